@@ -1,0 +1,39 @@
+"""Where a PyTorch model's FLOPs, memory and time go, and why.
+
+The verbs of the command line are functions here and return the same records; they are imported when first used, so
+that importing this package costs nothing and reading a saved report needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from profiler_kit._version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from profiler_kit.gate.compare import compare
+    from profiler_kit.pipeline import analyze, count
+    from profiler_kit.records.serde import read_report
+    from profiler_kit.report.frames import dataframe
+
+_HOMES = {
+    "analyze": "profiler_kit.pipeline",
+    "compare": "profiler_kit.gate.compare",
+    "count": "profiler_kit.pipeline",
+    "dataframe": "profiler_kit.report.frames",
+    "read_report": "profiler_kit.records.serde",
+}
+
+__all__ = ["__version__", "analyze", "compare", "count", "dataframe", "read_report"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

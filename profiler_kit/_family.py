@@ -1,0 +1,17 @@
+"""Imports all files of a drop-in folder, in name order.
+
+A drop-in family (op formulas, rules, renderers) is a package whose members are found by being there: a newcomer
+adds one file and edits none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def members(package: ModuleType) -> list[ModuleType]:
+    """The modules of `package`, imported, in name order; names that begin with ``_`` are not members."""
+    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names if not name.startswith("_")]

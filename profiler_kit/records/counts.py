@@ -1,0 +1,215 @@
+"""Static facts: what one step asks for, counted without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
+PHASES: Final[tuple[Phase, ...]] = (
+    "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other",
+)  # fmt: skip
+
+CountPhase = Literal["forward", "loss", "backward", "recompute"]
+COUNT_PHASES: Final[tuple[CountPhase, ...]] = ("forward", "loss", "backward", "recompute")
+
+# Owners that are no module. They stand beside module paths wherever a path names an owner; no module path has brackets.
+LOSS_PATH: Final = "(loss)"
+OPTIMIZER_PATH: Final = "(optimizer)"
+TRANSFER_PATH: Final = "(transfer)"
+DATA_PATH: Final = "(data)"
+PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Shape, dtype name and bytes of a tensor; no data."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What an op, module or phase asks for. Costs add.
+
+    `macs`: multiply-accumulates of contractions. `flops`: floating-point operations, a MAC being two, pointwise work
+    included, so ``flops >= 2 * macs``. `read_bytes`, `write_bytes`: each operand moved once, a lower bound on traffic.
+    """
+
+    macs: int = 0
+    flops: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.flops < 2 * self.macs:
+            raise ValueError(f"{self.flops} FLOPs are fewer than twice {self.macs} MACs")
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            macs=self.macs + other.macs,
+            flops=self.flops + other.flops,
+            read_bytes=self.read_bytes + other.read_bytes,
+            write_bytes=self.write_bytes + other.write_bytes,
+        )
+
+    @property
+    def bytes_moved(self) -> int:
+        """Operand bytes read and written: the minimum traffic."""
+        return self.read_bytes + self.write_bytes
+
+
+ZERO: Final = Cost()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRecord:
+    """One executed op. `cost` None is unknown; a zero cost is known to be zero."""
+
+    seq: int
+    op: str
+    path: str
+    phase: CountPhase
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    cost: Cost | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTensor:
+    """A distinct storage autograd keeps for backward, parameters and inputs excluded.
+
+    `created_in` is the module whose op made it, `saved_in` the module whose op kept it first, `held_in` all that keep it.
+    """
+
+    created_in: str
+    saved_in: str
+    held_in: tuple[str, ...]
+    tensor: TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleNode:
+    """One module's own (self) figures, without its descendants'; totals are computed by whoever shows them.
+
+    `path` is the name in ``named_modules()``, the root's is ``""``; `aliases` are further names of the same module.
+    `params` and `param_bytes` count each parameter once, at its first owner. `saved_bytes` are storages first saved by the
+    module's own ops, so they sum to the total; `held_bytes` are all storages its own ops keep, shared ones included, so
+    they don't. `output_bytes` is what its calls returned.
+    """
+
+    path: str
+    class_name: str
+    aliases: tuple[str, ...] = ()
+    config: str = ""
+    calls: int = 0
+    params: int = 0
+    trainable_params: int = 0
+    param_bytes: int = 0
+    forward: Cost = ZERO
+    loss: Cost = ZERO
+    backward: Cost = ZERO
+    recompute: Cost = ZERO
+    output_bytes: int = 0
+    output_shape: tuple[int, ...] | None = None
+    saved_bytes: int = 0
+    held_bytes: int = 0
+
+    def cost(self, phase: CountPhase) -> Cost:
+        """The module's own cost in `phase`."""
+        match phase:
+            case "forward":
+                return self.forward
+            case "loss":
+                return self.loss
+            case "backward":
+                return self.backward
+            case "recompute":
+                return self.recompute
+
+    @property
+    def step_cost(self) -> Cost:
+        """The module's own cost over the whole step."""
+        return self.forward + self.loss + self.backward + self.recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTotal:
+    """Calls and cost of one op over the whole step, in one phase; `cost` None where no formula is known."""
+
+    op: str
+    phase: CountPhase
+    calls: int
+    cost: Cost | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncountedOp:
+    """An op for which no formula is known: how often it ran, in which modules."""
+
+    op: str
+    calls: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCategories:
+    """Bytes by what they are for. None where it can't be known (workspace without a device)."""
+
+    parameters: int | None = None
+    gradients: int | None = None
+    optimizer_state: int | None = None
+    inputs: int | None = None
+    saved_activations: int | None = None
+    temporaries: int | None = None
+    workspace: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPoint:
+    """Live bytes at a point of the step, named as ``phase`` or ``phase path op``."""
+
+    at: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """Tensor bytes a step holds at its peak, from tensor lifetimes alone: allocator rounding and library workspace excluded."""
+
+    peak_bytes: int
+    peak_at: str
+    categories: MemoryCategories
+    timeline: tuple[MemoryPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticCount:
+    """Everything counted for one step of a target. Modules are a flat pre-order tuple of self figures.
+
+    Sum of the modules' self costs = `forward`, `loss`, `backward`, `recompute`, each exactly. The loss function given
+    beside the model is the pseudo-module ``(loss)``.
+    """
+
+    convention: str
+    params: int
+    trainable_params: int
+    param_bytes: int
+    forward: Cost
+    loss: Cost
+    backward: Cost
+    recompute: Cost
+    saved_bytes: int
+    uncounted: tuple[UncountedOp, ...]
+    modules: tuple[ModuleNode, ...]
+    ops: tuple[OpTotal, ...] = ()
+    memory: MemoryEstimate | None = None
+    device: str = "meta"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> Cost:
+        """The whole step's cost: forward + loss + backward + recompute."""
+        return self.forward + self.loss + self.backward + self.recompute

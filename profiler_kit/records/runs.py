@@ -1,0 +1,234 @@
+"""Measured facts: one record per configuration, holding samples or a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_kit.records.counts import Phase
+
+FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One cuDNN configuration. A flag is None where the device has no such choice.
+
+    `repeat_of` names the configuration of which this run is a second, fresh-process repetition (the A/A run).
+    """
+
+    name: str
+    enabled: bool | None = None
+    benchmark: bool | None = None
+    deterministic: bool | None = None
+    allow_tf32: bool | None = None
+    repeat_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedValue:
+    """A name and its value as text, where a dict would stand."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the run ran on; `flags` are read back from torch after the configuration was set, `variables` are those that matter."""
+
+    device: str
+    device_name: str
+    torch: str
+    python: str
+    platform: str
+    cuda: str | None = None
+    cudnn: str | None = None
+    device_memory_bytes: int | None = None
+    capability: str | None = None
+    threads: int | None = None
+    flags: tuple[NamedValue, ...] = ()
+    variables: tuple[NamedValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A median and its 95 % bootstrap interval, in ns."""
+
+    median: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTiming:
+    """The three clocks of one phase, ns per step.
+
+    `stopwatch_ns`: median host time with no synchronisation, the loss ending in ``.item()``. `event_ns`: median between
+    CUDA events around the phase. `kernel_ns`: device time of the kernels the phase launched (on a CPU: operator time), from
+    traced steps. None where the clock does not exist or was not read.
+    """
+
+    phase: Phase
+    stopwatch_ns: int | None = None
+    event_ns: int | None = None
+    kernel_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStat:
+    """One kernel (on a CPU: one operator): its family, what it does, its arithmetic, calls and ns per step.
+
+    `calls` is the number over all traced steps divided by their number, rounded; `op` is ``fprop``, ``dgrad``, ``wgrad``
+    or None; `math` is ``tf32``, ``fp32``, ``f16``, ``bf16`` … or None where the name does not say.
+    """
+
+    name: str
+    family: str
+    calls: int
+    kernel_ns: int
+    op: str | None = None
+    math: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTiming:
+    """Device time one owner spent in one phase, ns per step, self. `path` is a module path or a pseudo path."""
+
+    path: str
+    phase: Phase
+    kernel_ns: int
+    kernels: tuple[KernelStat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTime:
+    """Device time with no kernel running, by cause, ns per step."""
+
+    cause: str
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpMemory:
+    """What one op of a probe step allocated: `workspace_bytes` is its peak beyond what was live before it and what it returned.
+
+    `before_bytes` were live when it began; ``before_bytes + growth_bytes + workspace_bytes`` is its peak.
+    """
+
+    path: str
+    phase: Phase
+    op: str
+    before_bytes: int
+    growth_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakMemory:
+    """Measured memory of a run, taken apart at the op where the probe step peaked.
+
+    ``parameters + gradients + optimizer_state + inputs + saved_activations + workspace + rest`` = the probe's peak.
+    `ops` are the ops with the largest workspaces, largest first.
+    """
+
+    peak_path: str
+    peak_phase: Phase
+    peak_op: str
+    peak_bytes: int
+    parameters: int
+    gradients: int
+    optimizer_state: int
+    inputs: int
+    saved_activations: int
+    workspace: int
+    rest: int
+    ops: tuple[OpMemory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a run has no samples. A failure is a result: it stands in the report with its reason."""
+
+    kind: FailureKind
+    message: str
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch of a named lane, for annotated traces. Times are ns on the trace's own clock."""
+
+    lane: str
+    name: str
+    start_ns: int
+    end_ns: int
+    family: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """A trace's device time by owner, ns per step: sum of `layers` + `unattributed_ns` = `device_ns`, exactly.
+
+    `clock` says what was added up: ``kernel`` time on a device, ``operator`` self time on a CPU. `spans` are for the
+    annotated trace and never stored in a report.
+    """
+
+    clock: Literal["kernel", "operator"]
+    steps: int
+    device_ns: int
+    layers: tuple[LayerTiming, ...]
+    kernels: tuple[KernelStat, ...]
+    unattributed_ns: int
+    spans: tuple[Span, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRun:
+    """One configuration, run in a fresh process: samples, or a failure. `failure` None means every figure that exists is real.
+
+    `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels` and
+    `unattributed_ns` come from `traced_steps` other steps, with it. Peaks are bytes of the caching allocator:
+    `first_step_peak_bytes` in the first step, `peak_allocated_bytes` and `peak_reserved_bytes` in the timed ones.
+    `repeatable`: two forward and backward passes of one process gave the same bits. `*_digest`: hashes of outputs and of
+    gradients from the seeded start, to compare across processes. `max_relative_error`: largest |out - out64| over the
+    largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off.
+    """
+
+    config: RunConfig
+    environment: Environment | None = None
+    failure: Failure | None = None
+    first_step_ns: int | None = None
+    tuning_ns: int | None = None
+    warmup_steps: int = 0
+    steps_ns: tuple[int, ...] = ()
+    step_ns: Interval | None = None
+    traced_steps: int = 0
+    clock: Literal["kernel", "operator"] | None = None
+    phases: tuple[PhaseTiming, ...] = ()
+    modules: tuple[LayerTiming, ...] = ()
+    kernels: tuple[KernelStat, ...] = ()
+    unattributed_ns: int | None = None
+    idle: tuple[IdleTime, ...] = ()
+    first_step_peak_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    workspace_bytes: int | None = None
+    memory: PeakMemory | None = None
+    repeatable: bool | None = None
+    repeatable_outputs: bool | None = None
+    repeatable_gradients: bool | None = None
+    output_digest: str | None = None
+    gradient_digest: str | None = None
+    max_relative_error: float | None = None
+    trace: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def device_ns(self) -> int | None:
+        """Device (or operator) time per step: attributed plus unattributed; None without a trace."""
+        if self.unattributed_ns is None:
+            return None
+        return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns

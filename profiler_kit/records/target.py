@@ -1,0 +1,62 @@
+"""What the user asked to look at: the words of the command line, and what they resolved to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["train", "infer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSpec:
+    """A target in the user's own words. It travels to worker processes as JSON and is resolved there again.
+
+    `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``); `inputs` and `kwargs` are the texts of
+    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds.
+    """
+
+    spec: str
+    inputs: tuple[str, ...] = ()
+    kwargs: tuple[str, ...] = ()
+    mode: Mode = "train"
+    loss: str | None = None
+    optimizer: str | None = None
+    dtype: str | None = None
+    amp: str | None = None
+    channels_last: bool = False
+    batch: int | None = None
+    seed: int = 0
+    import_timeout_s: float = 60.0
+    allow_guess: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputInfo:
+    """One input tensor as it reaches `forward`: its keyword or parameter name, shape and dtype (``float32``)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetInfo:
+    """What the target resolved to. `notes` are the announcements made on the way (defaults taken, shapes read or guessed).
+
+    `loss` and `optimizer` are names, None in ``infer`` mode; `inputs_from` says who gave the input shapes
+    (``option``, ``example_inputs``, ``smoke_test``, ``guess``, ``caller``).
+    """
+
+    spec: str
+    name: str
+    inputs: tuple[InputInfo, ...]
+    mode: Mode
+    loss: str | None
+    optimizer: str | None
+    dtype: str | None = None
+    amp: str | None = None
+    channels_last: bool = False
+    inputs_from: str = "caller"
+    has_loader: bool = False
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,123 @@
+"""Numbers to text and back. Unknown is a dash, never a zero.
+
+FLOPs, MACs and counts scale by 1000 (K M G T P), bytes by 1024 (KiB MiB GiB TiB), times from ns to s.
+Four significant digits at most: a fifth would be noise in a time, and exact figures are in the JSON and CSV.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, Literal
+
+Unit = Literal["text", "count", "flops", "macs", "bytes", "ns", "flops/s", "bytes/s", "flops/byte", "percent", "ratio", "bool"]
+
+DASH: Final = "-"
+_DECIMAL: Final = ("", "K", "M", "G", "T", "P", "E")
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def text(value: object, unit: Unit = "text") -> str:
+    """`value` as a person reads it: ``text(25_327_125_920, "macs") == "25.33 G"``; None and NaN are a dash."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    match unit:
+        case "flops" | "macs":
+            return scaled(value)
+        case "bytes":
+            return bytes_text(value)
+        case "ns":
+            return duration(value)
+        case "flops/s":
+            return f"{scaled(value)}FLOP/s" if abs(value) >= 1000 else f"{digits(value)} FLOP/s"
+        case "bytes/s":
+            return f"{scaled(value)}B/s" if abs(value) >= 1000 else f"{digits(value)} B/s"
+        case "percent":
+            return f"{value:.1f} %"
+        case "ratio":
+            return f"{digits(value)}x"
+        case "count":
+            return f"{value:,}" if isinstance(value, int) else digits(value)
+        case _:
+            return str(value) if isinstance(value, int) else digits(value)
+
+
+def digits(value: float, significant: int = 4) -> str:
+    """`value` with at most `significant` digits and no exponent between 1e-4 and 1e6; integers keep all theirs."""
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-4 or abs(value) >= 1e6:
+        return f"{value:.{significant - 1}g}" if abs(value) < 1e-4 else f"{value:,.0f}"
+    places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    rounded = f"{value:.{places}f}"
+    return rounded.rstrip("0").rstrip(".") if "." in rounded else rounded
+
+
+def scaled(value: float) -> str:
+    """`value` with a decimal prefix: ``"25.33 G"``, ``"389.7 K"``, ``"12"``."""
+    step = 0
+    size = float(value)
+    while abs(size) >= 999.95 and step < len(_DECIMAL) - 1:
+        size /= 1000
+        step += 1
+    return f"{digits(size)} {_DECIMAL[step]}".rstrip() if step else digits(size)
+
+
+def bytes_text(value: float) -> str:
+    """`value` bytes with a binary prefix: ``"170.7 MiB"``."""
+    step = 0
+    size = float(value)
+    while abs(size) >= 1023.95 and step < len(_BINARY) - 1:
+        size /= 1024
+        step += 1
+    return f"{digits(size)} {_BINARY[step]}"
+
+
+def duration(nanoseconds: float) -> str:
+    """`nanoseconds` in the unit that fits: ``"26.2 ms"``, ``"850 us"``, ``"12.4 s"``."""
+    size = abs(nanoseconds)
+    if size < 999.5:
+        return f"{digits(nanoseconds)} ns"
+    if size < 999_500:
+        return f"{digits(nanoseconds / 1e3)} us"
+    if size < 999_500_000:
+        return f"{digits(nanoseconds / 1e6)} ms"
+    return f"{digits(nanoseconds / 1e9)} s"
+
+
+_BYTES_IN: Final = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_COUNT_IN: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+_SECONDS_IN: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "m": 60.0, "min": 60.0, "h": 3600.0}
+_NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*\Z")
+
+
+def parse_bytes(written: str) -> int:
+    """Bytes written as ``4GiB``, ``500MB`` or ``1024``. Raises ValueError."""
+    return round(_parse(written, _BYTES_IN, "bytes, such as 4GiB or 500MB"))
+
+
+def parse_count(written: str) -> int:
+    """A count written as ``4.1G``, ``26M`` or ``1024``. Raises ValueError."""
+    return round(_parse(written, _COUNT_IN, "a count, such as 4.1G or 26M"))
+
+
+def parse_seconds(written: str) -> float:
+    """Seconds written as ``60s``, ``2m``, ``250ms`` or ``60``. Raises ValueError."""
+    return _parse(written, _SECONDS_IN, "a time, such as 60s or 2m")
+
+
+def _parse(written: str, factors: dict[str, float] | dict[str, int], wanted: str) -> float:
+    match = _NUMBER.match(written)
+    factor = factors.get(match.group(2).lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{written!r} is not {wanted}")
+    return float(match.group(1)) * factor

@@ -1,0 +1,133 @@
+"""Who may import whom, as one table, checked over the syntax trees. There is no exception list."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "profiler_kit"
+GROUND = {"errors", "units", "_family", "_version", "process"}
+
+# room -> rooms it may import; a room may always import itself
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "_family": set(),
+    "_version": set(),
+    "process": {"errors"},
+    "records": {"errors", "units"},
+    "target": GROUND | {"records"},
+    "counting": GROUND | {"records", "target"},
+    "measure": GROUND | {"records", "target"},
+    "attribute": GROUND | {"records"},
+    "diagnose": GROUND | {"records"},
+    "report": GROUND | {"records"},
+    "render": GROUND | {"records", "report"},
+    "gate": GROUND | {"records"},
+    "pipeline": GROUND | {"records", "target", "counting", "measure", "attribute", "diagnose"},
+    "cli": GROUND | {"records", "pipeline", "report", "render", "gate"},
+    "__init__": {"_version", "pipeline", "gate", "records", "report"},
+    "__main__": {"cli"},
+}
+TORCH = {"target", "counting", "measure"}
+HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich"}  # never at the top of a file that --help reads
+STARTS_PROCESSES = {"process"}
+PRINTS = {"cli", "measure/worker.py"}  # the worker's standard streams are its own process's
+
+
+def rooms() -> set[str]:
+    found = {p.stem for p in PACKAGE.glob("*.py")}
+    return found | {p.name for p in PACKAGE.iterdir() if p.is_dir() and any(p.glob("*.py"))}
+
+
+def files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else path.stem
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
+    """(module, at the top of the file, only for type checkers) of every import in `path`."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        for child in node.body
+        for inner in ast.walk(child)
+    }
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        top = id(node) not in lazy
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, top, id(node) in typing_only
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            if node.module == "profiler_kit":
+                for alias in node.names:
+                    yield f"profiler_kit.{alias.name}", top, id(node) in typing_only
+            else:
+                yield node.module, top, id(node) in typing_only
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert rooms() == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports(path: Path) -> None:
+    room = room_of(path)
+    for module, top, typing_only in imports(path):
+        head, *rest = module.split(".")
+        if head == "profiler_kit":
+            other = rest[0] if rest else "__init__"
+            assert other == room or other in MAY_IMPORT[room], f"{room} may not import {other}"
+        if head == "torch" and not typing_only:
+            assert room in TORCH, f"{room} must work on a machine without torch"
+        if head in HEAVY and room not in TORCH and not typing_only:
+            assert not top, f"{path.name}: import {head} inside the function that needs it"
+        if head in ("subprocess", "multiprocessing"):
+            assert room in STARTS_PROCESSES, f"{room}: only process.py starts a process"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_private_name_crosses_a_file(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("profiler_kit"):
+            for alias in node.names:
+                assert not alias.name.startswith("_") or alias.name.startswith("__"), f"{path.name}: {alias.name}"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_below_cli_prints_or_exits(path: Path) -> None:
+    relative = str(path.relative_to(PACKAGE))
+    if room_of(path) in PRINTS or relative in PRINTS or path.name == "__main__.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("print", "exit", "quit", "sys.exit", "os._exit"), f"{relative}:{node.lineno}: {called}"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_broad_except(path: Path) -> None:
+    """A handler for everything may only re-raise or record what it caught, never pass over it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ExceptHandler):
+            broad = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+            assert not (broad and node.name is None and not any(isinstance(n, ast.Raise) for n in ast.walk(node))), (
+                f"{path.relative_to(PACKAGE)}:{node.lineno}: broad except that drops the error"
+            )
