@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from profiler_kit import process
+from profiler_kit.errors import KitError
+from profiler_kit.process import Outcome, run
+
+
+def python(code: str, **options: object) -> Outcome:
+    return run([sys.executable, "-c", textwrap.dedent(code)], **options)  # type: ignore[arg-type]
+
+
+def alive(pid: int) -> bool:
+    """Whether `pid` runs; a zombie, which nobody may have collected yet, does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid: int, within_s: float = 5.0) -> bool:
+    until = time.monotonic() + within_s
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def open_files() -> int:
+    folder = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
+    return len(list(folder.iterdir()))
+
+
+def test_success_gives_stdout_and_the_end_of_stderr() -> None:
+    outcome = python("import sys; print('grüße'); print('a note', file=sys.stderr)")
+    assert outcome.ok
+    assert (outcome.returncode, outcome.signal_name, outcome.timed_out) == (0, None, False)
+    assert (outcome.stdout, outcome.log_tail) == ("grüße\n", "a note")
+    assert outcome.duration_ns > 0
+
+
+def test_a_nonzero_end_is_no_exception() -> None:
+    outcome = python("import sys; sys.exit(7)")
+    assert (outcome.returncode, outcome.signal_name, outcome.ok) == (7, None, False)
+
+
+def test_a_crash_names_its_signal_and_keeps_the_log() -> None:
+    outcome = python("import os, sys; print('before', file=sys.stderr, flush=True); os.abort()")
+    assert outcome.returncode == -signal.SIGABRT
+    assert outcome.signal_name == "SIGABRT"
+    assert not outcome.timed_out
+    assert "before" in outcome.log_tail
+
+
+def test_working_folder_environment_and_stdin(tmp_path: Path) -> None:
+    outcome = python(
+        "import os, sys; print(os.getcwd(), os.environ['X'], sys.stdin.read(), sep='|')",
+        cwd=tmp_path,
+        env={"X": "1"},
+        stdin_text="fed\nin",
+    )
+    assert outcome.stdout == f"{tmp_path.resolve()}|1|fed\nin\n"
+
+
+def test_stdin_is_empty_unless_given() -> None:
+    assert python("import sys; print(repr(sys.stdin.read()))", timeout_s=20).stdout == "''\n"
+
+
+def test_a_child_that_never_reads_a_large_stdin_ends() -> None:
+    assert python("print(1)", stdin_text="x" * 5_000_000, timeout_s=20).stdout == "1\n"
+
+
+def test_a_hang_is_ended_with_its_whole_group() -> None:
+    began = time.monotonic()
+    outcome = python(
+        """
+        import subprocess, sys, time
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+        print(child.pid, flush=True)
+        time.sleep(300)
+        """,
+        timeout_s=3.0,
+    )
+    assert outcome.timed_out
+    assert not outcome.ok
+    assert outcome.signal_name == "SIGTERM"
+    assert gone(int(outcome.stdout))
+    assert time.monotonic() - began < 20
+
+
+def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 0.2)
+    outcome = python(
+        """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("deaf", flush=True)
+        time.sleep(300)
+        """,
+        timeout_s=3.0,
+    )
+    assert outcome.timed_out
+    assert outcome.signal_name == "SIGKILL"
+    assert outcome.stdout == "deaf\n"
+
+
+def test_sigterm_gives_time_to_clean_up(tmp_path: Path) -> None:
+    mark = tmp_path / "cleaned"
+    outcome = python(
+        f"""
+        import pathlib, signal, sys, time
+        def clean(*_):
+            pathlib.Path({str(mark)!r}).touch()
+            sys.exit(5)
+        signal.signal(signal.SIGTERM, clean)
+        print("ready", flush=True)
+        time.sleep(300)
+        """,
+        timeout_s=3.0,
+    )
+    assert outcome.timed_out
+    assert outcome.returncode == 5
+    assert not outcome.ok
+    assert mark.exists()
+
+
+def test_a_child_without_stdout_still_times_out() -> None:
+    outcome = python("import os, time; os.close(1); time.sleep(300)", timeout_s=1.0)
+    assert outcome.timed_out
+
+
+def test_what_a_child_leaves_behind_is_killed() -> None:
+    began = time.monotonic()
+    outcome = python(
+        """
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "while True: print('noise', flush=True)"])
+        print(child.pid, flush=True)
+        """
+    )
+    assert outcome.returncode == 0
+    assert gone(int(outcome.stdout.splitlines()[0]))
+    assert time.monotonic() - began < 20
+
+
+def test_huge_output_is_cut_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STDOUT_LIMIT_BYTES", 1_000_000)
+    outcome = python(
+        "import sys\nfor _ in range(3000): sys.stdout.write('x' * 999 + '\\n'); sys.stderr.write('e' * 999 + '\\n')"
+    )
+    assert outcome.ok
+    assert outcome.stdout_cut
+    assert len(outcome.stdout) == 1_000_000
+    assert 0 < len(outcome.log_tail.splitlines()) <= process.TAIL_LINES
+
+
+def test_output_up_to_the_limit_is_whole() -> None:
+    outcome = python("print('y' * 3_000_000)")
+    assert len(outcome.stdout) == 3_000_001
+    assert not outcome.stdout_cut
+
+
+def test_the_tail_is_the_end_of_the_log_file(tmp_path: Path) -> None:
+    log = tmp_path / "deep" / "worker.log"
+    outcome = python("import sys\nfor i in range(100): print(i, file=sys.stderr)", log=log)
+    assert log.read_text().splitlines() == [str(i) for i in range(100)]
+    assert outcome.log_tail.splitlines() == [str(i) for i in range(100 - process.TAIL_LINES, 100)]
+
+
+def test_lines_come_live_and_whole(tmp_path: Path) -> None:
+    """The child waits for an answer to its first line, so a line kept back would time out."""
+    seen: list[str] = []
+    answered = tmp_path / "answered"
+
+    def answer(line: str) -> None:
+        seen.append(line)
+        answered.touch()
+
+    outcome = python(
+        f"""
+        import pathlib, time
+        print("first", flush=True)
+        while not pathlib.Path({str(answered)!r}).exists():
+            time.sleep(0.01)
+        print("zweite ü")
+        print("last, no newline", end="")
+        """,
+        on_line=answer,
+        timeout_s=20,
+    )
+    assert outcome.ok
+    assert seen == ["first", "zweite ü", "last, no newline"]
+    assert outcome.stdout == "\n".join(seen)
+
+
+def test_an_interrupt_ends_the_group_and_is_raised_again() -> None:
+    pids: list[int] = []
+
+    def interrupt(line: str) -> None:
+        pids.append(int(line))
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        python("import os, time; print(os.getpid(), flush=True); time.sleep(300)", on_line=interrupt)
+    assert gone(pids[0])
+
+
+def test_an_interrupt_while_waiting_ends_the_group(tmp_path: Path) -> None:
+    """A whole program of ours, interrupted as a terminal would, leaves no process."""
+    program = textwrap.dedent(
+        """
+        import os, sys
+        from profiler_kit.process import run
+        code = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
+        try:
+            run([sys.executable, "-c", code], on_line=lambda line: print(os.getpid(), line, flush=True))
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+    lines: list[str] = []
+    pids: list[int] = []
+
+    def send(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 1:
+            ours, child = map(int, line.split())
+            pids.append(child)
+            os.kill(ours, signal.SIGINT)
+
+    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent)}
+    outcome = run([sys.executable, "-c", program], cwd=tmp_path, env=paths, on_line=send, timeout_s=30)
+    assert outcome.ok, outcome.log_tail
+    assert lines[1:] == ["interrupted"]
+    assert gone(pids[0])
+
+
+def test_an_error_of_the_listener_ends_the_child() -> None:
+    pids: list[int] = []
+
+    def fail(line: str) -> None:
+        pids.append(int(line))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        python("import os, time; print(os.getpid(), flush=True); time.sleep(300)", on_line=fail)
+    assert gone(pids[0])
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    before = open_files()
+    python("print(1)", stdin_text="x", log=tmp_path / "log")
+    python("import time; time.sleep(300)", timeout_s=0.1)
+    with pytest.raises(KitError):
+        run([tmp_path / "no_such_program"])
+    assert open_files() == before
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KitError) as caught:
+        run([tmp_path / "no_such_program"])
+    assert caught.value.where == str(tmp_path / "no_such_program")
+    assert caught.value.hint
+    with pytest.raises(KitError) as caught:
+        run([sys.executable, "-c", ""], cwd=tmp_path / "no_such_folder")
+    assert caught.value.where == str(tmp_path / "no_such_folder")
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(KitError) as caught:
+        run([sys.executable, "-c", ""], log=tmp_path / "file" / "log")
+    assert str(tmp_path / "file") in str(caught.value.where)
