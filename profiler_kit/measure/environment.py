@@ -1,0 +1,131 @@
+"""The process and device a run happens in: configuration flags set, handles created, and everything written down."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from profiler_kit.measure.configs import Backend
+from profiler_kit.records.runs import Environment, NamedValue, RunConfig
+
+# Variables that change which algorithm or arithmetic is chosen, or how memory is handed out.
+VARIABLES: Final = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDNN_CONV_WSCAP_DBG", "CUDNN_ERRATA_JSON_FILE",
+    "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", "TORCH_CUDNN_V8_API_DISABLED", "TORCH_CUDNN_USE_HEURISTIC_MODE_B",
+    "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG",
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_MIOPEN_SUGGEST_NHWC", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+)  # fmt: skip
+
+
+def pick_device(asked: str) -> str:
+    """The device meant by `asked`: ``auto`` is CUDA where there is one, else MPS, else the CPU."""
+    if asked != "auto":
+        return asked
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def backend(device: str) -> Backend:
+    """Which library runs convolutions on `device`."""
+    if device.startswith("cuda"):
+        return "miopen" if torch.version.hip else "cudnn"
+    return "mps" if device.startswith("mps") else "cpu"
+
+
+def has_tf32(device: str) -> bool:
+    """Whether `device` computes in TF32: compute capability 8.0 and later."""
+    return device.startswith("cuda") and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 8
+
+
+def apply(config: RunConfig) -> None:
+    """Sets the cuDNN flags of `config`; a flag that is None is left as it is.
+
+    TF32 by the legacy switch alone: it exists in every supported version, sets convolutions and recurrent layers together, and
+    mixing it with ``fp32_precision`` makes reading either raise (torch 2.13).
+    """
+    cudnn = torch.backends.cudnn
+    if config.enabled is not None:
+        cudnn.enabled = config.enabled
+    if config.benchmark is not None:
+        cudnn.benchmark = config.benchmark
+    if config.deterministic is not None:
+        cudnn.deterministic = config.deterministic
+    if config.allow_tf32 is not None:
+        cudnn.allow_tf32 = config.allow_tf32
+
+
+def prewarm(device: torch.device) -> None:
+    """Creates the device's context, library handles and the autograd thread with a shape no model has.
+
+    So that the first step's duration is the model's own: algorithm choice, tuning, first allocations.
+    """
+    if device.type != "cuda":
+        return
+    benchmark = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    weight = torch.ones(1, 1, 3, 3, device=device, requires_grad=True)
+    torch.nn.functional.conv2d(torch.ones(1, 1, 5, 7, device=device), weight).sum().backward()
+    torch.cuda.synchronize(device)
+    torch.backends.cudnn.benchmark = benchmark
+
+
+def describe(device: torch.device) -> Environment:
+    """What this process runs on, with the flags as torch reads them back."""
+    cuda = device.type == "cuda"
+    properties = torch.cuda.get_device_properties(device) if cuda else None
+    return Environment(
+        device=device.type,
+        device_name=properties.name if properties else _cpu_name(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cuda=torch.version.cuda if cuda else None,
+        cudnn=str(torch.backends.cudnn.version()) if cuda else None,
+        device_memory_bytes=properties.total_memory if properties else None,
+        capability=f"{properties.major}.{properties.minor}" if properties else None,
+        threads=torch.get_num_threads(),
+        flags=tuple(NamedValue(name=name, value=_read(read)) for name, read in _FLAGS),
+        variables=tuple(NamedValue(name=name, value=os.environ[name]) for name in VARIABLES if name in os.environ),
+    )
+
+
+def peak_rss_bytes() -> int:
+    """The process's largest resident set so far; Linux counts it in KiB, macOS in bytes."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024
+
+
+_FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
+    ("cudnn.enabled", lambda: torch.backends.cudnn.enabled),
+    ("cudnn.benchmark", lambda: torch.backends.cudnn.benchmark),
+    ("cudnn.benchmark_limit", lambda: torch.backends.cudnn.benchmark_limit),
+    ("cudnn.deterministic", lambda: torch.backends.cudnn.deterministic),
+    ("cudnn.allow_tf32", lambda: torch.backends.cudnn.allow_tf32),
+    ("cuda.matmul.allow_tf32", lambda: torch.backends.cuda.matmul.allow_tf32),
+    ("deterministic_algorithms", torch.are_deterministic_algorithms_enabled),
+)
+
+
+def _read(read: Callable[[], object]) -> str:
+    try:
+        return str(read())
+    except (RuntimeError, AttributeError) as error:  # mixed precision APIs raise on reading (torch 2.13)
+        return f"unreadable: {str(error).splitlines()[0]}"
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine()

@@ -1,0 +1,28 @@
+"""What a worker process is told: one configuration of one target, as a JSON file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_kit.records.runs import RunConfig
+from profiler_kit.records.target import TargetSpec
+
+PROGRESS = "pk:progress:"  # begins the worker's stdout lines that are meant for the user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run: what, how, on which device, for how long, and where the result and the trace go.
+
+    `budget_s` is the time for steps (start-up and the model's import excluded); `steps` fixes the number of timed steps
+    instead. `checks` asks for the memory probe, the repeated pass and the float64 comparison after the steps.
+    """
+
+    spec: TargetSpec
+    config: RunConfig
+    device: str
+    budget_s: float
+    result: str
+    trace: str | None
+    steps: int | None = None
+    checks: bool = True

@@ -1,0 +1,108 @@
+"""The parent's side of a run: a fresh process with a time limit, whose end, however it comes, is a `ConfigRun`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from profiler_kit import process
+from profiler_kit.measure.job import PROGRESS, Job
+from profiler_kit.records.runs import ConfigRun, Failure, FailureKind, RunConfig
+from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.target import TargetSpec
+
+START_UP_S = 180.0  # importing torch and the model, creating the context, the first step with its tuning
+PATIENCE = 10.0  # budgets a run may take before it counts as hanging: a slow step is no hang
+
+
+def measure(
+    spec: TargetSpec,
+    config: RunConfig,
+    *,
+    device: str,
+    budget_s: float,
+    trace: Path | None = None,
+    steps: int | None = None,
+    timeout_s: float | None = None,
+    checks: bool = True,
+    say: Callable[[str], None] | None = None,
+) -> ConfigRun:
+    """The run of `config` on `device` in a process of its own; a crash, hang or error of it is the record's failure.
+
+    `budget_s` is the time for steps, `timeout_s` the limit for the whole process (default: 180 s and ten budgets), `trace`
+    where to write the Chrome trace, `say` is called with progress. Raises KeyboardInterrupt, the process ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
+        result = Path(folder) / "result.json"
+        job = Job(
+            spec=spec,
+            config=config,
+            device=device,
+            budget_s=budget_s,
+            result=str(result),
+            trace=str(trace) if trace is not None else None,
+            steps=steps,
+            checks=checks,
+        )
+        file = Path(folder) / "job.json"
+        file.write_text(dumps(job))
+        limit_s = timeout_s if timeout_s is not None else START_UP_S + PATIENCE * budget_s
+
+        def on_line(line: str) -> None:
+            if say is not None and line.startswith(PROGRESS):
+                say(line.removeprefix(PROGRESS))
+
+        outcome = process.run(
+            [sys.executable, "-m", "profiler_kit.measure.worker", str(file)],
+            env=_environment(),
+            timeout_s=limit_s,
+            log=Path(folder) / "log.txt",
+            on_line=on_line,
+        )
+        if result.exists():
+            return _read(result)
+        return ConfigRun(config=config, failure=_failure(outcome, limit_s))
+
+
+def _environment() -> dict[str, str]:
+    """The parent's environment, with the folder of this very package first, so that the child runs the same code."""
+    home = str(Path(__file__).resolve().parent.parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{inherited}" if inherited else home}
+
+
+def _read(result: Path) -> ConfigRun:
+    return from_json(ConfigRun, json.loads(result.read_text()), "the worker's result")
+
+
+def _failure(outcome: process.Outcome, limit_s: float) -> Failure:
+    kind: FailureKind = "crash"
+    if outcome.timed_out:
+        kind = "timeout"
+        message = (
+            f"no result after {limit_s:.0f} s, so the process was ended; raise --timeout if the model is only slow"
+        )
+    elif outcome.signal_name == "SIGKILL":
+        kind = "out_of_memory"
+        message = "killed (SIGKILL), which is what the system does to a process when host memory runs out"
+    elif outcome.signal_name is not None:
+        message = f"the process crashed ({outcome.signal_name})"
+    else:
+        message = f"the process ended with exit status {outcome.returncode} and no result"
+    return Failure(kind=kind, message=message, log_tail=outcome.log_tail)
+
+
+def interrupted(config: RunConfig, started: bool) -> ConfigRun:
+    """The record of a run that Ctrl-C ended, or kept from starting."""
+    message = "interrupted" if started else "not run: interrupted before"
+    return ConfigRun(config=config, failure=Failure(kind="interrupted", message=message))
+
+
+def with_trace_name(run: ConfigRun, name: str | None) -> ConfigRun:
+    """`run` with its trace named relative to the report, so that a report folder can be moved."""
+    return replace(run, trace=name)

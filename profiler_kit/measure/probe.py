@@ -1,0 +1,168 @@
+"""What one step allocates, op by op, on a CUDA device: which op makes the peak, and how much of it is library workspace.
+
+The caching allocator's peak is reset before each op, so that peak - before - growth is what the op took for itself while it
+ran: cuDNN workspaces, layout copies, reduction buffers. Done in a step of its own, as it slows every op down.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler_kit.measure.steps import Runner
+from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH, Phase
+from profiler_kit.records.runs import OpMemory, PeakMemory
+
+LISTED_OPS = 20  # the ops with the largest workspaces that a report keeps
+
+
+def peak_memory(runner: Runner) -> PeakMemory | None:
+    """The measured peak of one step taken apart, or None where no op allocated on the device."""
+    runner.synchronize()
+    if runner.optimizer is not None:
+        runner.optimizer.zero_grad(set_to_none=True)
+    probe = _Probe(runner)
+    with probe.watching(), probe:
+        runner.step(probe.mark)
+    runner.synchronize()
+    if not probe.ops:
+        return None
+    return _taken_apart(runner, probe)
+
+
+class _Probe(TorchDispatchMode):
+    """Records each op's own peak, with the phase and the module it ran for."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__()
+        self.device = runner.target.device
+        self.paths = runner.target.paths()
+        self.phase: Phase = "forward"
+        self.ops: list[OpMemory] = []
+        self.live_gradients: list[int] = []  # gradient bytes live when each op began, beside `ops`
+        self._stack: list[str] = [""]
+        # the module whose ops have the sequence numbers from each of these on; ascending
+        self._from: list[int] = [0]
+        self._owners: list[str] = [""]
+        self._parameters = list(runner.target.model.parameters())
+
+    def mark(self, phase: Phase) -> None:
+        self.phase = phase
+        self._owner_changes(LOSS_PATH if phase == "loss" else self._stack[-1])
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """While it lasts, module calls are followed, so that forward and backward ops find their module."""
+        original = nn.Module.__call__
+
+        def followed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self._stack.append(self.paths.get(id(module), self._stack[-1]))
+            self._owner_changes(self._stack[-1])
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._stack.pop()
+                self._owner_changes(self._stack[-1])
+
+        nn.Module.__call__ = followed  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        result = func(*args, **(kwargs or {}))
+        peak = torch.cuda.max_memory_allocated(self.device)
+        if peak > before:
+            growth = max(0, torch.cuda.memory_allocated(self.device) - before)
+            self.ops.append(
+                OpMemory(
+                    path=self._owner(),
+                    phase=self.phase,
+                    op=str(func),
+                    before_bytes=before,
+                    growth_bytes=growth,
+                    workspace_bytes=peak - before - growth,
+                )
+            )
+            self.live_gradients.append(_gradient_bytes(self._parameters))
+        return result
+
+    def _owner_changes(self, path: str) -> None:
+        self._from.append(torch._C._autograd._get_sequence_nr())
+        self._owners.append(path)
+
+    def _owner(self) -> str:
+        if self.phase == "optimizer":
+            return OPTIMIZER_PATH
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return LOSS_PATH if self.phase == "loss" else self._stack[-1]
+        return self._owners[bisect.bisect_right(self._from, node._sequence_nr()) - 1]
+
+
+def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
+    at = max(range(len(probe.ops)), key=lambda i: _peak_of(probe.ops[i]))
+    op = probe.ops[at]
+    target = runner.target
+    parameters = sum(_bytes(t) for t in (*target.model.parameters(), *target.model.buffers()))
+    gradients = probe.live_gradients[at]
+    state = sum(_bytes(t) for t in _state_tensors(runner.optimizer))
+    inputs = sum(_bytes(t) for t in _tensors((target.batch.args, dict(target.batch.kwargs), target.batch.labels)))
+    fixed = parameters + gradients + state + inputs
+    # What is live before the peak's op and is none of these was kept by forward for backward, or is on its way there.
+    saved = max(0, op.before_bytes - fixed)
+    known = parameters + gradients + state + inputs + saved + op.workspace_bytes
+    return PeakMemory(
+        peak_path=op.path,
+        peak_phase=op.phase,
+        peak_op=op.op,
+        peak_bytes=_peak_of(op),
+        parameters=parameters,
+        gradients=gradients,
+        optimizer_state=state,
+        inputs=inputs,
+        saved_activations=saved,
+        workspace=op.workspace_bytes,
+        rest=_peak_of(op) - known,
+        ops=tuple(sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
+    )
+
+
+def _peak_of(op: OpMemory) -> int:
+    return op.before_bytes + op.growth_bytes + op.workspace_bytes
+
+
+def _gradient_bytes(parameters: list[nn.Parameter]) -> int:
+    return sum(_bytes(p.grad) for p in parameters if p.grad is not None)
+
+
+def _state_tensors(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
+    if optimizer is not None:
+        for state in optimizer.state.values():
+            yield from _tensors(list(state.values()))
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size() if tensor.device.type == "cuda" else 0

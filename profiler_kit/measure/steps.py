@@ -1,0 +1,183 @@
+"""One training (or inference) step, and the clocks that may watch it.
+
+`Runner.step` is the only place that knows what a step is; what watches it is a `mark` called at each phase's beginning:
+nothing (bare), stopwatch and events (timed), profiler ranges (traced), or the memory probe.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from profiler_kit.errors import TargetError
+from profiler_kit.records.counts import Phase
+from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.target import Batch, Target
+
+Mark = Callable[[Phase], None]
+
+
+def unwatched(_: Phase) -> None:
+    """A mark that watches nothing."""
+
+
+class Runner:
+    """Runs steps of a target on its device, keeping optimizer, loader and labels between them."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.train = target.spec.mode == "train"
+        self.cuda = target.device.type == "cuda"
+        self.optimizer = target.make_optimizer() if self.train else None
+        self._labels: tuple[object, ...] | None = None
+        self._feed = _endless(target) if target.loader is not None else None
+
+    def step(self, mark: Mark = unwatched) -> None:
+        """One step; `mark` is called with each phase as it begins and with ``other`` when the last has ended."""
+        batch = self.fetch(mark)
+        if self.train:
+            self._train_step(batch, mark)
+        else:
+            mark("forward")
+            with torch.no_grad(), self.target.autocast():
+                self.target.model(*batch.args, **batch.kwargs)
+            # Nothing in an inference loop waits for the device until its output is read: this is that reading.
+            mark("other")
+            self.synchronize()
+
+    def fetch(self, mark: Mark = unwatched) -> Batch:
+        """The next batch on the device: from the target's loader where it has one, else always the same."""
+        if self._feed is None:
+            return self.target.batch
+        mark("data")
+        batch = next(self._feed)
+        mark("transfer")
+        return self.target.to_device(batch)
+
+    def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> object:
+        """The output of forward on `batch`, after loss and backward; gradients stay on the parameters."""
+        model, target = self.target.model, self.target
+        with target.autocast():
+            mark("forward")
+            output = model(*batch.args, **batch.kwargs)
+            mark("loss")
+            loss = target.loss(output, batch, self.labels(output, batch))
+            loss.item()  # what training loops do to print the loss: the host waits here for all the queued work
+        mark("backward")
+        loss.backward()
+        return output
+
+    def labels(self, output: object, batch: Batch) -> tuple[object, ...]:
+        """The labels of `batch`: its own, else made once from the output's shape and kept."""
+        if batch.labels:
+            return batch.labels
+        if self._labels is None:
+            self._labels = self.target.labels_for(output)
+        return self._labels
+
+    def synchronize(self) -> None:
+        """Waits until the device has done all that was asked of it."""
+        if self.cuda:
+            torch.cuda.synchronize(self.target.device)
+
+    def _train_step(self, batch: Batch, mark: Mark) -> None:
+        assert self.optimizer is not None
+        self.forward_backward(batch, mark)
+        mark("optimizer")
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        mark("other")
+
+
+def _endless(target: Target) -> Iterator[Batch]:
+    assert target.loader is not None
+    while True:
+        empty = True
+        for batch in target.loader():
+            empty = False
+            yield batch
+        if empty:
+            raise TargetError("the loader yields no batch", where=target.spec.spec, hint="check its dataset's length")
+
+
+@dataclass(slots=True)
+class TimedSteps:
+    """Durations in ns of steps timed without the profiler, whole and by phase (one list per phase, one entry per step)."""
+
+    steps_ns: list[int] = field(default_factory=list)
+    stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
+    event_ns: dict[Phase, list[int]] = field(default_factory=dict)
+
+    def phases(self) -> tuple[PhaseTiming, ...]:
+        """The median of each phase by stopwatch and by events, in the order the phases ran."""
+        return tuple(
+            PhaseTiming(
+                phase=phase,
+                stopwatch_ns=round(statistics.median(samples)),
+                event_ns=round(statistics.median(self.event_ns[phase])) if phase in self.event_ns else None,
+            )
+            for phase, samples in self.stopwatch_ns.items()
+        )
+
+
+class _Watch:
+    """Stopwatch, and on CUDA an event, at the beginning of each phase of each step."""
+
+    def __init__(self, events: bool) -> None:
+        self.events = events
+        self.steps: list[list[tuple[Phase, int, torch.cuda.Event | None]]] = []
+
+    def __call__(self, phase: Phase) -> None:
+        event = None
+        if self.events:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        self.steps[-1].append((phase, time.perf_counter_ns(), event))
+
+
+def timed_steps(runner: Runner, count: int) -> TimedSteps:
+    """`count` steps timed without the profiler and without a synchronisation of our own.
+
+    A step's duration runs from its beginning to the next one's: the device works behind the host, so only this period is
+    the step's true cost. On CUDA one more step is run to close the last period; then the device is waited for.
+    """
+    watch = _Watch(events=runner.cuda)
+    begins: list[int] = []
+    for _ in range(count + 1 if runner.cuda else count):
+        watch.steps.append([])
+        begins.append(time.perf_counter_ns())
+        runner.step(watch)
+    begins.append(time.perf_counter_ns())
+    runner.synchronize()
+    timed = TimedSteps(steps_ns=[end - begin for begin, end in zip(begins[:count], begins[1:], strict=False)])
+    for marks, end in zip(watch.steps[:count], begins[1:], strict=False):
+        _add_phases(timed, marks, end)
+    return timed
+
+
+def _add_phases(timed: TimedSteps, marks: list[tuple[Phase, int, torch.cuda.Event | None]], end_ns: int) -> None:
+    """Adds one step's phases: each runs until the next mark; the closing ``other`` counts only where something ran in it."""
+    for i, (phase, begin, event) in enumerate(marks):
+        last = i == len(marks) - 1
+        until = end_ns if last else marks[i + 1][1]
+        if last and "optimizer" in {m[0] for m in marks}:
+            return  # a training step's last mark only closes the optimizer phase
+        timed.stopwatch_ns.setdefault(phase, []).append(until - begin)
+        if event is not None and not last:
+            following = marks[i + 1][2]
+            assert following is not None
+            elapsed_ms = event.elapsed_time(following)
+            timed.event_ns.setdefault(phase, []).append(round(elapsed_ms * 1e6))
+
+
+def synced_step_ns(runner: Runner) -> int:
+    """The duration of one step, the device idle before it and waited for after it (for first and warm-up steps)."""
+    runner.synchronize()
+    begin = time.perf_counter_ns()
+    runner.step()
+    runner.synchronize()
+    return time.perf_counter_ns() - begin
