@@ -1,0 +1,48 @@
+# `make demo` and `make test` do everything on a machine with Python 3.10+ and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# as many test processes as cores, each with one thread: torch's own threads would fight over them
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
+
+.PHONY: demo test test-gpu lint types docs unit format lock clean
+
+demo: $(VENV)/ready
+	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
+
+test: lint types docs unit
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/mypy
+
+docs: $(VENV)/ready
+	$(BIN)/python scripts/make_docs.py --check
+
+unit: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
+
+# on a machine with a CUDA device, with the Python that holds the CUDA build of torch: make test-gpu GPU_PYTHON=python3
+GPU_PYTHON ?= $(BIN)/python
+test-gpu:
+	$(GPU_PYTHON) -m pytest -m gpu -p no:cacheprovider
+
+format: $(VENV)/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# writes requirements.lock anew from pyproject.toml, in a fresh environment
+lock:
+	PYTHON=$(PYTHON) scripts/lock.sh
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info profiler_kit_out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,138 @@
+"""One function per verb: takes the parsed options, prints and writes, returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from profiler_kit import errors
+from profiler_kit.cli import output
+from profiler_kit.cli.options import target_argv, target_spec
+from profiler_kit.cli.progress import Progress
+from profiler_kit.records.document import Document
+from profiler_kit.records.report import Report
+from profiler_kit.records.serde import read_report
+
+INTERRUPTED = 130
+
+
+def analyze(given: argparse.Namespace) -> int:
+    """The whole job: counts, measures, attributes, explains, and leaves a report folder."""
+    from profiler_kit import pipeline
+
+    output.check(given)
+    spec = target_spec(given)
+    folder = given.out if given.out is not None else Path("profiler_kit_out") / output.slug(given.target)
+    with Progress(quiet=given.quiet) as progress:
+        analysis = pipeline.analyze_spec(
+            spec,
+            device=given.device,
+            configs=_names(given.configs),
+            budget_s=given.budget_s,
+            steps=given.steps,
+            timeout_s=given.timeout,
+            traces=folder / "traces",
+            say=progress.say,
+        )
+        progress.say("writing the report")
+        output.write_report_folder(analysis, folder)
+    output.emit(_document(analysis.report, given), given)
+    output.note(f"report: {folder}{'/'}report.json, report.md, layers.csv, traces/", given)
+    if analysis.interrupted:
+        print("interrupted: the report holds what was measured before", file=sys.stderr)
+        return INTERRUPTED
+    failed = pipeline.all_failed(analysis.report)
+    if failed is not None:
+        raise failed
+    return errors.OK
+
+
+def count(given: argparse.Namespace) -> int:
+    """Static figures only."""
+    from profiler_kit import pipeline
+
+    output.check(given)
+    with Progress(quiet=given.quiet) as progress:
+        progress.say("counting")
+        report = pipeline.count_spec(target_spec(given))
+    output.emit(_document(report, given), given)
+    return errors.OK
+
+
+def compare(given: argparse.Namespace) -> int:
+    """Two targets or reports: what differs, and why."""
+    from profiler_kit.gate.compare import compare as compared
+    from profiler_kit.gate.documents import comparison_document
+
+    output.check(given)
+    with Progress(quiet=given.quiet) as progress:
+        a, b = (_side(text, given, progress) for text in (given.a, given.b))
+    output.emit(comparison_document(compared(a, b)), given)
+    return errors.OK
+
+
+def check(given: argparse.Namespace) -> int:
+    """The pre-merge gate: static figures of both sides, budgets, exit status."""
+    from profiler_kit import pipeline
+    from profiler_kit.gate import base, budgets
+    from profiler_kit.gate.documents import check_document
+
+    output.check(given)
+    limits = budgets.load_budgets(Path.cwd(), output.slug(given.target), given.budget)
+    with Progress(quiet=given.quiet) as progress:
+        progress.say("counting")
+        head = pipeline.count_spec(target_spec(given, allow_guess=False))
+        progress.say("counting the base")
+        before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
+    result = budgets.check(before, head, limits)
+    output.emit(check_document(result), given)
+    return result.exit_code
+
+
+def show(given: argparse.Namespace) -> int:
+    """A saved report again, in any format."""
+    output.check(given)
+    output.emit(_document(read_report(given.report), given), given)
+    return errors.OK
+
+
+def _document(report: Report, given: argparse.Namespace) -> Document:
+    from profiler_kit.report import report_document
+
+    return report_document(report, top=given.top, depth=given.depth)
+
+
+def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
+    path = Path(text)
+    if path.suffix == ".json" or (path.is_dir() and (path / "report.json").exists()):
+        return read_report(path)
+    from profiler_kit import pipeline
+
+    spec = target_spec(given, text)
+    if given.static:
+        progress.say(f"{text}: counting")
+        return pipeline.count_spec(spec)
+    return pipeline.analyze(
+        spec,
+        device=given.device,
+        configs=_names(given.configs) or ("default", "no-tf32"),
+        budget_s=given.budget_s / 2,
+        steps=given.steps,
+        timeout_s=given.timeout,
+        say=lambda line: progress.say(f"{text}: {line}"),
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text is not None else None
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "analyze": analyze,
+    "check": check,
+    "compare": compare,
+    "count": count,
+    "show": show,
+}

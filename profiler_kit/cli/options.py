@@ -1,0 +1,190 @@
+"""The command line's grammar. Built without importing torch, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from profiler_kit import units
+from profiler_kit._version import VERSION
+from profiler_kit.errors import UsageError
+from profiler_kit.records.target import TargetSpec
+
+DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
+EPILOG = """\
+examples:
+  profiler-kit analyze my_model.py
+  profiler-kit analyze my_model.py:Net -i 32,3,224,224 --budget 30s
+  profiler-kit count pkg.nets:build --kw width=64 -i 'ids=8,1024:int64[0:50257]' -o layers.csv
+  profiler-kit compare models/convnet_v0.py models/convnet_v1.py
+  profiler-kit check my_model.py --base main --budget flops=+10%
+  profiler-kit show profiler_kit_out/my_model -f markdown
+
+exit status: 0 ok, 1 a budget is broken, 2 usage, 3 the target could not be loaded or run,
+  4 nothing comparable, 130 interrupted (what was measured before is kept)
+"""
+TARGET_HELP = (
+    "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model"
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose errors are ours: one message with a hint, exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"{self.prog} --help shows what there is")
+
+
+def parser() -> Parser:
+    """The parser of the whole command line; the parsed namespace's `verb` names the command."""
+    top = Parser(
+        prog="profiler-kit",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"profiler-kit {VERSION}")
+    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
+    _analyze(verbs.add_parser("analyze", help="count, measure under each cuDNN configuration, attribute, explain"))
+    _count(verbs.add_parser("count", help="static only: FLOPs, MACs, parameters and memory per layer, no device"))
+    _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
+    _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
+    _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
+    return top
+
+
+def target_spec(given: argparse.Namespace, target: str | None = None, *, allow_guess: bool = True) -> TargetSpec:
+    """The target that the parsed options name."""
+    return TargetSpec(
+        spec=target if target is not None else given.target,
+        inputs=tuple(given.input),
+        kwargs=tuple(given.kw),
+        mode=given.mode,
+        loss=given.loss,
+        optimizer=given.optimizer,
+        dtype=given.dtype,
+        amp=given.amp,
+        channels_last=given.channels_last,
+        batch=given.batch,
+        seed=given.seed,
+        allow_guess=allow_guess,
+    )
+
+
+def target_argv(given: argparse.Namespace) -> list[str]:
+    """The options of `given` that shape the target, as words of a command line again."""
+    words: list[str] = []
+    for text in given.input:
+        words += ["-i", text]
+    for text in given.kw:
+        words += ["--kw", text]
+    words += ["--mode", given.mode, "--seed", str(given.seed)]
+    for name in ("loss", "optimizer", "dtype", "amp", "batch"):
+        value = getattr(given, name)
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return [*words, "--channels-last"] if given.channels_last else words
+
+
+def _analyze(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    _target_options(sub)
+    _measure_options(sub)
+    sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
+    _output_options(sub)
+
+
+def _count(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    _target_options(sub)
+    _output_options(sub)
+
+
+def _compare(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder")
+    sub.add_argument("b", metavar="B", help="the same")
+    _target_options(sub)
+    _measure_options(sub)
+    sub.add_argument("--static", action="store_true", help="count only, measure nothing")
+    _output_options(sub)
+
+
+def _check(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    sub.add_argument("--base", metavar="REV", help="git revision or report.json to compare with (default: merge base)")
+    sub.add_argument(
+        "--budget", action="append", default=[], metavar="METRIC=LIMIT", help="flops=+10%%, params=26M … (repeatable)"
+    )
+    _target_options(sub)
+    _output_options(sub)
+
+
+def _show(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
+    _output_options(sub)
+
+
+def _target_options(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("target")
+    group.add_argument(
+        "-i", "--input", action="append", default=[], metavar="SPEC",
+        help="[name=]DIMS[:dtype][[lo:hi]], as 8,3,224,224 or ids=8,128:int64[0:50257], or file.py:function (repeatable)",
+    )  # fmt: skip
+    group.add_argument("--kw", action="append", default=[], metavar="K=V", help="constructor argument (repeatable)")
+    group.add_argument("--mode", choices=("train", "infer"), default="train", help="default: train")
+    group.add_argument("--loss", metavar="NAME", help="cross_entropy, mse, sum … (default: the file's loss_fn)")
+    group.add_argument("--optimizer", metavar="NAME", help="sgd, adamw … (default: the file's configure_optimizer)")
+    group.add_argument("--dtype", metavar="DTYPE", help="of parameters and floating inputs: float32, bfloat16 …")
+    group.add_argument("--amp", metavar="DTYPE", help="autocast forward and loss to bfloat16 or float16")
+    group.add_argument("--channels-last", action="store_true", help="NHWC memory layout of model and inputs")
+    group.add_argument("--batch", type=_positive, metavar="N", help="replace the inputs' batch size")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, inputs and labels (default: 0)")
+
+
+def _measure_options(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("measure")
+    group.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
+    group.add_argument("--configs", metavar="A,B", help="only these cuDNN configurations, as default,benchmark")
+    group.add_argument(
+        "--budget", type=_seconds, default=60.0, metavar="TIME", dest="budget_s",
+        help="time for steps over all configurations, start-up and tuning excluded (default: 60s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--steps", type=_positive, metavar="N", help="timed steps per configuration, instead of --budget"
+    )
+    group.add_argument("--timeout", type=_seconds, metavar="TIME", help="end a configuration's process after this time")
+
+
+def _output_options(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("output")
+    group.add_argument(
+        "-f", "--format", metavar="FMT", help="what stdout gets: terminal (default), markdown, json, csv"
+    )
+    group.add_argument(
+        "-o", "--output", action="append", default=[], type=Path, metavar="FILE", help="format by suffix (repeatable)"
+    )
+    group.add_argument("--top", type=_positive, default=10, metavar="N", help="rows of the layer table (default: 10)")
+    group.add_argument("--depth", type=int, metavar="N", help="fold layers below this depth into their parent")
+    group.add_argument(
+        "--detail", action="store_true", help="all sections on the terminal, not only those that fit a screen"
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = units.parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+    return value

@@ -1,0 +1,98 @@
+"""Where documents go: stdout in one format, files by suffix, the report folder. Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_kit.errors import UsageError
+from profiler_kit.records.document import Document
+
+if TYPE_CHECKING:
+    from profiler_kit.pipeline import Analysis
+
+DEFAULT_WIDTH = 100
+
+
+def check(given: argparse.Namespace) -> None:
+    """Raises UsageError now for a format or suffix that nobody renders, rather than after a minute of measuring."""
+    from profiler_kit import render
+
+    if given.format is not None:
+        render.by_name(given.format)
+    for file in given.output:
+        render.by_suffix(file)
+        if not file.parent.is_dir():
+            raise UsageError("no such folder", where=str(file.parent), hint="make it first, or write elsewhere with -o")
+
+
+def emit(document: Document, given: argparse.Namespace) -> None:
+    """Prints `document` in the asked format and writes it to the asked files."""
+    from profiler_kit import render
+
+    for file in given.output:
+        options = render.RenderOptions(detail=True)
+        write(file, render.by_suffix(file).render(document, options))
+    live = sys.stdout.isatty()
+    options = render.RenderOptions(
+        width=min(shutil.get_terminal_size().columns, 160) if live else DEFAULT_WIDTH,
+        color=live and "NO_COLOR" not in os.environ,
+        detail=given.detail,
+    )
+    print(render.by_name(given.format or "terminal").render(document, options), end="")
+
+
+def note(text: str, given: argparse.Namespace) -> None:
+    """Says `text` on stderr unless asked to be quiet."""
+    if not given.quiet:
+        print(text, file=sys.stderr)
+
+
+def write_report_folder(analysis: Analysis, folder: Path) -> None:
+    """Writes report.json, report.md, layers.csv and annotates the traces that lie in ``folder/traces``."""
+    from profiler_kit import render
+    from profiler_kit.render import chrome_trace
+    from profiler_kit.report import report_document
+
+    document = report_document(analysis.report, top=None)
+    options = render.RenderOptions(detail=True)
+    for name in ("report.json", "report.md", "layers.csv"):
+        write(folder / name, render.by_suffix(Path(name)).render(document, options))
+    for traced in analysis.traces:
+        write(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))
+
+
+def write(file: Path, content: str | bytes) -> None:
+    """Writes `file` whole, or leaves what was there. Raises UsageError where that can't be done."""
+    data = content.encode() if isinstance(content, str) else content
+    partial = ""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(data)
+        Path(partial).chmod(0o666 & ~_umask())
+        Path(partial).replace(file)
+    except OSError as error:
+        if partial:
+            Path(partial).unlink(missing_ok=True)
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(file), hint="give another place") from error
+
+
+def slug(target: str) -> str:
+    """A folder name for `target`: ``models/net.py:Net`` gives ``net_Net``."""
+    path, _, name = target.partition(":")
+    stem = Path(path).stem if path.endswith(".py") else path
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{stem}_{name}" if name else stem).strip("._") or "target"
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,298 @@
+"""The only file that knows the order of the stages: target, count, measure, attribute, report, diagnose."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from profiler_kit._version import VERSION
+from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
+from profiler_kit.records.counts import PHASES, Phase, StaticCount
+from profiler_kit.records.report import SCHEMA, Report, Tool
+from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
+from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
+
+Say = Callable[[str], None]
+
+DEFAULT_BUDGET_S = 60.0
+LEAST_RUN_BUDGET_S = 2.0  # a configuration's share below this would leave fast models without a steady state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A trace that `analyze` kept: the configuration, the file, and the lanes to annotate it with."""
+
+    config: str
+    file: Path
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What `analyze` leaves: the report, its traces, and whether Ctrl-C cut it short."""
+
+    report: Report
+    traces: tuple[Traced, ...]
+    interrupted: bool = False
+
+
+def count(
+    target: Any,
+    *args: Any,
+    loss_fn: Callable[..., Any] | None = None,
+    mode: Mode = "train",
+    kwargs: Mapping[str, Any] | None = None,
+) -> Report:
+    """The static report of `target`: a model with its example inputs, a TARGET text, or a `TargetSpec`.
+
+    A model is never changed: it is counted as a copy on the meta device. Raises TargetError, UsageError.
+    """
+    from profiler_kit.target import from_model
+
+    if isinstance(target, TargetSpec):
+        return count_spec(target)
+    if isinstance(target, str):
+        return count_spec(TargetSpec(spec=target, mode=mode))
+    live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
+    from profiler_kit.counting import count_target
+
+    return _diagnosed(_report(live.info, count_target(live)))
+
+
+def count_spec(spec: TargetSpec) -> Report:
+    """The static report of the target that `spec` names. Raises TargetError, UsageError."""
+    info, static = _counted(spec)
+    return _diagnosed(_report(info, static))
+
+
+def analyze(
+    target: str | TargetSpec,
+    *,
+    device: str = "auto",
+    configs: Sequence[str] | None = None,
+    budget_s: float = DEFAULT_BUDGET_S,
+    steps: int | None = None,
+    timeout_s: float | None = None,
+    traces: Path | str | None = None,
+    say: Say | None = None,
+    **options: Any,
+) -> Report:
+    """The whole report of a target: counted, measured under each cuDNN configuration, attributed and explained.
+
+    `target` is a TARGET text, whose further `options` are those of `TargetSpec` (``inputs``, ``mode``, ``batch`` …), or a
+    `TargetSpec`. `traces` is a folder for the Chrome traces, which are dropped without one. Raises TargetError, UsageError.
+    """
+    spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **options)
+    folder = Path(traces) if traces is not None else None
+    return analyze_spec(
+        spec,
+        device=device,
+        configs=configs,
+        budget_s=budget_s,
+        steps=steps,
+        timeout_s=timeout_s,
+        traces=folder,
+        say=say,
+    ).report
+
+
+def analyze_spec(
+    spec: TargetSpec,
+    *,
+    device: str = "auto",
+    configs: Sequence[str] | None = None,
+    budget_s: float = DEFAULT_BUDGET_S,
+    steps: int | None = None,
+    timeout_s: float | None = None,
+    traces: Path | None = None,
+    say: Say | None = None,
+) -> Analysis:
+    """`analyze` with its traces. Ctrl-C ends the run in hand; what was measured before stands in the report."""
+    from profiler_kit.measure import configs as configurations
+    from profiler_kit.measure import environment
+
+    tell = say or _silent
+    tell("counting")
+    info, static = _counted_if_possible(spec)
+    place = environment.pick_device(device)
+    plan = configurations.plan(
+        environment.backend(place),
+        has_tf32=environment.has_tf32(place),
+        float32=_computes_float32(info),
+        uses_cudnn=static is None or any(_is_cudnn_op(total.op) for total in static.ops),
+        only=configs,
+    )
+    runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
+    report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
+    return Analysis(report=_diagnosed(report), traces=traced, interrupted=cut)
+
+
+def _counted(spec: TargetSpec) -> tuple[TargetInfo, StaticCount]:
+    from profiler_kit.counting import count_target
+    from profiler_kit.target import load
+
+    target = load(spec, device="meta")
+    static = count_target(target)
+    return target.info, static
+
+
+def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | None]:
+    """As `_counted`; a target that loads but can't be counted may still be measured, and the report says so."""
+    from profiler_kit.counting import count_target
+    from profiler_kit.target import load
+
+    target = load(spec, device="meta")
+    try:
+        return target.info, count_target(target)
+    except TargetError as error:
+        if not error.message.startswith("data-dependent"):
+            raise
+        note = f"Not counted: {error}".replace("\nhint: ", "; ")
+        return replace(target.info, notes=(*target.info.notes, note)), None
+
+
+def _measured(
+    spec: TargetSpec,
+    configs: Sequence[RunConfig],
+    device: str,
+    budget_s: float,
+    steps: int | None,
+    timeout_s: float | None,
+    traces: Path | None,
+    tell: Say,
+) -> tuple[list[ConfigRun], tuple[Traced, ...], bool]:
+    from profiler_kit.measure import launcher
+
+    runs: list[ConfigRun] = []
+    kept: list[Traced] = []
+    share_s = max(LEAST_RUN_BUDGET_S, budget_s / len(configs))
+    with _trace_folder(traces) as folder:
+        for number, config in enumerate(configs, 1):
+            label = f"[{number}/{len(configs)}] {config.name}"
+            file = folder / f"{config.name.replace(' ', '_').replace('(', '').replace(')', '')}.json.gz"
+            try:
+                run = launcher.measure(
+                    spec,
+                    config,
+                    device=device,
+                    budget_s=share_s,
+                    trace=file,
+                    steps=steps,
+                    timeout_s=timeout_s,
+                    say=lambda text, label=label: tell(f"{label}: {text}"),  # type: ignore[misc]
+                )
+            except KeyboardInterrupt:
+                rest = configs[number:]
+                runs.append(launcher.interrupted(config, started=True))
+                runs.extend(launcher.interrupted(other, started=False) for other in rest)
+                return runs, tuple(kept), True
+            if run.failure is not None:
+                tell(f"{label}: failed: {run.failure.message}")
+                runs.append(run)
+                continue
+            tell(f"{label}: reading the trace")
+            run, spans = _attributed(run, file)
+            runs.append(replace(run, trace=f"traces/{file.name}" if traces is not None and run.trace else None))
+            if traces is not None:
+                kept.append(Traced(config=config.name, file=file, spans=spans))
+    return runs, tuple(kept), False
+
+
+@contextlib.contextmanager
+def _trace_folder(given: Path | None) -> Iterator[Path]:
+    """The folder for traces: the one given, or one that goes when the work is done."""
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="profiler_kit_traces_") as made:
+            yield Path(made)
+        return
+    try:
+        given.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror}", where=str(given), hint="give another folder with --out"
+        ) from error
+    yield given.resolve()
+
+
+def _attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
+    """`run` with its trace's device time by phase and layer; a trace that can't be read is a note, the timings stand."""
+    from profiler_kit.attribute import attribute
+
+    try:
+        found = attribute(trace)
+    except TraceError as error:
+        return replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}")), ()
+    return (
+        replace(
+            run,
+            clock=found.clock,
+            phases=_with_kernel_clock(run.phases, found),
+            modules=found.layers,
+            kernels=found.kernels,
+            unattributed_ns=found.unattributed_ns,
+            notes=(*run.notes, *found.notes),
+        ),
+        found.spans,
+    )
+
+
+def _with_kernel_clock(phases: Sequence[PhaseTiming], found: Attribution) -> tuple[PhaseTiming, ...]:
+    timed = {timing.phase: timing for timing in phases}
+    spent: dict[Phase, int] = {}
+    for layer in found.layers:
+        spent[layer.phase] = spent.get(layer.phase, 0) + layer.kernel_ns
+    return tuple(
+        replace(timed.get(phase, PhaseTiming(phase=phase)), kernel_ns=spent.get(phase, 0))
+        for phase in PHASES
+        if phase in timed or phase in spent
+    )
+
+
+def _report(
+    info: TargetInfo, static: StaticCount | None, runs: Sequence[ConfigRun] = (), notes: Sequence[str] = ()
+) -> Report:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return Report(
+        schema=SCHEMA,
+        tool=Tool(name="profiler_kit", version=VERSION),
+        created=now.isoformat(timespec="seconds"),
+        target=info,
+        static=static,
+        runs=tuple(runs),
+        notes=tuple(notes),
+    )
+
+
+def _diagnosed(report: Report) -> Report:
+    from profiler_kit.diagnose import diagnose
+
+    return replace(report, findings=diagnose(report))
+
+
+def all_failed(report: Report) -> KitError | None:
+    """The error to end with where every run failed: the first failure's message; None while any run has samples."""
+    if not report.runs or any(run.failure is None for run in report.runs):
+        return None
+    first = report.runs[0].failure
+    assert first is not None
+    return TargetError(f"every configuration failed; the first: {first.message}", hint="see the log in the report")
+
+
+def _computes_float32(info: TargetInfo) -> bool:
+    return info.amp is None and info.dtype in (None, "float32")
+
+
+_CUDNN_OPS = ("convolution", "conv", "cudnn", "miopen", "rnn", "lstm", "gru", "batch_norm", "ctc_loss")
+
+
+def _is_cudnn_op(op: str) -> bool:
+    return any(word in op for word in _CUDNN_OPS)
+
+
+def _silent(_: str) -> None:
+    pass
