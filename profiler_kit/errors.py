@@ -11,6 +11,7 @@ Anything that is not a `KitError` is a bug of ours and shows its traceback.
 from __future__ import annotations
 
 OK, BUDGET_BROKEN, USAGE, TARGET_FAILED, NOT_COMPARABLE = 0, 1, 2, 3, 4
+INTERRUPTED = 130  # what shells give for 128 + SIGINT
 
 
 class KitError(Exception):

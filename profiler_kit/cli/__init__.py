@@ -6,9 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from profiler_kit.errors import KitError
-
-INTERRUPTED = 130  # what shells give for 128 + SIGINT
+from profiler_kit.errors import INTERRUPTED, KitError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,8 +15,6 @@ from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report
 
-INTERRUPTED = 130
-
 
 def analyze(given: argparse.Namespace) -> int:
     """The whole job: counts, measures, attributes, explains, and leaves a report folder."""
@@ -39,10 +37,10 @@ def analyze(given: argparse.Namespace) -> int:
         progress.say("writing the report")
         output.write_report_folder(analysis, folder)
     output.emit(_document(analysis.report, given), given)
-    output.note(f"report: {folder}{'/'}report.json, report.md, layers.csv, traces/", given)
+    output.note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", given)
     if analysis.interrupted:
         print("interrupted: the report holds what was measured before", file=sys.stderr)
-        return INTERRUPTED
+        return errors.INTERRUPTED
     failed = pipeline.all_failed(analysis.report)
     if failed is not None:
         raise failed

@@ -33,6 +33,7 @@ class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors are ours: one message with a hint, exit status 2."""
 
     def error(self, message: str) -> NoReturn:
+        """Raises UsageError where argparse would print its usage and exit."""
         raise UsageError(message, hint=f"{self.prog} --help shows what there is")
 
 
