@@ -17,12 +17,18 @@ Value = int | float | str | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A table column: stable `key` (CSV header), `title` for people, `unit` of its values, `doc` for legends."""
+    """A table column: stable `key` (CSV header), `title` for people, `unit` of its values, `doc` for legends.
+
+    Where a table does not fit, the columns of highest `rank` are left out first and those of rank 0 never. `name` marks a
+    column of names (paths, kernels): a narrow place may shorten them in the middle; nothing else is ever shortened.
+    """
 
     key: str
     title: str
     unit: Unit = "text"
     doc: str = ""
+    rank: int = 0
+    name: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +44,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A sentence or more of plain text. `role` lets a renderer set it apart."""
+    """A sentence or more of plain text. `role` lets a renderer set it apart; a ``log`` keeps its lines as they are."""
 
     text: str
-    role: Literal["text", "note", "warning"] = "text"
+    role: Literal["text", "note", "warning", "log"] = "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
