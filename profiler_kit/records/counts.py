@@ -190,7 +190,7 @@ class StaticCount:
     """Everything counted for one step of a target. Modules are a flat pre-order tuple of self figures.
 
     Sum of the modules' self costs = `forward`, `loss`, `backward`, `recompute`, each exactly. The loss function given
-    beside the model is the pseudo-module ``(loss)``.
+    beside the model is the pseudo-module ``(loss)``. `torch` is the version that decomposed the ops.
     """
 
     convention: str
@@ -207,6 +207,7 @@ class StaticCount:
     ops: tuple[OpTotal, ...] = ()
     memory: MemoryEstimate | None = None
     device: str = "meta"
+    torch: str | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,0 +1,122 @@
+"""The counted metrics: one list for the comparison's headline and for budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.report import Report
+from profiler_kit.records.target import TargetInfo
+from profiler_kit.units import Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticMetric:
+    """A metric that repeats exactly. `key` is its name in budgets and JSON; `value` None where it was not counted.
+
+    `depends_on_inputs` is False for what belongs to the model alone, and so compares across input shapes and modes.
+    """
+
+    key: str
+    title: str
+    unit: Unit
+    value: Callable[[StaticCount], int | None]
+    doc: str
+    depends_on_inputs: bool = True
+    headline: bool = False
+
+
+def _peak(static: StaticCount) -> int | None:
+    return static.memory.peak_bytes if static.memory is not None else None
+
+
+METRICS: Final[tuple[StaticMetric, ...]] = (
+    StaticMetric(
+        key="params", title="Parameters", unit="count", value=lambda static: static.params,
+        doc="parameters, each once", depends_on_inputs=False, headline=True,
+    ),
+    StaticMetric(
+        key="trainable_params", title="Trainable parameters", unit="count", value=lambda static: static.trainable_params,
+        doc="parameters that require a gradient", depends_on_inputs=False,
+    ),
+    StaticMetric(
+        key="param_bytes", title="Parameter bytes", unit="bytes", value=lambda static: static.param_bytes,
+        doc="bytes of all parameters", depends_on_inputs=False,
+    ),
+    StaticMetric(
+        key="macs", title="MACs, forward", unit="macs", value=lambda static: static.forward.macs,
+        doc="multiply-accumulates of the forward pass over the whole batch", headline=True,
+    ),
+    StaticMetric(
+        key="forward_flops", title="FLOPs, forward", unit="flops", value=lambda static: static.forward.flops,
+        doc="floating-point operations of the forward pass, a MAC being two", headline=True,
+    ),
+    StaticMetric(
+        key="flops", title="FLOPs, step", unit="flops", value=lambda static: static.step.flops,
+        doc="floating-point operations of forward, loss, backward and recompute", headline=True,
+    ),
+    StaticMetric(
+        key="saved", title="Saved for backward", unit="bytes", value=lambda static: static.saved_bytes,
+        doc="bytes of distinct tensors kept for backward, parameters and inputs excluded", headline=True,
+    ),
+    StaticMetric(
+        key="peak", title="Peak memory, predicted", unit="bytes", value=_peak,
+        doc="tensor bytes held at the step's peak; library workspace and allocator rounding excluded", headline=True,
+    ),
+    StaticMetric(
+        key="uncounted", title="Uncounted ops", unit="count", value=lambda static: sum(op.calls for op in static.uncounted),
+        doc="calls of ops for which no formula is known; with any, FLOPs are a lower bound",
+    ),
+)  # fmt: skip
+
+
+def metric(key: str) -> StaticMetric | None:
+    """The metric called `key`, None if there is none."""
+    return next((one for one in METRICS if one.key == key), None)
+
+
+def value_of(report: Report, one: StaticMetric) -> int | None:
+    """`one` as counted in `report`; None where it was not counted."""
+    return one.value(report.static) if report.static is not None else None
+
+
+def static_reason(a: Report, b: Report, one: StaticMetric) -> str:
+    """Why `one` does not compare between the two reports; empty where it does."""
+    if a.static is None or b.static is None:
+        return "not counted"
+    if one.unit in ("flops", "macs") and a.static.convention != b.static.convention:
+        return f"counted by other conventions ({a.static.convention}; {b.static.convention})"
+    if one.depends_on_inputs and a.static.device != b.static.device:
+        return f"counted on {a.static.device} and on {b.static.device}, where ops are decomposed differently"
+    versions = (torch_of(a), torch_of(b))
+    if one.depends_on_inputs and None not in versions and versions[0] != versions[1]:
+        return f"counted with torch {versions[0]} and {versions[1]}"
+    if one.depends_on_inputs and a.target.mode != b.target.mode:
+        return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
+    if one.unit == "bytes" and numbers(a.target) != numbers(b.target):
+        return f"computed in {numbers(a.target)} and in {numbers(b.target)}"
+    if value_of(a, one) is None or value_of(b, one) is None:
+        return "not counted"
+    return ""
+
+
+def torch_of(report: Report) -> str | None:
+    """The torch version that `report` was made with, where it says so."""
+    if report.static is not None and report.static.torch is not None:
+        return report.static.torch
+    return next((run.environment.torch for run in report.runs if run.environment is not None), None)
+
+
+def numbers(target: TargetInfo) -> str:
+    """The arithmetic a target asks for, in words: ``float32``, ``float32 under bfloat16 autocast``."""
+    dtype = target.dtype or "float32"
+    return f"{dtype} under {target.amp} autocast" if target.amp else dtype
+
+
+def shapes(target: TargetInfo) -> str:
+    """The input shapes in words: ``8x3x256x256 float32``."""
+    return (
+        ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in target.inputs) or "no tensors"
+    )

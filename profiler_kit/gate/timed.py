@@ -1,0 +1,156 @@
+"""Verdicts on what was measured: a difference counts only where it exceeds the noise of intervals and of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.gate.metrics import numbers
+from profiler_kit.records.comparison import MetricRow, Verdict
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import Unit, digits
+
+# Two processes of one configuration agree by luck now and then, so a small gap between them proves little.
+LEAST_NOISE: Final = 0.02
+# Without a repeated run: steps of one process are no replicates, processes on a shared machine differ by a few percent.
+ASSUMED_NOISE: Final = 0.05
+# The caching allocator serves the same program from the same blocks; what varies are workspaces that a library picks.
+BYTES_NOISE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    key: str
+    title: str
+    unit: Unit
+    value: Callable[[ConfigRun], int | None]
+
+
+_MEASURED: Final = (
+    _Measured("step_ns", "Step time, median", "ns", lambda run: run.step_ns.median if run.step_ns else None),
+    _Measured("device_ns", "Device time, step", "ns", lambda run: run.device_ns),
+    _Measured("peak_allocated_bytes", "Peak memory, measured", "bytes", lambda run: run.peak_allocated_bytes),
+)
+
+
+def measured_rows(a: Report, b: Report, shared: Sequence[tuple[ConfigRun, ConfigRun]]) -> tuple[MetricRow, ...]:
+    """The measured metrics of every shared configuration; one row that says so where a side failed."""
+    rows: list[MetricRow] = []
+    for one, other in shared:
+        failed = failure_reason(one, other)
+        refused = environment_reason(a, b, one, other)
+        for metric in _MEASURED:
+            values = metric.value(one), metric.value(other)
+            if values == (None, None) and not (failed and metric.key == "step_ns"):
+                continue
+            verdict: Verdict = "failed"
+            reason = failed
+            if not failed:
+                verdict, reason = _judge(a, b, one, other, metric, refused)
+            rows.append(
+                MetricRow(
+                    metric=metric.key,
+                    title=metric.title,
+                    unit=metric.unit,
+                    config=one.config.name,
+                    a=values[0],
+                    b=values[1],
+                    ratio=values[1] / values[0] if values[0] and values[1] is not None else None,
+                    verdict=verdict,
+                    reason=reason,
+                )
+            )
+    return tuple(rows)
+
+
+def failure_reason(one: ConfigRun, other: ConfigRun) -> str:
+    """Which side failed and why; empty where none did."""
+    told = [
+        f"{side} failed ({run.failure.kind}): {run.failure.message}"
+        for side, run in (("a", one), ("b", other))
+        if run.failure is not None
+    ]
+    return "; ".join(told)
+
+
+def environment_reason(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -> str:
+    """Why measurements of the two runs don't compare; empty where they do."""
+    if a.target.mode != b.target.mode:
+        return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
+    if numbers(a.target) != numbers(b.target):
+        return f"computed in {numbers(a.target)} and in {numbers(b.target)}"
+    flags = [
+        (run.config.enabled, run.config.benchmark, run.config.deterministic, run.config.allow_tf32)
+        for run in (one, other)
+    ]
+    if flags[0] != flags[1]:
+        return f"configuration {one.config.name} had other flags"
+    before, after = one.environment, other.environment
+    if before is None or after is None:
+        return "" if before is after else "one side does not say what it ran on"
+    for what, left, right in (
+        ("device", before.device_name, after.device_name),
+        ("device", before.device.partition(":")[0], after.device.partition(":")[0]),
+        ("torch", before.torch, after.torch),
+        ("CUDA", before.cuda, after.cuda),
+        ("cuDNN", before.cudnn, after.cudnn),
+        ("number of threads", before.threads, after.threads),
+    ):
+        if left != right:
+            return f"another {what}: {left or 'none'} and {right or 'none'}"
+    return ""
+
+
+def process_noise(report: Report) -> float | None:
+    """The largest relative gap between a configuration and its repetition in a fresh process; None without one."""
+    gaps = []
+    for again in report.runs:
+        first = report.run(again.config.repeat_of) if again.config.repeat_of is not None else None
+        if first is not None and first.step_ns and again.step_ns and first.step_ns.median:
+            gaps.append(abs(again.step_ns.median - first.step_ns.median) / first.step_ns.median)
+    return max(gaps, default=None)
+
+
+def _judge(
+    a: Report, b: Report, one: ConfigRun, other: ConfigRun, metric: _Measured, refused: str
+) -> tuple[Verdict, str]:
+    before, after = metric.value(one), metric.value(other)
+    if refused:
+        return "not_comparable", refused
+    if before is None or after is None:
+        return "not_comparable", f"{'a' if before is None else 'b'} has no such figure"
+    if metric.key == "device_ns" and one.clock != other.clock:
+        return "not_comparable", f"added up by other clocks ({one.clock}, {other.clock})"
+    if before == after:
+        return "same", ""
+    larger, gap = max(before, after), abs(after - before)
+    if metric.unit == "bytes":
+        noise, why = BYTES_NOISE, f"less than {_percent(BYTES_NOISE)} apart"
+    else:
+        noise, why = _time_noise(a, b)
+    if gap <= noise * larger:
+        return "noise", why
+    if metric.key == "step_ns" and one.step_ns and other.step_ns:
+        faster, slower = sorted((one.step_ns, other.step_ns), key=lambda interval: interval.median)
+        if faster.high >= slower.low:
+            return "noise", "the 95 % intervals overlap"
+    return ("better" if after < before else "worse"), ""
+
+
+def _time_noise(a: Report, b: Report) -> tuple[float, str]:
+    gaps = [gap for gap in (process_noise(a), process_noise(b)) if gap is not None]
+    if not gaps:
+        return ASSUMED_NOISE, (
+            f"less than {_percent(ASSUMED_NOISE)} apart, and no configuration was run twice, so processes may differ by as much"
+        )
+    noise = max(LEAST_NOISE, *gaps)
+    return (
+        noise,
+        f"less than {_percent(noise)} apart; the same configuration, run twice, differed by {_percent(max(gaps))}",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{digits(share * 100, 2)} %"

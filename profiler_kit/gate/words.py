@@ -1,0 +1,137 @@
+"""What differs, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from profiler_kit.gate.metrics import numbers, shapes
+from profiler_kit.gate.ratios import opposite_sentence
+from profiler_kit.gate.timed import environment_reason, failure_reason, process_noise
+from profiler_kit.records.comparison import LayerChange, MemorySplit, Side, TimeRatio
+from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import Unit, digits, text
+
+WHY_LAYERS: Final = 4  # named in the sentence; the table has all
+WORTH_SHARE: Final = 0.001  # of a total: a smaller change of it explains nothing
+
+
+def sentences(
+    a: Report,
+    b: Report,
+    sides: tuple[Side, Side],
+    times: Sequence[TimeRatio],
+    memory: Sequence[MemorySplit],
+    layers: Sequence[LayerChange],
+) -> tuple[str, ...]:
+    """The result in sentences: the time ratio, the work where nothing was timed, memory that misleads, the layers."""
+    told = [f"Under {one.config}: {one.sentence}" if len(times) > 1 else one.sentence for one in times]
+    if not times and a.static is not None and b.static is not None:
+        told.append(_work(a.static, b.static, sides))
+    for split in memory:
+        runs = (a.run(split.config), b.run(split.config)) if split.config is not None else (None, None)
+        sentence = opposite_sentence(a, b, split, sides, runs)
+        if sentence is not None:
+            told.append(f"Under {split.config}: {sentence}" if split.config is not None else f"Predicted: {sentence}")
+    told.append(why(layers))
+    return tuple(sentence for sentence in told if sentence)
+
+
+def _work(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> str:
+    flops = (a.step.flops, b.step.flops)
+    if min(flops) <= 0:
+        return ""
+    if flops[0] == flops[1]:
+        return f"{sides[0].label} and {sides[1].label} do the same work: {text(flops[0], 'flops')} FLOPs a step."
+    more, less = (0, 1) if flops[0] > flops[1] else (1, 0)
+    return (
+        f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the work of {sides[less].label}: "
+        f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs a step. Nothing timed compares."
+    )
+
+
+def why(layers: Sequence[LayerChange]) -> str:
+    """The layers that make the difference, a sentence for each metric that moved; empty where none did."""
+    told = [
+        _moved("FLOPs", "flops", [(one.a.flops, one.b.flops, one) for one in layers]),
+        _moved("Saved for backward", "bytes", [(one.a.saved_bytes, one.b.saved_bytes, one) for one in layers]),
+        _moved("Parameters", "count", [(one.a.params, one.b.params, one) for one in layers]),
+    ]
+    return " ".join(sentence for sentence in told if sentence)
+
+
+def _moved(title: str, unit: Unit, figures: list[tuple[int, int, LayerChange]]) -> str:
+    larger = max(sum(before for before, _, _ in figures), sum(after for _, after, _ in figures), 1)
+    moved = [(after - before, one) for before, after, one in figures if after != before]
+    moved.sort(key=lambda pair: -abs(pair[0]))
+    named = [pair for pair in moved[:WHY_LAYERS] if abs(pair[0]) >= WORTH_SHARE * larger]
+    if not named:
+        return ""
+    words = [f"{layer_name(one)} {signed(change, unit)}" for change, one in named]
+    if len(moved) > len(named):
+        others = len(moved) - len(named)
+        rest = sum(change for change, _ in moved[len(named) :])
+        words.append(f"{others} other layer{'s' if others > 1 else ''} {signed(rest, unit)}")
+    return f"{title} {signed(sum(change for change, _ in moved), unit)}: {', '.join(words)}."
+
+
+def layer_name(one: LayerChange) -> str:
+    """The layer as sentences call it: ``new block``, ``dropped fc1``, ``conv2``."""
+    name = shown_path(one.path)
+    return {"added": f"new {name}", "removed": f"dropped {name}"}.get(one.kind, name)
+
+
+def shown_path(path: str) -> str:
+    """A module path as it is shown; the root's has no text of its own."""
+    return path or "(model)"
+
+
+def signed(value: int, unit: Unit) -> str:
+    """`value` with its sign, as a person reads it: ``+302 M``, ``-1 KiB``, ``0``."""
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{text(abs(value), unit)}"
+
+
+def percent_change(change: float | None) -> str | None:
+    """A relative change with its sign: ``+81.0 %``; None where there is none."""
+    return None if change is None else f"{change * 100:+.1f} %"
+
+
+def notes(
+    a: Report, b: Report, sides: tuple[Side, Side], shared: Sequence[tuple[ConfigRun, ConfigRun]]
+) -> tuple[str, ...]:
+    """What limits the comparison: other inputs, other batch, uncounted ops, noise, runs that failed or don't compare."""
+    told = []
+    if shapes(a.target) != shapes(b.target):
+        told.append(f"The inputs differ: {sides[0].label} {shapes(a.target)}; {sides[1].label} {shapes(b.target)}.")
+    if a.target.mode != b.target.mode or numbers(a.target) != numbers(b.target):
+        told.append(
+            f"{sides[0].label}: {a.target.mode}, {numbers(a.target)}; {sides[1].label}: {b.target.mode}, {numbers(b.target)}."
+        )
+    if a.target.channels_last != b.target.channels_last:
+        told.append(f"Only {sides[0 if a.target.channels_last else 1].label} is in channels_last layout.")
+    for side, report in zip(sides, (a, b), strict=True):
+        if report.target.inputs_from == "guess":
+            told.append(f"The input shape of {side.label} was guessed.")
+        if report.static is not None and report.static.uncounted:
+            ops = ", ".join(op.op for op in report.static.uncounted[:WHY_LAYERS])
+            told.append(f"{side.label} has uncounted ops ({ops}): its FLOPs are a lower bound.")
+    refused: dict[str, list[str]] = {}
+    for one, other in shared:
+        reason = failure_reason(one, other) or environment_reason(a, b, one, other)
+        if reason:
+            refused.setdefault(reason, []).append(one.config.name)
+    told += [f"Not compared under {', '.join(names)}: {reason}." for reason, names in refused.items()]
+    if (a.runs or b.runs) and not shared:
+        told.append("The reports have no configuration in common, so no times are compared.")
+    if any(one.step_ns and other.step_ns for one, other in shared):
+        told.append(_noise(a, b))
+    return tuple(told)
+
+
+def _noise(a: Report, b: Report) -> str:
+    gaps = [gap for gap in (process_noise(a), process_noise(b)) if gap is not None]
+    if not gaps:
+        return "No configuration was run twice, so the noise between processes is not known."
+    return f"The same configuration, run twice, differed by {digits(max(gaps) * 100, 2)} %."

@@ -1,0 +1,216 @@
+"""Two reports side by side: what differs, and what a gate says about it.
+
+Every `ratio` is b over a, None where a is zero or unknown. Lower is better for every metric here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
+from profiler_kit.records.target import InputInfo, Mode
+from profiler_kit.units import Unit
+
+Verdict = Literal["better", "worse", "same", "noise", "failed", "not_comparable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two. `label` is what sentences call it, never the same on both sides; `samples` is the batch:
+    the leading dimension of the first input.
+    """
+
+    label: str
+    name: str
+    spec: str
+    mode: Mode
+    inputs: tuple[InputInfo, ...]
+    samples: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """One metric on both sides. `config` is None for what was counted, else the configuration it was measured under.
+
+    `reason` says why a verdict is ``noise``, ``failed`` or ``not_comparable``; the values stand there all the same.
+    """
+
+    metric: str
+    title: str
+    unit: Unit
+    config: str | None
+    a: int | None
+    b: int | None
+    ratio: float | None
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRatio:
+    """A step-time ratio taken apart: ``time_ratio == work_ratio / efficiency_ratio``.
+
+    Work is the step's FLOPs as counted; efficiency is what is achieved of them per second, in FLOP/s. `per_sample_ratio`
+    is the time ratio per sample, given only where the sides' batch sizes differ.
+    """
+
+    config: str
+    a_ns: int
+    b_ns: int
+    time_ratio: float
+    a_flops: int
+    b_flops: int
+    work_ratio: float
+    a_flops_per_s: float
+    b_flops_per_s: float
+    efficiency_ratio: float
+    per_sample_ratio: float | None
+    sentence: str
+
+
+MemoryPart = Literal[
+    "parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace", "rest"
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartBytes:
+    """Bytes of one part of the peak on both sides; None where it is not known (workspace without a device)."""
+
+    part: MemoryPart
+    a: int | None
+    b: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySplit:
+    """The peak of both sides taken apart; on each side the known parts sum to its peak, exactly.
+
+    `config` is None for the predicted peak (tensor lifetimes, no workspace), else the configuration it was measured under.
+    """
+
+    config: str | None
+    a_peak_bytes: int
+    b_peak_bytes: int
+    parts: tuple[PartBytes, ...]
+
+
+LayerKind = Literal["changed", "added", "removed", "same", "renamed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFigures:
+    """A layer's own figures: FLOPs and MACs of a step, parameters, bytes saved for backward, device time per step."""
+
+    flops: int = 0
+    macs: int = 0
+    params: int = 0
+    saved_bytes: int = 0
+    device_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerChange:
+    """A layer of a, of b, or of both. `change` says in words what became of it.
+
+    `contribution` is the largest share its change has in a total (of FLOPs, parameters, saved bytes or device time).
+    """
+
+    kind: LayerKind
+    a_path: str | None
+    b_path: str | None
+    class_name: str
+    change: str
+    a: LayerFigures
+    b: LayerFigures
+    contribution: float
+
+    @property
+    def path(self) -> str:
+        """Where the layer is now, or was: b's path, else a's."""
+        return self.b_path if self.b_path is not None else self.a_path or ""
+
+    @property
+    def device_ns_change(self) -> int | None:
+        """Device time of b less a's; None where either was not measured."""
+        return None if self.a.device_ns is None or self.b.device_ns is None else self.b.device_ns - self.a.device_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two reports side by side. `config` is the configuration that the layers' device times are from.
+
+    The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
+    `sentences` say the result; `notes` say what limits it.
+    """
+
+    a: Side
+    b: Side
+    config: str | None
+    metrics: tuple[MetricRow, ...]
+    times: tuple[TimeRatio, ...]
+    memory: tuple[MemorySplit, ...]
+    layers: tuple[LayerChange, ...]
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+BudgetSeverity = Literal["error", "warn", "off"]
+BudgetOutcome = Literal["ok", "broken", "warned", "not_comparable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A limit on one metric: exactly one of `increase` (a fraction of the base), `increase_by` and `limit` (its own unit) is set.
+
+    `written` is the limit as its author wrote it, `where` the place it was written at.
+    """
+
+    metric: str
+    written: str
+    where: str
+    severity: BudgetSeverity = "error"
+    increase: float | None = None
+    increase_by: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRow:
+    """What became of one budget. `change` is head over base less one, None where the base is zero or unknown.
+
+    `allowed` is the largest value that keeps the budget.
+    """
+
+    metric: str
+    title: str
+    unit: Unit
+    base: int | None
+    head: int | None
+    change: float | None
+    allowed: int | None
+    limit: str
+    severity: BudgetSeverity
+    outcome: BudgetOutcome
+    reason: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The gate's answer: every budget's outcome, and the comparison that explains it (None where nothing compares)."""
+
+    target: str
+    rows: tuple[BudgetRow, ...]
+    comparison: Comparison | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a budget is broken; else 4 if one that could break can't be judged, or nothing compares; else 0."""
+        if any(row.outcome == "broken" for row in self.rows):
+            return BUDGET_BROKEN
+        if any(row.outcome == "not_comparable" and row.severity == "error" for row in self.rows):
+            return NOT_COMPARABLE
+        return NOT_COMPARABLE if self.comparison is None and not self.rows else OK
