@@ -1,0 +1,130 @@
+"""A recorded Chrome trace with lanes of ours beside the original ones. Takes a trace and spans, so it is no report renderer.
+
+Perfetto and chrome://tracing both open the result. Where they differ, the stricter one is obeyed: boxes of a track
+never overlap (Perfetto used to drop those that do) and colours come from the list that chrome://tracing knows (an
+unknown one makes it refuse the whole file).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from profiler_kit.errors import TraceError
+from profiler_kit.records.runs import Span
+
+PROCESS_NAME: Final = "profiler_kit"
+
+# Colour names that chrome://tracing has. Phases have fixed ones; other spans are coloured by the viewer, from their name.
+COLOURS: Final = {
+    "data": "rail_idle",
+    "transfer": "rail_load",
+    "forward": "good",
+    "loss": "yellow",
+    "backward": "thread_state_iowait",
+    "recompute": "bad",
+    "optimizer": "olive",
+    "other": "grey",
+    "unattributed": "grey",
+}
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_HINT: Final = "give the bytes of a whole trace that torch.profiler exported"
+_EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_FIRST_OWN_PID: Final = 1_000_000_000  # above what an operating system gives, below 2**31
+
+
+def annotate(trace: bytes, spans: Sequence[Span]) -> bytes:
+    """`trace` with `spans` as tracks of a process of their own, one per lane; gzipped where `trace` is.
+
+    The original events stay as they are, byte for byte. Spans of a lane that overlap go to further tracks of the same name.
+
+    Raises: TraceError where `trace` is cut off or no Chrome trace.
+    """
+    zipped = trace[:2] == _GZIP_MAGIC
+    plain = _unzip(trace) if zipped else trace
+    start = _first_event(plain)
+    if spans:
+        own = b",\n".join(line.encode("ascii") for line in _events(spans, _free_pid(plain)))
+        alone = plain[start:].lstrip().startswith(b"]")
+        plain = plain[:start] + b"\n" + own + (b"\n" if alone else b",\n") + plain[start:]
+    # mtime: the same trace gives the same bytes.
+    return gzip.compress(plain, compresslevel=6, mtime=0) if zipped else plain
+
+
+def _unzip(trace: bytes) -> bytes:
+    try:
+        return gzip.decompress(trace)
+    except (EOFError, OSError, zlib.error) as error:
+        raise TraceError(f"the gzip stream is cut off or damaged: {error}", hint=_HINT) from error
+
+
+def _first_event(plain: bytes) -> int:
+    """Where the first event stands, or would stand, in the list of events."""
+    head = plain[:64].lstrip()
+    if plain[-64:].rstrip()[-1:] not in (b"}", b"]"):
+        raise TraceError("the trace is cut off or empty: its JSON does not end", hint=_HINT)
+    if head.startswith(b"["):  # a trace may be its list of events alone
+        return plain.index(b"[") + 1
+    match = _EVENTS.search(plain)
+    if match is None or not head.startswith(b"{"):
+        raise TraceError("not a Chrome trace: no 'traceEvents' list", hint=_HINT)
+    return match.end()
+
+
+def _free_pid(plain: bytes) -> int:
+    """A process id that no event of the trace has."""
+    pid = _FIRST_OWN_PID
+    while re.search(rb'"pid"\s*:\s*"?%d\b' % pid, plain):
+        pid += 1
+    return pid
+
+
+def _events(spans: Sequence[Span], pid: int) -> Iterator[str]:
+    """JSON texts: names of the process and its tracks, then a box per span."""
+    yield _metadata("process_name", pid, 0, {"name": PROCESS_NAME})
+    yield _metadata("process_labels", pid, 0, {"labels": "phases and modules"})
+    yield _metadata("process_sort_index", pid, 0, {"sort_index": -1})  # above the others, whose indices are ids
+    for tid, (lane, track) in enumerate(_tracks(spans), start=1):
+        yield _metadata("thread_name", pid, tid, {"name": lane})
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
+        for span in track:
+            yield _box(span, pid, tid)
+
+
+def _tracks(spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
+    """Lanes in order of appearance, each as one or more tracks within which no two spans overlap."""
+    lanes: dict[str, list[list[Span]]] = {}
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        tracks = lanes.setdefault(span.lane, [])
+        free = next((track for track in tracks if track[-1].end_ns <= span.start_ns), None)
+        if free is None:
+            tracks.append([span])
+        else:
+            free.append(span)
+    return [(lane, track) for lane in dict.fromkeys(span.lane for span in spans) for track in lanes[lane]]
+
+
+def _metadata(name: str, pid: int, tid: int, args: dict[str, str | int]) -> str:
+    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0,"args":{json.dumps(args)}}}'
+
+
+def _box(span: Span, pid: int, tid: int) -> str:
+    # Written by hand for the numbers' sake: a float can't hold µs since 1970 to the ns.
+    colour = COLOURS.get(span.family or "")
+    coloured = f',"cname":"{colour}"' if colour else ""
+    args = f',"args":{{"family":{json.dumps(span.family)}}}' if span.family is not None else ""
+    return (
+        f'{{"ph":"X","cat":"{PROCESS_NAME}","name":{json.dumps(span.name)},"pid":{pid},"tid":{tid},'
+        f'"ts":{_microseconds(span.start_ns)},"dur":{_microseconds(span.end_ns - span.start_ns)}{coloured}{args}}}'
+    )
+
+
+def _microseconds(nanoseconds: int) -> str:
+    sign = "-" if nanoseconds < 0 else ""
+    whole, rest = divmod(abs(nanoseconds), 1000)
+    return f"{sign}{whole}.{rest:03d}"
