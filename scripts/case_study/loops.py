@@ -1,0 +1,202 @@
+"""The case study's own loops, each run in a fresh process: plain training loops, timed as articles and forums do it.
+
+They use torch and the model files alone, so that they can't inherit a mistake from the tool. Run by `gather`::
+
+    python scripts/case_study/loops.py shapes --benchmark on ...
+    python scripts/case_study/loops.py naive --model convnet_v0 --benchmark off ...
+
+and print one JSON object: ``environment`` and ``readings``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+PHASE_LOOP_STEPS = 60  # long enough for the queue of launches to fill up
+PHASE_EDGE_STEPS = 5
+
+
+class Loop:
+    """A model with its optimizer and one batch, and a step that never waits for the device."""
+
+    def __init__(self, name: str, mode: str, batch: int, size: int, device: torch.device) -> None:
+        torch.manual_seed(0)
+        self.file = load_model_file(name)
+        self.model = network(self.file).to(device)
+        self.optimizer = self.file.configure_optimizer(self.model)
+        self.device = device
+        self.mode = mode
+        self.x, self.labels = self.batch(batch, size)
+
+    def batch(self, batch: int, size: int) -> tuple[Tensor, Tensor]:
+        """Random images, and labels for the map of scores the model makes of them."""
+        x = torch.randn(batch, 3, size, size, device=self.device)
+        return x, torch.randint(0, 2, (batch, size // 4, size // 4), device=self.device)
+
+    def step(self, mark: Callable[[str], None] = lambda _: None) -> None:
+        """One step on the present batch; `mark` is called as each phase begins, and at the end."""
+        mark("forward")
+        output = self.model(self.x)
+        if self.mode == "train":
+            mark("loss")
+            own = getattr(self.file, "loss_fn", None)
+            loss = own(output, self.x) if own is not None else F.cross_entropy(output, self.labels)
+            mark("backward")
+            loss.backward()
+            mark("optimizer")
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        mark("end")
+
+    def wait(self) -> None:
+        """Returns when the device has done everything."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def per_step_ns(self, steps: int, *, synchronised: bool) -> int:
+        """Host time of `steps` steps, divided; `synchronised` waits for the device before the first and after the last."""
+        if synchronised:
+            self.wait()
+        begin = time.perf_counter_ns()
+        for _ in range(steps):
+            self.step()
+        if synchronised:
+            self.wait()
+        took_ns = time.perf_counter_ns() - begin
+        self.wait()
+        return took_ns // steps
+
+
+def load_model_file(name: str) -> ModuleType:
+    """The module of ``models/<name>.py``."""
+    spec = importlib.util.spec_from_file_location(name, MODELS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def network(module: ModuleType) -> nn.Module:
+    """The file's `model`, else an instance of the one nn.Module class it defines."""
+    if hasattr(module, "model"):
+        model: nn.Module = module.model
+        return model
+    kinds = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, nn.Module)]
+    (kind,) = [k for k in kinds if k.__module__ == module.__name__]
+    return kind()
+
+
+def naive(loop: Loop, steps: int) -> dict[str, Any]:
+    """One loop read in several ways, in the order an unsuspecting script would meet them."""
+    benchmark = torch.backends.cudnn.benchmark
+    cold_ns = loop.per_step_ns(steps, synchronised=False)
+    warm_ns = loop.per_step_ns(steps, synchronised=False)
+    true_ns = loop.per_step_ns(steps, synchronised=True)
+    early, late = phase_readings(loop) if loop.mode == "train" else ([], [])
+    torch.backends.cudnn.benchmark = not benchmark
+    flipped_ns = loop.per_step_ns(steps, synchronised=True)
+    return {
+        "cold_ns": cold_ns,
+        "warm_ns": warm_ns,
+        "true_ns": true_ns,
+        "flipped_ns": flipped_ns,
+        "early": early,
+        "late": late,
+    }
+
+
+def phase_readings(loop: Loop) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Mean host time around each phase, without synchronisation, in the first and in the last steps of a long loop."""
+    steps: list[list[tuple[str, int]]] = []
+    count = PHASE_LOOP_STEPS if loop.device.type == "cuda" else 2 * PHASE_EDGE_STEPS
+    loop.wait()
+    for _ in range(count):
+        steps.append([])
+        loop.step(lambda phase: steps[-1].append((phase, time.perf_counter_ns())))
+    loop.wait()
+    return _means(steps[:PHASE_EDGE_STEPS]), _means(steps[-PHASE_EDGE_STEPS:])
+
+
+def _means(steps: list[list[tuple[str, int]]]) -> list[dict[str, Any]]:
+    phases = [name for name, _ in steps[0][:-1]]
+    return [
+        {"phase": phase, "stopwatch_ns": sum(marks[i + 1][1] - marks[i][1] for marks in steps) // len(steps)}
+        for i, phase in enumerate(phases)
+    ]
+
+
+def shapes(loop: Loop, sizes: list[int], cycles: int, batch: int) -> dict[str, Any]:
+    """Rounds over all sizes, each round timed with the device waited for; then one smaller batch of the first size."""
+    batches = [loop.batch(batch, size) for size in sizes]
+    # A foreign shape first: libraries, the autograd thread and the optimizer's state start up outside the timing.
+    loop.x, loop.labels = loop.batch(batch, 20)
+    loop.step()
+    cycles_ns = []
+    for _ in range(cycles):
+        loop.wait()
+        begin = time.perf_counter_ns()
+        for loop.x, loop.labels in batches:
+            loop.step()
+        loop.wait()
+        cycles_ns.append(time.perf_counter_ns() - begin)
+    loop.x, loop.labels = loop.batch(max(1, batch // 2), sizes[0])
+    tail_ns = loop.per_step_ns(1, synchronised=True)
+    return {"cycles_ns": cycles_ns, "tail_ns": tail_ns}
+
+
+def environment(device: torch.device) -> dict[str, str | None]:
+    """What the loop ran on, named as in the tool's `Environment` record."""
+    cuda = device.type == "cuda"
+    cudnn = torch.backends.cudnn.version() if cuda else None  # type: ignore[no-untyped-call]
+    return {
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cuda": torch.version.cuda if cuda else None,
+        "cudnn": None if cudnn is None else str(cudnn),
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Runs one loop and prints its readings as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loop", choices=("naive", "shapes"))
+    parser.add_argument("--model", default="convnet_v1", choices=("convnet_v0", "convnet_v1", "single_conv"))
+    parser.add_argument("--mode", default="train", choices=("forward", "train"))
+    parser.add_argument("--benchmark", required=True, choices=("on", "off"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--sizes", type=lambda text: [int(s) for s in text.split(",")], default=[128])
+    parser.add_argument("--cycles", type=int, default=3)
+    args = parser.parse_args(argv)
+    torch.backends.cudnn.benchmark = args.benchmark == "on"
+    loop = Loop(args.model, args.mode, args.batch, args.size, torch.device(args.device))
+    print(
+        json.dumps(
+            naive(loop, args.steps) if args.loop == "naive" else shapes(loop, args.sizes, args.cycles, args.batch)
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
