@@ -1,0 +1,142 @@
+"""From ops to owners: self cost per module and phase, totals per op, and what nobody knows the cost of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler_kit.counting.modules import ModuleFacts
+from profiler_kit.counting.watch import ModuleCall
+from profiler_kit.records.counts import (
+    COUNT_PHASES,
+    LOSS_PATH,
+    ZERO,
+    Cost,
+    CountPhase,
+    ModuleNode,
+    OpRecord,
+    OpTotal,
+    SavedTensor,
+    UncountedOp,
+)
+
+
+class CostSum:
+    """A running sum of costs; adding frozen records one by one would make as many new ones."""
+
+    __slots__ = ("flops", "macs", "read_bytes", "write_bytes")
+
+    def __init__(self) -> None:
+        self.macs = self.flops = self.read_bytes = self.write_bytes = 0
+
+    def add(self, cost: Cost) -> None:
+        """Adds `cost`."""
+        self.macs += cost.macs
+        self.flops += cost.flops
+        self.read_bytes += cost.read_bytes
+        self.write_bytes += cost.write_bytes
+
+    def total(self) -> Cost:
+        """The sum."""
+        return Cost(macs=self.macs, flops=self.flops, read_bytes=self.read_bytes, write_bytes=self.write_bytes)
+
+
+def by_phase(ops: Sequence[OpRecord]) -> dict[CountPhase, Cost]:
+    """The cost of every phase, zero where nothing ran."""
+    sums = {phase: CostSum() for phase in COUNT_PHASES}
+    for op in ops:
+        if op.cost is not None:
+            sums[op.phase].add(op.cost)
+    return {phase: each.total() for phase, each in sums.items()}
+
+
+def by_op(ops: Sequence[OpRecord]) -> tuple[OpTotal, ...]:
+    """Calls and cost of every op in every phase, in the order of phases, then of names."""
+    calls: dict[tuple[str, CountPhase], int] = {}
+    sums: dict[tuple[str, CountPhase], CostSum | None] = {}
+    for op in ops:
+        key = (op.op, op.phase)
+        calls[key] = calls.get(key, 0) + 1
+        each = sums.setdefault(key, CostSum() if op.cost is not None else None)
+        if op.cost is not None and each is not None:
+            each.add(op.cost)
+    order = sorted(calls, key=lambda key: (COUNT_PHASES.index(key[1]), key[0]))
+    return tuple(
+        OpTotal(op=name, phase=phase, calls=calls[name, phase], cost=each.total() if each is not None else None)
+        for name, phase in order
+        for each in (sums[name, phase],)
+    )
+
+
+def uncounted(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
+    """The ops without a known cost: how often each ran, and where; the most frequent first."""
+    calls: dict[str, int] = {}
+    paths: dict[str, dict[str, None]] = {}
+    for op in ops:
+        if op.cost is None:
+            calls[op.op] = calls.get(op.op, 0) + 1
+            paths.setdefault(op.op, {}).setdefault(op.path)
+    return tuple(
+        UncountedOp(op=name, calls=calls[name], paths=tuple(paths[name]))
+        for name in sorted(calls, key=lambda name: (-calls[name], name))
+    )
+
+
+def by_module(
+    facts: Sequence[ModuleFacts],
+    ops: Sequence[OpRecord],
+    calls: Sequence[ModuleCall],
+    saved: Sequence[SavedTensor],
+    loss_name: str | None,
+) -> tuple[ModuleNode, ...]:
+    """Every module with its self figures, in pre-order; the loss comes last, where something ran in it."""
+    costs: dict[tuple[str, CountPhase], CostSum] = {}
+    for op in ops:
+        if op.cost is not None:
+            costs.setdefault((op.path, op.phase), CostSum()).add(op.cost)
+    called: dict[str, list[ModuleCall]] = {}
+    for call in calls:
+        called.setdefault(call.path, []).append(call)
+    saved_bytes: dict[str, int] = {}
+    held_bytes: dict[str, int] = {}
+    for item in saved:
+        saved_bytes[item.saved_in] = saved_bytes.get(item.saved_in, 0) + item.tensor.nbytes
+        for path in item.held_in:
+            held_bytes[path] = held_bytes.get(path, 0) + item.tensor.nbytes
+
+    def cost(path: str, phase: CountPhase) -> Cost:
+        found = costs.get((path, phase))
+        return found.total() if found is not None else ZERO
+
+    def node(fact: ModuleFacts, times: Sequence[ModuleCall]) -> ModuleNode:
+        return ModuleNode(
+            path=fact.path,
+            class_name=fact.class_name,
+            aliases=fact.aliases,
+            config=fact.config,
+            calls=len(times),
+            params=fact.params,
+            trainable_params=fact.trainable_params,
+            param_bytes=fact.param_bytes,
+            forward=cost(fact.path, "forward"),
+            loss=cost(fact.path, "loss"),
+            backward=cost(fact.path, "backward"),
+            recompute=cost(fact.path, "recompute"),
+            output_bytes=sum(call.output_bytes for call in times),
+            output_shape=times[-1].output_shape if times else None,
+            saved_bytes=saved_bytes.get(fact.path, 0),
+            held_bytes=held_bytes.get(fact.path, 0),
+        )
+
+    nodes = [node(fact, called.get(fact.path, ())) for fact in facts]
+    if any(op.path == LOSS_PATH for op in ops) or LOSS_PATH in saved_bytes:
+        loss = ModuleFacts(
+            path=LOSS_PATH,
+            aliases=(),
+            class_name=loss_name or "loss",
+            config="",
+            params=0,
+            trainable_params=0,
+            param_bytes=0,
+        )
+        nodes.append(node(loss, ()))
+    return tuple(nodes)

@@ -1,0 +1,85 @@
+"""What an op costs, as functions of shapes. A drop-in folder: one function in one file adds an op, no other file changes.
+
+A formula is called with the op's own arguments, every tensor replaced by its `TensorSpec`, and with `out`, the specs of
+what came back. It returns the op's `Cost`; the bytes are filled in from the operands unless `moves` says otherwise::
+
+    @formula("aten.mm")
+    def mm(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
+        return contraction(a.shape[0] * a.shape[1] * b.shape[1], a)
+
+Trailing arguments that have their default value do not reach the formula, so parameters need the same defaults.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal, TypeVar
+
+from profiler_kit import _family
+from profiler_kit.records.counts import Cost
+
+Moves = Literal["operands", "overwrite", "nothing", "own"]
+FormulaFunction = Callable[..., Cost]
+F = TypeVar("F", bound=FormulaFunction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A cost function and how the op's bytes are found.
+
+    `moves`: ``operands`` reads every input and writes every output once; ``overwrite`` does so too, but its first operand
+    is only written; ``nothing`` touches no data; ``own`` means the function's Cost already has the bytes.
+    """
+
+    function: FormulaFunction
+    moves: Moves
+
+
+_REGISTERED: Final[dict[str, Formula]] = {}
+
+
+def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
+    """A decorator that makes its function the formula of the ops called `names`.
+
+    A name is an op's packet (``aten.mm``, for all overloads) or one overload (``aten.max.dim``). The in-place variant
+    (``aten.mm_``) falls back to its functional one. Raises ValueError where another function has the name already.
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            taken = _REGISTERED.get(name)
+            if taken is not None and taken.function.__code__.co_filename != function.__code__.co_filename:
+                raise ValueError(f"{name} has a formula in {taken.function.__code__.co_filename} already")
+            _REGISTERED[name] = Formula(function=function, moves=moves)
+        return function
+
+    return register
+
+
+@cache
+def import_all() -> None:
+    """Imports every formula file of this folder, once."""
+    _family.members(sys.modules[__name__])
+
+
+def find(overload: str) -> Formula | None:
+    """The formula of the op ``namespace.packet.overload``, None where there is none.
+
+    The most exact name wins: the overload, its packet, then for in-place ops their functional variants.
+    """
+    import_all()
+    packet, _, variant = overload.rpartition(".")
+    candidates = [overload, packet]
+    if packet.endswith("_"):
+        functional = packet.rstrip("_")
+        candidates += [f"{functional}.{variant}", functional]
+    return next((_REGISTERED[name] for name in candidates if name in _REGISTERED), None)
+
+
+def names() -> tuple[str, ...]:
+    """All names that have a formula, sorted."""
+    import_all()
+    return tuple(sorted(_REGISTERED))

@@ -1,0 +1,83 @@
+"""Convolutions of any dimension, grouped, dilated, transposed: nominal MACs, padding included, a bias free.
+
+Every element on the side the kernel is laid out from (the output, or the input of a transposed convolution) meets each
+of its weights once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from profiler_kit.counting.arithmetic import contraction, numel
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import Cost, TensorSpec
+
+
+def convolution_macs(x: TensorSpec, w: TensorSpec, y: TensorSpec, transposed: bool) -> int:
+    """MACs of ``y = conv(x, w)``.
+
+    Shapes: w is (out, in/groups, *kernel), or (in, out/groups, *kernel) when transposed; so numel(w) already has the
+    division by groups in it, and one batch item and position costs numel(w) MACs whatever the groups.
+    """
+    side = x if transposed else y
+    batch = side.shape[0] if len(side.shape) == len(w.shape) else 1
+    return batch * prod(side.shape[2:] if len(side.shape) == len(w.shape) else side.shape[1:]) * numel(w)
+
+
+@formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+def convolution(
+    x: TensorSpec, w: TensorSpec, bias: TensorSpec | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, *_: Any, out: TensorSpec,
+) -> Cost:  # fmt: skip
+    """2 x MACs; the bias is the accumulator's start value."""
+    return contraction(convolution_macs(x, w, out, transposed), x)
+
+
+@formula("aten.convolution_backward")
+def convolution_backward(
+    grad: TensorSpec, x: TensorSpec, w: TensorSpec, bias_sizes: Sequence[int] | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    output_mask: Sequence[bool], *, out: Any,
+) -> Cost:  # fmt: skip
+    """As many MACs as forward for each of dX and dW that is asked for, whatever the groups; the bias gradient is free.
+
+    Source: pytorch/pytorch pull 183405, on dW of a grouped convolution.
+    """
+    return contraction(convolution_macs(x, w, grad, transposed) * (output_mask[0] + output_mask[1]), x)
+
+
+@formula("aten.convolution_backward_overrideable")
+def convolution_backward_overrideable(
+    grad: TensorSpec, x: TensorSpec, w: TensorSpec, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
+    *, out: Any,
+) -> Cost:  # fmt: skip
+    """As `convolution_backward`, under a backend's own name."""
+    return contraction(convolution_macs(x, w, grad, transposed) * (output_mask[0] + output_mask[1]), x)
+
+
+@formula(
+    "aten.mkldnn_convolution", "aten.cudnn_convolution", "aten.miopen_convolution", "aten.miopen_depthwise_convolution",
+    "aten.cudnn_convolution_relu", "aten._slow_conv2d_forward", "aten.slow_conv3d_forward", "aten.slow_conv_dilated2d",
+    "aten.slow_conv_dilated3d", "aten._conv_depthwise2d", "aten.conv_depthwise3d", "aten.thnn_conv2d",
+)  # fmt: skip
+def backend_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """A backend's convolution called by name: as `convolution`."""
+    return contraction(convolution_macs(x, w, out, transposed=False), x)
+
+
+@formula(
+    "aten.cudnn_convolution_transpose", "aten.miopen_convolution_transpose",
+    "aten.slow_conv_transpose2d", "aten.slow_conv_transpose3d",
+)  # fmt: skip
+def backend_convolution_transpose(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """A backend's transposed convolution called by name: as `convolution`."""
+    return contraction(convolution_macs(x, w, out, transposed=True), x)
+
+
+@formula("torchvision.deform_conv2d")
+def deformable_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """The contraction of a deformable convolution; the sampling of its input is not counted."""
+    return contraction(convolution_macs(x, w, out, transposed=False), x)

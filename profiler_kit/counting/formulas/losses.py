@@ -1,0 +1,100 @@
+"""Losses given as one op: FLOPs per element of the input, the final reduction included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler_kit.counting.arithmetic import numel, per_element
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import Cost, TensorSpec
+
+_NONE = 0  # at::Reduction::None
+
+
+@formula("aten.mse_loss")
+def mse_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *, out: TensorSpec) -> Cost:
+    """Subtract, square, add."""
+    return per_element(x, 2 + (reduction != _NONE))
+
+
+@formula("aten.l1_loss")
+def l1_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *, out: TensorSpec) -> Cost:
+    """Subtract, absolute value, add."""
+    return per_element(x, 2 + (reduction != _NONE))
+
+
+@formula("aten.smooth_l1_loss", "aten.huber_loss")
+def smooth_l1_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *_: Any, out: TensorSpec) -> Cost:
+    """Subtract, absolute value, then square and scale (the quadratic branch), add."""
+    return per_element(x, 4 + (reduction != _NONE))
+
+
+@formula("aten.mse_loss_backward")
+def difference_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """Subtract, scale by the gradient."""
+    return per_element(x, 2)
+
+
+@formula("aten.smooth_l1_loss_backward", "aten.huber_loss_backward")
+def smooth_l1_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """Subtract, divide, scale by the gradient."""
+    return per_element(x, 3)
+
+
+@formula("aten.binary_cross_entropy")
+def binary_cross_entropy(
+    x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, reduction: int = 1, *, out: TensorSpec
+) -> Cost:
+    """Two logarithms, two complements, two products, an add; the weight; the reduction."""
+    return per_element(x, 7 + (weight is not None) + (reduction != _NONE))
+
+
+@formula("aten.binary_cross_entropy_backward")
+def binary_cross_entropy_backward(
+    grad: TensorSpec, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, *_: Any, out: TensorSpec
+) -> Cost:
+    """Subtract, complement, product, divide, scale by the gradient; the weight."""
+    return per_element(x, 5 + (weight is not None))
+
+
+@formula("aten.binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, pos_weight: TensorSpec | None = None,
+    reduction: int = 1, *, out: TensorSpec,
+) -> Cost:  # fmt: skip
+    """Complement, product, log-sigmoid, subtract; the weights; the reduction."""
+    return per_element(x, 4 + (weight is not None) + 3 * (pos_weight is not None) + (reduction != _NONE))
+
+
+@formula("aten.soft_margin_loss")
+def soft_margin_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *, out: TensorSpec) -> Cost:
+    """Negate, product, exponential, log1p, add."""
+    return per_element(x, 4 + (reduction != _NONE))
+
+
+@formula("aten.soft_margin_loss_backward")
+def soft_margin_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """Product, exponential, add, divide, scale by the gradient."""
+    return per_element(x, 5)
+
+
+@formula("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.nll_loss", "aten.nll_loss2d", moves="own")
+def nll_loss(x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, *_: Any, out: Any) -> Cost:
+    """One add per target; of the input only the targets' elements are read."""
+    picked = numel(target)
+    itemsize = x.nbytes // numel(x) if numel(x) else 0
+    outputs = (out,) if isinstance(out, TensorSpec) else out
+    return Cost(
+        flops=picked * (1 if weight is None else 2),
+        read_bytes=picked * itemsize + target.nbytes + (weight.nbytes if weight is not None else 0),
+        write_bytes=sum(spec.nbytes for spec in outputs if spec is not None),
+    )
+
+
+@formula("aten.nll_loss_backward", "aten.nll_loss2d_backward", moves="own")
+def nll_loss_backward(
+    grad: TensorSpec, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, *_: Any, out: TensorSpec
+) -> Cost:
+    """One negation per target, into a gradient of zeros; the input itself is not read."""
+    read = grad.nbytes + target.nbytes + (weight.nbytes if weight is not None else 0)
+    return Cost(flops=numel(target) * (1 if weight is None else 2), read_bytes=read, write_bytes=out.nbytes)

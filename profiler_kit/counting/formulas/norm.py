@@ -1,0 +1,169 @@
+"""Normalisations and softmax: FLOPs per element, taken from the textbook steps.
+
+A statistic costs 1 (mean) or 4 (mean and variance: add; subtract, square, add) per element, normalising 2 (subtract,
+multiply), an affine 1 each for weight and bias. Per-channel arithmetic is left out: it is smaller by a factor of the
+elements per channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, per_element
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import Cost, TensorSpec
+
+STATISTICS: Final = 4
+NORMALISE: Final = 2
+
+
+def norm_backward(x: TensorSpec, weight: TensorSpec | None, output_mask: Sequence[bool], statistics: bool) -> Cost:
+    """The gradients of a normalisation, by which of dX, dweight, dbias are asked for.
+
+    dX with batch statistics, per element: x̂ anew (2), the gradient times weight (1), two sums (3: add; multiply, add),
+    and their combination (4). With running statistics only the gradient times the scale (1). dweight: multiply and
+    add (2), with x̂ anew (2) if dX has not made it; dbias: add (1).
+    """
+    flops = 0
+    if output_mask[0]:
+        flops += NORMALISE + (weight is not None) + 3 + 4 if statistics else 1
+    if output_mask[1]:
+        flops += 2 if output_mask[0] and statistics else 2 + NORMALISE
+    if output_mask[2]:
+        flops += 1
+    return per_element(x, flops)
+
+
+def batch_norm_cost(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, training: bool) -> Cost:
+    """Statistics in training, then normalise and affine."""
+    flops = (STATISTICS if training else 0) + NORMALISE + (weight is not None) + (bias is not None)
+    return per_element(x, flops)
+
+
+@formula("aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm")
+def batch_norm(
+    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, running_mean: TensorSpec | None,
+    running_var: TensorSpec | None, training: bool, *_: Any, out: Any,
+) -> Cost:  # fmt: skip
+    """Batch normalisation. In training the running statistics are written too, which the op's schema does not say."""
+    updated = sum(spec.nbytes for spec in (running_mean, running_var) if spec is not None) if training else 0
+    return batch_norm_cost(x, weight, bias, training) + Cost(write_bytes=updated)
+
+
+@formula("aten._native_batch_norm_legit", "aten._native_batch_norm_legit_functional")
+def batch_norm_legit(
+    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, running_mean: Any, running_var: Any,
+    training: bool, *_: Any, out: Any,
+) -> Cost:  # fmt: skip
+    """Batch normalisation whose schema names its running statistics as written."""
+    return batch_norm_cost(x, weight, bias, training)
+
+
+@formula("aten._native_batch_norm_legit.no_stats")
+def batch_norm_no_stats(
+    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, training: bool, *_: Any, out: Any
+) -> Cost:
+    """Instance normalisation's core: no running statistics."""
+    return batch_norm_cost(x, weight, bias, training)
+
+
+@formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional")
+def batch_norm_with_update(
+    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any
+) -> Cost:
+    """Batch normalisation in training."""
+    return batch_norm_cost(x, weight, bias, training=True)
+
+
+@formula("aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update")
+def batch_norm_no_update(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Batch normalisation by running statistics."""
+    return batch_norm_cost(x, weight, bias, training=False)
+
+
+@formula("aten.native_batch_norm_backward", "aten.batch_norm_backward")
+def batch_norm_backward(
+    grad: TensorSpec, x: TensorSpec, weight: TensorSpec | None, running_mean: Any, running_var: Any, save_mean: Any,
+    save_invstd: Any, train: bool, eps: float, output_mask: Sequence[bool], *_: Any, out: Any,
+) -> Cost:  # fmt: skip
+    """Gradients of batch normalisation: see `norm_backward`."""
+    return norm_backward(x, weight, output_mask, statistics=train)
+
+
+@formula("aten.cudnn_batch_norm_backward", "aten.miopen_batch_norm_backward")
+def backend_batch_norm_backward(x: TensorSpec, grad: TensorSpec, weight: TensorSpec, *_: Any, out: Any) -> Cost:
+    """Gradients of batch normalisation in training, all three always."""
+    return norm_backward(x, weight, (True, True, True), statistics=True)
+
+
+@formula("aten.native_layer_norm")
+def layer_norm(
+    x: TensorSpec, shape: Sequence[int], weight: TensorSpec | None, bias: TensorSpec | None, eps: float, *, out: Any
+) -> Cost:
+    """Statistics, normalise, affine."""
+    return batch_norm_cost(x, weight, bias, training=True)
+
+
+@formula("aten.native_layer_norm_backward")
+def layer_norm_backward(
+    grad: TensorSpec, x: TensorSpec, shape: Sequence[int], mean: Any, rstd: Any, weight: TensorSpec | None,
+    bias: TensorSpec | None, output_mask: Sequence[bool], *, out: Any,
+) -> Cost:  # fmt: skip
+    """Gradients of layer normalisation."""
+    return norm_backward(x, weight, output_mask, statistics=True)
+
+
+@formula("aten.native_group_norm")
+def group_norm(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Statistics, normalise, affine."""
+    return batch_norm_cost(x, weight, bias, training=True)
+
+
+@formula("aten.native_group_norm_backward")
+def group_norm_backward(
+    grad: TensorSpec, x: TensorSpec, mean: Any, rstd: Any, weight: TensorSpec | None, n: int, c: int, hxw: int,
+    group: int, output_mask: Sequence[bool], *, out: Any,
+) -> Cost:  # fmt: skip
+    """Gradients of group normalisation."""
+    return norm_backward(x, weight, output_mask, statistics=True)
+
+
+@formula("aten._fused_rms_norm")
+def rms_norm(x: TensorSpec, shape: Sequence[int], weight: TensorSpec | None, eps: float | None, *, out: Any) -> Cost:
+    """Square and add, scale, and the weight."""
+    return per_element(x, 3 + (weight is not None))
+
+
+@formula("aten._fused_rms_norm_backward")
+def rms_norm_backward(
+    grad: TensorSpec, x: TensorSpec, shape: Sequence[int], rstd: Any, weight: TensorSpec | None,
+    output_mask: Sequence[bool], *, out: Any,
+) -> Cost:  # fmt: skip
+    """dX: x̂ (1), gradient times weight (1), its dot product with x̂ (2), combination (3). dweight: multiply, add."""
+    flops = (1 + (weight is not None) + 2 + 3 if output_mask[0] else 0) + (2 if output_mask[1] else 0)
+    return per_element(x, flops)
+
+
+@formula("aten._softmax", "aten._log_softmax", "aten._safe_softmax", "aten._masked_softmax")
+def softmax(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """Per element: maximum, subtract, exponential, add, and divide (softmax) or subtract the logarithm."""
+    return per_element(out, SOFTMAX_FLOPS)
+
+
+@formula("aten._softmax_backward_data", "aten._log_softmax_backward_data", "aten._masked_softmax_backward")
+def softmax_backward(grad: TensorSpec, output: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """Per element: multiply (or exponential), add, and the subtraction and multiplication that combine them."""
+    return per_element(output, SOFTMAX_BACKWARD_FLOPS)
+
+
+@formula("aten._weight_norm_interface")
+def weight_norm(v: TensorSpec, g: TensorSpec, dim: int = 0, *, out: Any) -> Cost:
+    """Square, add, scale."""
+    return per_element(v, 3)
+
+
+@formula("aten._weight_norm_interface_backward")
+def weight_norm_backward(grad: TensorSpec, v: TensorSpec, *_: Any, out: Any) -> Cost:
+    """A dot product (2), and its combination with the scaled gradient (3)."""
+    return per_element(v, 5)

@@ -1,0 +1,59 @@
+"""Reductions and scans: 1 FLOP per input element, more where a step is more than one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2, prod
+from typing import Any
+
+from profiler_kit.counting.arithmetic import per_element
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import Cost, TensorSpec
+
+
+@formula(
+    "aten.sum", "aten.nansum", "aten.mean", "aten.prod", "aten.amax", "aten.amin", "aten.aminmax", "aten.max",
+    "aten.min", "aten.max.dim", "aten.min.dim", "aten.cumsum", "aten.cumprod", "aten.cummax", "aten.cummin",
+    "aten._cummax_helper", "aten._cummin_helper", "aten.trace", "aten.median", "aten.nanmedian", "aten.diff",
+)  # fmt: skip
+def reduction(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """One add, multiplication or compare per input element."""
+    return per_element(x)
+
+
+@formula("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
+def variance(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Mean (1), then subtract, square, add (3)."""
+    return per_element(x, 4)
+
+
+@formula("aten.linalg_vector_norm", "aten.norm", "aten.logsumexp", "aten.logcumsumexp")
+def norm(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Square (or power, or exponential) and add."""
+    return per_element(x, 2)
+
+
+@formula("aten.renorm")
+def renorm(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Square, add, scale."""
+    return per_element(x, 3)
+
+
+@formula("aten.dist")
+def dist(x: TensorSpec, y: TensorSpec, *_: Any, out: Any) -> Cost:
+    """Subtract, square, add."""
+    return per_element(x, 3)
+
+
+@formula("aten._fft_c2c", "aten._fft_r2c", "aten._fft_c2r")
+def fft(x: TensorSpec, dims: Sequence[int], *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """5 N log2 N for a complex transform of N points, half of it where one side is real.
+
+    Source: the usual nominal count of FFT benchmarks, https://www.fftw.org/speed/method.html.
+    """
+    real = out if not out.dtype.startswith("complex") else x
+    points = prod(real.shape[dim] for dim in dims)
+    transforms = prod(real.shape) // points if points else 0
+    complex_to_complex = x.dtype.startswith("complex") and out.dtype.startswith("complex")
+    work = 5 * transforms * round(points * log2(points)) if points else 0
+    return Cost(flops=work if complex_to_complex else work // 2)

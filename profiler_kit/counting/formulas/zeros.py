@@ -1,0 +1,114 @@
+"""Ops known to do no floating-point arithmetic. Views and factories are recognised by their schema and need no entry.
+
+Each op is listed, so that an op nobody has thought about shows up as uncounted and not as zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import ZERO, Cost
+
+
+@formula(
+    "aten.clone", "aten._to_copy", "aten.cat", "aten.stack", "aten.repeat",
+    "aten.repeat_interleave", "aten.roll", "aten.flip", "aten.rot90", "aten.tril", "aten.triu", "aten.diag_embed",
+    "aten.constant_pad_nd", "aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d",
+    "aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d",
+    "aten.upsample_nearest1d", "aten.upsample_nearest2d",
+    "aten.upsample_nearest3d", "aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d",
+    "aten._upsample_nearest_exact3d", "aten.max_unpool2d", "aten.max_unpool3d", "aten.slice_scatter",
+    "aten.select_scatter", "aten.diagonal_scatter", "aten.as_strided_scatter", "aten.masked_select",
+    "aten.masked_scatter", "aten._pack_padded_sequence", "aten._pad_packed_sequence", "aten.lift",
+    "aten.split_copy", "aten.split_with_sizes_copy", "aten.view_copy", "aten.permute_copy", "aten.expand_copy",
+    "aten.unfold_copy", "aten.narrow_copy", "aten.where", "aten.masked_fill",
+    "aten._chunk_cat", "aten.unsafe_chunk", "aten._nested_tensor_from_mask", "aten.copysign", "aten.resolve_conj",
+    "aten.resolve_neg", "aten._conj_physical", "aten.conj_physical", "aten.scatter.src", "aten.scatter.value",
+    "aten.index_copy", "aten.index_fill", "aten.to_padded_tensor", "aten.copy", "aten.fill", "aten.zero",
+    "aten._reshape_copy", "aten._transform_bias_rescale_qkv",
+)  # fmt: skip
+def copies(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Data moves; nothing is computed with it."""
+    return ZERO
+
+
+@formula("aten.slice_backward", "aten.select_backward", "aten.diagonal_backward", "aten.unfold_backward",
+         "aten.trace_backward", "aten.reflection_pad1d_backward",
+         "aten.reflection_pad2d_backward", "aten.reflection_pad3d_backward", "aten.replication_pad1d_backward",
+         "aten.replication_pad2d_backward", "aten.replication_pad3d_backward", "aten.value_selecting_reduction_backward",
+         "aten.masked_select_backward", "aten.index_select_backward", "aten.gather_backward",
+         "aten.embedding_sparse_backward")  # fmt: skip
+def scatters(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Gradients placed into zeros; overlapping windows (unfold, padding) add up, which is not counted."""
+    return ZERO
+
+
+@formula(
+    "aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_", "aten.random_",
+    "aten.exponential_", "aten.log_normal_", "aten.geometric_", "aten.cauchy_", "aten.set_data",
+    moves="overwrite",
+)  # fmt: skip
+def overwrites(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """The first operand is written without being read."""
+    return ZERO
+
+
+@formula(
+    "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.rand_like", "aten.randn_like", "aten.randint_like",
+    "aten.new_zeros", "aten.new_ones", "aten.new_full",
+    moves="own",
+)  # fmt: skip
+def factories_like(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """A new tensor in the shape of another, which is not read."""
+    return Cost(write_bytes=out.nbytes)
+
+
+@formula("aten.bernoulli", "aten.normal", "aten.multinomial", "aten.poisson", "aten.binomial", "aten._sample_dirichlet",
+         "aten._standard_gamma", "aten.randperm")  # fmt: skip
+def draws(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Random numbers; drawing is not counted."""
+    return ZERO
+
+
+@formula(
+    "aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge", "aten.isnan", "aten.isinf", "aten.isfinite",
+    "aten.isclose", "aten.isin", "aten.signbit", "aten.logical_and", "aten.logical_or", "aten.logical_not",
+    "aten.logical_xor", "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor", "aten.bitwise_not",
+    "aten.bitwise_left_shift", "aten.bitwise_right_shift", "aten.__and__", "aten.__or__", "aten.__xor__",
+    "aten.__lshift__", "aten.__rshift__", "aten.any", "aten.all", "aten.equal", "aten.allclose", "aten.nonzero",
+    "aten.nonzero_static", "aten.count_nonzero", "aten.argmax", "aten.argmin", "aten.sort", "aten.argsort",
+    "aten.topk", "aten.kthvalue", "aten.mode", "aten.searchsorted", "aten.bucketize", "aten.histc", "aten.bincount",
+    "aten.unique_consecutive", "aten._unique", "aten._unique2", "aten.unique_dim", "aten.heaviside", "aten.msort",
+    "aten.isneginf", "aten.isposinf", "torchvision.nms",
+)  # fmt: skip
+def comparisons(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Comparing, sorting and logic, whose results are truths and positions."""
+    return ZERO
+
+
+@formula(
+    "aten._unsafe_view", "aten._reshape_alias", "aten.is_same_size", "aten.sym_size", "aten.size",
+    "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset", "aten.stride", "aten.numel", "aten.dim",
+    "aten.is_contiguous", "aten.is_pinned", "aten.empty", "aten.empty_strided", "aten.empty_permuted", "aten.empty_like",
+    "aten.new_empty", "aten.new_empty_strided", "aten._efficientzerotensor", "aten.resize_", "aten.resize_as_",
+    "aten.set_", "aten.t_",
+    "aten.transpose_", "aten.squeeze_", "aten.unsqueeze_", "aten.swapaxes_", "aten.swapdims_", "aten.as_strided_",
+    "aten.detach_", "aten.requires_grad_", "aten._unpack_dual", "aten._make_dual", "aten.unsafe_split",
+    "aten.unsafe_split_with_sizes", "aten._has_compatible_shallow_copy_type", "aten._version", "aten.record_stream",
+    "aten._assert_async", "aten._functional_assert_async", "aten._assert_scalar", "aten._functional_assert_scalar",
+    "aten._assert_tensor_metadata", "aten.is_coalesced", "aten._nested_get_values", "aten._is_zerotensor",
+    "aten._fused_sdp_choice", "aten._cudnn_init_dropout_state", "aten.is_nonzero",
+    "aten.sym_is_contiguous", "prim.device", "profiler._record_function_enter_new",
+    "profiler._record_function_exit", "profiler._record_function_enter",
+    moves="nothing",
+)  # fmt: skip
+def bookkeeping(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Shapes and handles change or memory is reserved; no data is touched."""
+    return ZERO
+
+
+@formula("aten._local_scalar_dense", "aten.item")
+def read_scalar(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """One number is read."""
+    return ZERO

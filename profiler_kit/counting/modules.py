@@ -1,0 +1,111 @@
+"""What is known of a model's modules without running it: names, aliases, parameters, a short description."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+CONFIG_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFacts:
+    """A module's names, class, description and the parameters it is the first to own."""
+
+    path: str
+    aliases: tuple[str, ...]
+    class_name: str
+    config: str
+    params: int
+    trainable_params: int
+    param_bytes: int
+
+
+def describe_modules(model: nn.Module) -> tuple[ModuleFacts, ...]:
+    """All modules of `model` in the order of ``named_modules()``, each once; a shared parameter counts at its first."""
+    names: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(id(module), []).append(name)
+    owned: set[int] = set()
+    facts = []
+    for path, module in model.named_modules():
+        mine = [p for p in module._parameters.values() if p is not None and id(p) not in owned]
+        mine = list({id(p): p for p in mine}.values())
+        owned.update(id(p) for p in mine)
+        facts.append(
+            ModuleFacts(
+                path=path,
+                aliases=tuple(name for name in names[id(module)] if name != path),
+                class_name=type(module).__name__,
+                config=config_text(module),
+                params=sum(p.numel() for p in mine),
+                trainable_params=sum(p.numel() for p in mine if p.requires_grad),
+                param_bytes=sum(p.numel() * p.element_size() for p in mine),
+            )
+        )
+    return tuple(facts)
+
+
+def parameter_owners(model: nn.Module) -> Mapping[int, str]:
+    """id(parameter) to the path of the first module that owns it."""
+    owners: dict[int, str] = {}
+    for path, module in model.named_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners.setdefault(id(parameter), path)
+    return owners
+
+
+def config_text(module: nn.Module) -> str:
+    """What distinguishes `module` from others of its class, short: ``3->64, k3, s2, g4``; "" if nothing does."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return _convolution_text(module)
+    if isinstance(module, nn.Linear):
+        return f"{module.in_features}->{module.out_features}" + ("" if module.bias is not None else ", no bias")
+    if isinstance(module, nn.Embedding):
+        return f"{module.num_embeddings} x {module.embedding_dim}"
+    if isinstance(module, nn.RNNBase):
+        return _recurrent_text(module)
+    if isinstance(module, nn.MultiheadAttention):
+        return f"{module.embed_dim}, {module.num_heads} heads"
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return str(module.num_features)
+    if isinstance(module, nn.LayerNorm):
+        return " x ".join(str(size) for size in module.normalized_shape)
+    try:
+        text = " ".join(module.extra_repr().split())
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return ""  # extra_repr is the user's code; a description is not worth failing for
+    return text if len(text) <= CONFIG_WIDTH else text[: CONFIG_WIDTH - 3] + "..."
+
+
+def _size(values: Sequence[int] | str) -> str:
+    if isinstance(values, str):
+        return values
+    return str(values[0]) if len(set(values)) == 1 else "x".join(str(value) for value in values)
+
+
+def _convolution_text(conv: nn.modules.conv._ConvNd) -> str:
+    parts = [f"{conv.in_channels}->{conv.out_channels}", f"k{_size(conv.kernel_size)}"]
+    if any(step != 1 for step in conv.stride):
+        parts.append(f"s{_size(conv.stride)}")
+    if isinstance(conv.padding, str) or any(conv.padding):
+        parts.append(f"p{_size(conv.padding)}" if not isinstance(conv.padding, str) else f"p={conv.padding}")
+    if any(step != 1 for step in conv.dilation):
+        parts.append(f"d{_size(conv.dilation)}")
+    if conv.groups != 1:
+        parts.append(f"g{conv.groups}")
+    if conv.bias is None:
+        parts.append("no bias")
+    return ", ".join(parts)
+
+
+def _recurrent_text(rnn: nn.RNNBase) -> str:
+    parts = [f"{rnn.input_size}->{rnn.hidden_size}"]
+    if rnn.num_layers != 1:
+        parts.append(f"{rnn.num_layers} layers")
+    if rnn.bidirectional:
+        parts.append("bidirectional")
+    return ", ".join(parts)

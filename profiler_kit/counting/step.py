@@ -1,0 +1,67 @@
+"""The step that is counted: forward, loss and backward once, watched op by op."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+
+from profiler_kit.counting.modules import parameter_owners
+from profiler_kit.counting.saved import SavedStorages
+from profiler_kit.counting.tracer import Tracer
+from profiler_kit.counting.watch import ModuleCall, ModuleWatch, output_tensors
+from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor
+from profiler_kit.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTrace:
+    """What one step did: its ops in order, its module calls, and the storages kept for backward."""
+
+    ops: tuple[OpRecord, ...]
+    calls: tuple[ModuleCall, ...]
+    saved: tuple[SavedTensor, ...]
+
+
+def trace_step(target: Target) -> StepTrace:
+    """Runs `target`'s step once (in ``infer`` mode its forward) and returns what happened.
+
+    Raises whatever the model raises.
+    """
+    batch = target.batch
+    training = target.info.mode == "train"
+    watch = ModuleWatch(target.paths(), parameter_owners(target.model))
+    tracer = Tracer(watch)
+    saved = SavedStorages(watch)
+    saved.exclude([*target.model.parameters(), *target.model.buffers()])
+    saved.exclude(output_tensors([batch.args, batch.kwargs, batch.labels]))
+
+    with ExitStack() as forward:
+        forward.enter_context(torch.set_grad_enabled(training))
+        forward.enter_context(watch.watching())
+        forward.enter_context(target.autocast())
+        forward.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
+        forward.enter_context(tracer)
+        output = target.model(*batch.args, **batch.kwargs)
+    if not training:
+        return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=())
+
+    labels = target.labels_for(output)
+    saved.exclude(output_tensors(labels))
+    watch.stand_in(LOSS_PATH)
+    tracer.set_phase("loss")
+    with ExitStack() as loss_phase:
+        loss_phase.enter_context(torch.enable_grad())
+        loss_phase.enter_context(watch.watching())
+        loss_phase.enter_context(target.autocast())
+        loss_phase.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
+        loss_phase.enter_context(tracer)
+        loss = target.loss(output, batch, labels)
+    kept = saved.take()
+
+    tracer.set_phase("backward")
+    if loss.requires_grad:
+        with watch.watching(), tracer:
+            loss.backward()
+    return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=kept)
