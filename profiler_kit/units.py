@@ -41,7 +41,7 @@ def text(value: object, unit: Unit = "text") -> str:
         case "percent":
             return f"{value:.1f} %"
         case "ratio":
-            return f"{digits(value)}x"
+            return f"{digits(value, 3)}x"
         case "count":
             return f"{value:,}" if isinstance(value, int) else digits(value)
         case _:

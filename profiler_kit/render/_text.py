@@ -1,0 +1,44 @@
+"""What the text formats share: cells as text, and text from models and traces made harmless."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from profiler_kit.records.document import Head, Table, Value
+from profiler_kit.units import text
+
+# Control and format characters (escape codes, bidirectional overrides), lone surrogates, private use, line separators.
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_SPACES = frozenset("\t\n\r\v\f")
+
+
+def one_line(written: str) -> str:
+    """`written` in one line, every character that a terminal could act on shown as an escape such as ``\\x1b``."""
+    return " ".join("".join(" " if char in _SPACES else _visible(char) for char in written).split())
+
+
+def lines(written: str) -> list[str]:
+    """`written` with its lines and indentation, otherwise as `one_line`."""
+    return ["".join(_visible(char) for char in line.expandtabs(4)).rstrip() for line in written.splitlines()]
+
+
+def _visible(char: str) -> str:
+    if unicodedata.category(char) not in _UNPRINTABLE:
+        return char
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def cell(value: Value, head: Head) -> str:
+    """`value` as the text of a table cell."""
+    return one_line(text(value, head.unit))
+
+
+def is_right_aligned(table: Table, index: int) -> bool:
+    """Whether column `index` holds numbers, which stand flush right."""
+    if table.heads[index].unit not in ("text", "bool"):
+        return True
+    values = [row[index] for row in (*table.rows, *table.totals) if row[index] is not None]
+    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)

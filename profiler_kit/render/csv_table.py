@@ -1,0 +1,41 @@
+"""CSV (RFC 4180): the main table whole, raw values under stable keys."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Final
+
+from profiler_kit.errors import UsageError
+from profiler_kit.records.document import Document, Value
+from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render._text import one_line
+
+# A spreadsheet takes a text that begins with one of these for a formula.
+FORMULA_STARTS: Final = ("=", "+", "-", "@")
+
+
+def render(document: Document, options: RenderOptions) -> str:
+    """The first of the document's whole tables. Raises UsageError where it has none."""
+    if not document.full:
+        raise UsageError(f"{document.title} holds no table to write as CSV", hint="write JSON or Markdown")
+    table = document.full[0]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow([head.key for head in table.heads])
+    writer.writerows([[_raw(value) for value in row] for row in table.rows])
+    return out.getvalue()
+
+
+def _raw(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return repr(value)
+    cleaned = one_line(value)
+    return f"'{cleaned}" if cleaned.startswith(FORMULA_STARTS) else cleaned
+
+
+RENDERER = Renderer("csv", (".csv",), "the main table, raw numbers", render)

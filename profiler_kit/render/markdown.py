@@ -1,0 +1,122 @@
+"""Markdown as GitHub reads it. Every text is escaped: a model's or kernel's name can't become a link, a mention or HTML."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from profiler_kit.records.document import Block, Document, FindingList, Head, Paragraph, Table, Value
+from profiler_kit.records.report import Finding
+from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
+from profiler_kit.units import text
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#|~$!&])")
+_BLOCK_START: Final = re.compile(r"\A(\d*)([-+=.)])")
+_LINK: Final = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)")
+# GitHub looks for mentions and issue numbers in the finished page, where a backslash is gone: only another character helps.
+_MENTION: Final = re.compile(r"@(?=\w)|(?<=#)(?=\d)|(?i:(?<=\bGH-)(?=\d))")
+_NO_BREAK: Final = "\u200b"
+
+
+def render(document: Document, options: RenderOptions) -> str:
+    """The whole document, details included."""
+    parts = [f"# {escape(document.title)}"]
+    for section in document.sections:
+        parts.append(f"## {escape(section.title)}")
+        parts += [_block(block) for block in section.blocks]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escape(written: str) -> str:
+    """`written` as inline text that shows as it is."""
+    escaped = _SPECIAL.sub(r"\\\1", one_line(written))
+    escaped = _LINK.sub(lambda m: f"{m[1]}\\{m[2]}" if m[1] else f"{m[3]}\\{m[4]}", escaped)
+    return _MENTION.sub(lambda m: m[0] + _NO_BREAK, escaped)
+
+
+def _block_text(written: str) -> str:
+    """As `escape`, and its beginning is no list, heading or rule."""
+    return _BLOCK_START.sub(r"\1\\\2", escape(written))
+
+
+def code(written: str) -> str:
+    """`written` as a code span, for use in a table cell too."""
+    plain = one_line(written)
+    if not plain:
+        return ""
+    plain = re.sub(r"(\\*)\|", lambda m: m[1] * 2 + "\\|", plain)
+    longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if plain.startswith("`") or plain.endswith("`") else ""
+    return f"{fence}{pad}{plain}{pad}{fence}"
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, FindingList):
+        return "\n".join(_finding(finding) for finding in block.findings)
+    return _paragraph(block)
+
+
+def _paragraph(paragraph: Paragraph) -> str:
+    match paragraph.role:
+        case "log":
+            body = lines(paragraph.text)
+            longest = max((len(run) for line in body for run in re.findall(r"`+", line)), default=0)
+            fence = "`" * max(3, longest + 1)
+            return "\n".join([f"{fence}text", *body, fence])
+        case "warning":
+            return f"> **Warning:** {escape(paragraph.text)}"
+        case "note":
+            return f"> {_block_text(paragraph.text)}"
+        case "text":
+            return _block_text(paragraph.text)
+
+
+def _finding(finding: Finding) -> str:
+    said = [f"- **{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
+    said += [f"  {_block_text(finding.explanation)}"] if finding.explanation else []
+    if finding.advice:
+        said.append(f"  - Advice: {escape(finding.advice)}")
+    if finding.trial is not None:
+        trial = finding.trial
+        before, after = text(trial.before_ns.median, "ns"), text(trial.after_ns.median, "ns")
+        note = f" {escape(trial.note)}" if trial.note else ""
+        said.append(f"  - Tried: {code(trial.config)}: {before} to {after}, {trial.verdict}.{note}")
+    if finding.paths:
+        said.append(f"  - Layers: {', '.join(code(path or '(root)') for path in finding.paths)}")
+    for evidence in finding.evidence:
+        where = f" ({code(evidence.where)})" if evidence.where else ""
+        said.append(f"  - {escape(evidence.name)}: {escape(text(evidence.value, evidence.unit))}{where}")
+    return "\n".join(said)
+
+
+def _table(table: Table) -> str:
+    from tabulate import tabulate
+
+    if not table.heads:
+        return ""
+    body = [[_cell(value, head) for value, head in zip(row, table.heads, strict=True)] for row in table.rows]
+    for total in table.totals:
+        cells = [_cell(value, head, plain=True) for value, head in zip(total, table.heads, strict=True)]
+        body.append([f"**{c}**" if c else "" for c in cells])
+    aligned = ["right" if is_right_aligned(table, i) else "left" for i in range(len(table.heads))]
+    drawn = tabulate(
+        body,
+        headers=[escape(head.title) for head in table.heads],
+        tablefmt="pipe",
+        colalign=aligned if body else None,
+        disable_numparse=True,
+    )
+    caption = escape(table.caption)
+    return f"{caption[:1].upper()}{caption[1:]}:\n\n{drawn}" if caption else drawn
+
+
+def _cell(value: Value, head: Head, plain: bool = False) -> str:
+    written = cell(value, head)
+    return code(written) if head.name and value is not None and not plain else escape(written)
+
+
+RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavoured Markdown", render)

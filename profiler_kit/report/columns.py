@@ -1,0 +1,354 @@
+"""The columns of every table. A column is one line here: it then stands in the tables, the CSV, the data frames and the docs.
+
+`when` says for which reports a column makes sense; one that is empty for all rows is not shown either. ``place="data"``
+columns are for programs alone (CSV, data frames), ``place="page"`` for people alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from profiler_kit.records.counts import MemoryCategories, Phase, StaticCount, UncountedOp
+from profiler_kit.records.document import Head, Value
+from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.runs import ConfigRun, KernelStat, OpMemory, PhaseTiming
+from profiler_kit.report.rows import Counted, LayerRow
+from profiler_kit.units import Unit
+
+Row = TypeVar("Row")
+Place = Literal["both", "page", "data"]
+
+NEVER: Final = "never"
+# A gain below this is not worth a tuning pass: it is within what one process differs from the next.
+LEAST_GAIN: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a table over `Row`: what it is called, its value in a row, and when it is shown.
+
+    `rank`, `name`: as in `Head`.
+    """
+
+    key: str
+    title: str
+    unit: Unit
+    value: Callable[[Row], Value]
+    doc: str
+    when: Callable[[Report], bool] = lambda report: True
+    place: Place = "both"
+    rank: int = 0
+    name: bool = False
+
+    @property
+    def head(self) -> Head:
+        """The column's head in a table."""
+        return Head(key=self.key, title=self.title, unit=self.unit, doc=self.doc, rank=self.rank, name=self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run beside the run it is compared with and, where it tunes, the same configuration without tuning."""
+
+    run: ConfigRun
+    baseline: ConfigRun | None
+    untuned: ConfigRun | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRow:
+    """One phase of a run (or the sum of all), and the sum of all for the shares."""
+
+    config: str
+    label: str
+    timing: PhaseTiming
+    whole: PhaseTiming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One kernel of a run (or several in one row), and the run's device time for its share."""
+
+    config: str
+    kernel: KernelStat
+    device_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """A peak taken apart: the predicted one, or a run's. `parts` add up to it; a run's `temporaries` are what is in no other part."""
+
+    source: str
+    peak_bytes: int
+    parts: MemoryCategories
+    at: str
+
+
+def _train(report: Report) -> bool:
+    return report.target.mode == "train"
+
+
+def _recomputes(report: Report) -> bool:
+    return report.static is not None and report.static.recompute.flops > 0
+
+
+def _on_operators(report: Report) -> bool:
+    return any(run.clock == "operator" for run in report.runs)
+
+
+def _tunes(report: Report) -> bool:
+    return any(run.config.benchmark for run in report.runs)
+
+
+def _failed(report: Report) -> bool:
+    return any(run.failure is not None for run in report.runs)
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return 100 * part / whole if part is not None and whole else None
+
+
+def _counted(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], Value]:
+    return lambda row: figure(row.counted) if row.counted else None
+
+
+def _counted_total(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], Value]:
+    return lambda row: figure(row.counted_total) if row.counted_total else None
+
+
+def _share_of_flops(row: LayerRow) -> float | None:
+    return _share(row.counted.step.flops, row.whole_counted.step.flops) if row.counted and row.whole_counted else None
+
+
+def _share_of_time(row: LayerRow) -> float | None:
+    return _share(row.timed.step_ns, row.whole_timed.step_ns) if row.timed and row.whole_timed else None
+
+
+def _time(*phases: Phase) -> Callable[[LayerRow], Value]:
+    def time(row: LayerRow) -> Value:
+        if row.timed is None or (row.timed.unattributed_ns and not any(row.timed.by_phase_ns)):
+            return None  # time without an owner has no phase either
+        return sum(row.timed.phase_ns(phase) for phase in phases)
+
+    return time
+
+
+def intensity(row: LayerRow) -> float | None:
+    """Step FLOPs per byte of minimum traffic."""
+    return (
+        row.counted.step.flops / row.counted.step.bytes_moved if row.counted and row.counted.step.bytes_moved else None
+    )
+
+
+def achieved(row: LayerRow) -> float | None:
+    """FLOP/s reached: two per MAC of the step, divided by its device time. None without contractions or time."""
+    if row.counted is None or row.timed is None or not row.timed.step_ns or not row.counted.step.macs:
+        return None
+    return 2 * row.counted.step.macs / (row.timed.step_ns * 1e-9)
+
+
+def break_even(row: RunRow) -> Value:
+    """Steps until tuning is paid back, against the same configuration without it; ``never`` if that gains under 2 %."""
+    run, off = row.run, row.untuned
+    if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None:
+        return None
+    gain_ns = off.step_ns.median - run.step_ns.median
+    if gain_ns < LEAST_GAIN * off.step_ns.median:
+        return NEVER
+    return max(0, -(-run.tuning_ns // gain_ns))
+
+
+def phase_shares(run: ConfigRun) -> str | None:
+    """Device time of forward / loss / backward / optimizer in whole percent: ``37/0/63/0``; None without a trace."""
+    by_phase = {timing.phase: timing.kernel_ns for timing in run.phases}
+    whole = sum(ns for ns in by_phase.values() if ns)
+    if not whole:
+        return None
+    backward = (by_phase.get("backward") or 0) + (by_phase.get("recompute") or 0)
+    parts = (by_phase.get("forward") or 0, by_phase.get("loss") or 0, backward, by_phase.get("optimizer") or 0)
+    return "/".join(f"{100 * part / whole:.0f}" for part in parts)
+
+
+def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
+    def share(row: RunRow) -> Value:
+        by_phase = {timing.phase: timing.kernel_ns for timing in row.run.phases}
+        return _share(by_phase.get(phase), sum(ns for ns in by_phase.values() if ns))
+
+    return share
+
+
+def _ratio(row: RunRow) -> float | None:
+    if (
+        row.run.step_ns is None
+        or row.baseline is None
+        or row.baseline.step_ns is None
+        or not row.baseline.step_ns.median
+    ):
+        return None
+    return row.run.step_ns.median / row.baseline.step_ns.median
+
+
+# fmt: off
+# ruff: noqa: E501 - one column, one line
+LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
+    Column("layer", "layer", "text", lambda r: r.label, "the module's path in the model; (root) is the model's own code, (loss) the loss function", place="page", name=True),
+    Column("path", "path", "text", lambda r: r.path, "the module's path as named_modules() gives it, the root's is empty; pseudo paths have brackets", place="data"),
+    Column("depth", "depth", "count", lambda r: r.depth, "how many modules the module lies in", place="data"),
+    Column("class", "class", "text", lambda r: r.class_name, "the module's class", rank=8, name=True),
+    Column("config", "config", "text", lambda r: r.config, "what the module was built with: channels, kernel, stride, padding, groups", rank=5),
+    Column("calls", "calls", "count", lambda r: r.calls, "calls in one step", place="data"),
+    Column("params", "params", "count", _counted(lambda c: c.params), "parameters, each counted once, at its first owner", rank=7),
+    Column("param_bytes", "param bytes", "bytes", _counted(lambda c: c.param_bytes), "bytes of these parameters", place="data"),
+    Column("macs_forward", "MACs fwd", "macs", _counted(lambda c: c.forward.macs), "multiply-accumulates of the forward pass", rank=10),
+    Column("macs_backward", "MACs bwd", "macs", _counted(lambda c: c.backward.macs), "multiply-accumulates of the backward pass", place="data"),
+    Column("flops_forward", "FLOPs fwd", "flops", _counted(lambda c: c.forward.flops), "floating-point operations of the forward pass, a MAC being two, pointwise work included", rank=2),
+    Column("flops_loss", "FLOPs loss", "flops", _counted(lambda c: c.loss.flops), "floating-point operations of the loss", place="data"),
+    Column("flops_backward", "FLOPs bwd", "flops", _counted(lambda c: c.backward.flops), "floating-point operations of the backward pass, recomputed forward work not included", when=_train, rank=6),
+    Column("flops_recompute", "FLOPs recomp", "flops", _counted(lambda c: c.recompute.flops), "forward work done again inside backward (activation checkpointing)", when=_recomputes, rank=9),
+    Column("flops", "FLOPs step", "flops", _counted(lambda c: c.step.flops), "forward + loss + backward + recompute", place="data"),
+    Column("flops_share_percent", "FLOPs %", "percent", _share_of_flops, "share of the whole step's FLOPs", rank=1),
+    Column("output_bytes", "output", "bytes", lambda r: r.output_bytes, "bytes its calls returned; not a sum over layers, a container returns what its last child did", rank=12),
+    Column("saved_bytes", "saved", "bytes", _counted(lambda c: c.saved_bytes), "storages that its own ops were the first to keep for backward, parameters and inputs excluded; they add up", when=_train, rank=3),
+    Column("held_bytes", "held", "bytes", lambda r: r.held_bytes, "all storages that its own ops keep for backward, shared ones included; they don't add up", when=_train, rank=13),
+    Column("traffic_bytes", "min traffic", "bytes", _counted(lambda c: c.step.bytes_moved), "each operand of the step moved once: a lower bound on the bytes moved", rank=11),
+    Column("intensity", "FLOP/B", "flops/byte", intensity, "arithmetic intensity: FLOPs of the step per byte of min traffic", rank=9),
+    Column("kernel_forward_ns", "time fwd", "ns", _time("forward"), "device time of forward kernels per step (on a CPU: self time of operators)", rank=4),
+    Column("kernel_loss_ns", "time loss", "ns", _time("loss"), "device time of the loss per step", place="data"),
+    Column("kernel_backward_ns", "time bwd", "ns", _time("backward", "recompute"), "device time of backward kernels per step, recomputed forward work included", when=_train, rank=4),
+    Column("kernel_optimizer_ns", "time opt", "ns", _time("optimizer"), "device time of the optimizer's kernels per step", place="data"),
+    Column("kernel_ns", "time step", "ns", lambda r: r.timed.step_ns if r.timed else None, "device time per step in all phases (on a CPU: self time of operators), from traced steps"),
+    Column("kernel_share_percent", "time %", "percent", _share_of_time, "share of the whole step's device time"),
+    Column("achieved_flops_per_s", "achieved", "flops/s", achieved, "two FLOPs per MAC of the step, divided by its device time", rank=3),
+    Column("family", "top kernel family", "text", lambda r: r.family, "the algorithm family of the kernels that take most of its time", rank=9),
+    Column("total_params", "total params", "count", _counted_total(lambda c: c.params), "parameters with descendants'", place="data"),
+    Column("total_flops", "total FLOPs", "flops", _counted_total(lambda c: c.step.flops), "FLOPs of the step with descendants'", place="data"),
+    Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "saved bytes with descendants'", place="data"),
+    Column("total_kernel_ns", "total time", "ns", lambda r: r.timed_total.step_ns if r.timed_total else None, "device time per step with descendants'", place="data"),
+)
+
+RUN_COLUMNS: tuple[Column[RunRow], ...] = (
+    Column("config", "config", "text", lambda r: r.run.config.name, "the cuDNN configuration, run in a process of its own", name=True),
+    Column("failure", "failed", "text", lambda r: r.run.failure.kind.replace("_", " ") if r.run.failure else None, "why there are no samples; the message stands below the table", when=_failed, rank=6),
+    Column("enabled", "enabled", "bool", lambda r: r.run.config.enabled, "cudnn.enabled", place="data"),
+    Column("benchmark", "benchmark", "bool", lambda r: r.run.config.benchmark, "cudnn.benchmark", place="data"),
+    Column("deterministic", "deterministic", "bool", lambda r: r.run.config.deterministic, "cudnn.deterministic", place="data"),
+    Column("allow_tf32", "TF32", "bool", lambda r: r.run.config.allow_tf32, "whether convolutions may use TF32", place="data"),
+    Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (the A/A run)", place="data"),
+    Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", rank=4),
+    Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler"),
+    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", rank=8),
+    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", rank=8),
+    Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11),
+    Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", place="data"),
+    Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", place="data"),
+    Column("ratio", "vs first", "ratio", _ratio, "its median step divided by the baseline's, which is the first configuration that ran", when=lambda report: len(report.runs) > 1),
+    Column("tuning_ns", "tuning", "ns", lambda r: r.run.tuning_ns, "what benchmark costs once: (first - steady step) minus the same with benchmark off", when=_tunes, rank=5),
+    Column("break_even_steps", "pays after", "count", break_even, "steps until the tuning is paid back; never, where it gains less than 2 %", when=_tunes, rank=3),
+    Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "most bytes allocated by tensors and workspaces in the timed steps", rank=1),
+    Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "most bytes allocated in the first step", rank=6),
+    Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "most bytes the caching allocator held in the timed steps", rank=10),
+    Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "most resident memory of the whole process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
+    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "largest scratch memory that one op used", rank=4),
+    Column("kernel_shares", "time % f/l/b/o", "text", lambda r: phase_shares(r.run), "share of device time in forward / loss / backward / optimizer, in whole percent", place="page", rank=2),
+    Column("forward_percent", "forward %", "percent", _kernel_share("forward"), "share of device time in forward", place="data"),
+    Column("loss_percent", "loss %", "percent", _kernel_share("loss"), "share of device time in the loss", place="data"),
+    Column("backward_percent", "backward %", "percent", _kernel_share("backward"), "share of device time in backward", place="data"),
+    Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
+    Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
+    Column("repeatable", "repeats", "bool", lambda r: r.run.repeatable, "whether two passes of one process gave the same bits, outputs and gradients", rank=7),
+    Column("max_relative_error", "error", "text", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=9),
+    Column("trace", "trace", "text", lambda r: r.run.trace, "the Chrome trace of the traced steps", place="data"),
+)
+
+PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
+    Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
+    Column("phase", "phase", "text", lambda r: r.label, "data, transfer, forward, loss, backward, recompute, optimizer, other"),
+    Column("stopwatch_ns", "stopwatch", "ns", lambda r: r.timing.stopwatch_ns, "median host time, as time.time() around the phase shows it, with no synchronisation; the loss ends in .item()"),
+    Column("stopwatch_percent", "%", "percent", lambda r: _share(r.timing.stopwatch_ns, r.whole.stopwatch_ns), "share of the stopwatch's total"),
+    Column("event_ns", "events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, launch gaps included"),
+    Column("event_percent", "%", "percent", lambda r: _share(r.timing.event_ns, r.whole.event_ns), "share of the events' total"),
+    Column("kernel_ns", "kernel time", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _on_operators(report)),
+    Column("operator_ns", "operator time", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page"),
+    Column("kernel_percent", "%", "percent", lambda r: _share(r.timing.kernel_ns, r.whole.kernel_ns), "share of the kernel (or operator) time's total"),
+)
+
+KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
+    Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
+    Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
+    Column("family", "family", "text", lambda r: r.kernel.family or None, "its algorithm family", rank=1),
+    Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight), where the name says", rank=3),
+    Column("math", "math", "text", lambda r: r.kernel.math, "its arithmetic, where the name says", rank=2),
+    Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
+    Column("kernel_ns", "time", "ns", lambda r: r.kernel.kernel_ns, "device time per step"),
+    Column("share_percent", "%", "percent", lambda r: _share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
+)
+
+COST_COLUMNS: tuple[Column[StaticCount], ...] = (
+    Column("params", "parameters", "count", lambda s: s.params, "parameters, each counted once"),
+    Column("macs_forward", "MACs fwd", "macs", lambda s: s.forward.macs, "multiply-accumulates of the forward pass"),
+    Column("flops_forward", "FLOPs fwd", "flops", lambda s: s.forward.flops, "floating-point operations of the forward pass"),
+    Column("flops_loss", "loss", "flops", lambda s: s.loss.flops, "floating-point operations of the loss", when=_train, rank=1),
+    Column("flops_backward", "bwd", "flops", lambda s: s.backward.flops, "floating-point operations of the backward pass", when=_train),
+    Column("flops_recompute", "recompute", "flops", lambda s: s.recompute.flops, "forward work done again inside backward", when=_recomputes),
+    Column("flops", "step", "flops", lambda s: s.step.flops, "forward + loss + backward + recompute", when=_train),
+    Column("traffic_bytes", "min traffic", "bytes", lambda s: s.step.bytes_moved, "each operand of the step moved once: a lower bound on the bytes moved", rank=2),
+    Column("intensity", "FLOP/B", "flops/byte", lambda s: s.step.flops / s.step.bytes_moved if s.step.bytes_moved else None, "FLOPs of the step per byte of min traffic", rank=3),
+    Column("saved_bytes", "saved for bwd", "bytes", lambda s: s.saved_bytes, "distinct storages kept for backward, parameters and inputs excluded", when=_train),
+    Column("peak_bytes", "predicted peak", "bytes", lambda s: s.memory.peak_bytes if s.memory else None, "most tensor bytes held at once, from tensor lifetimes; without library workspaces"),
+)
+
+MEMORY_COLUMNS: tuple[Column[MemoryRow], ...] = (
+    Column("source", "peak", "text", lambda m: m.source, "predicted from tensor lifetimes, or measured in a probe step of this configuration", name=True),
+    Column("peak_bytes", "bytes", "bytes", lambda m: m.peak_bytes, "most bytes held at once: the sum of the others"),
+    Column("parameters", "params", "bytes", lambda m: m.parts.parameters, "parameters and buffers", rank=2),
+    Column("gradients", "grads", "bytes", lambda m: m.parts.gradients, "gradients of parameters", rank=2),
+    Column("optimizer_state", "optimizer", "bytes", lambda m: m.parts.optimizer_state, "the optimizer's state", rank=3),
+    Column("inputs", "inputs", "bytes", lambda m: m.parts.inputs, "inputs and labels", rank=3),
+    Column("saved_activations", "saved", "bytes", lambda m: m.parts.saved_activations, "activations kept for backward", rank=1),
+    Column("temporaries", "others", "bytes", lambda m: m.parts.temporaries, "tensors of the moment, such as gradients of activations", rank=1),
+    Column("workspace", "workspace", "bytes", lambda m: m.parts.workspace, "scratch memory of the op that peaks; unknown without a device", rank=1),
+    Column("at", "at", "text", lambda m: m.at, "where the step peaks: phase, layer, op", rank=4, name=True),
+)
+
+WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
+    Column("layer", "layer", "text", lambda o: o.path or "(root)", "the module whose op it is", name=True),
+    Column("phase", "phase", "text", lambda o: o.phase, "the phase it ran in"),
+    Column("op", "op", "text", lambda o: o.op, "the op", name=True),
+    Column("before_bytes", "live before", "bytes", lambda o: o.before_bytes, "bytes live when it began", rank=1),
+    Column("growth_bytes", "returned", "bytes", lambda o: o.growth_bytes, "bytes more that were live when it had ended", rank=2),
+    Column("workspace_bytes", "workspace", "bytes", lambda o: o.workspace_bytes, "its peak beyond both"),
+)
+
+FINDING_COLUMNS: tuple[Column[Finding], ...] = (
+    Column("rule", "rule", "text", lambda f: f.rule, "the rule that fired"),
+    Column("severity", "severity", "text", lambda f: f.severity, "high, medium, low or info"),
+    Column("title", "title", "text", lambda f: f.title, "what was found, in one line"),
+    Column("explanation", "explanation", "text", lambda f: f.explanation, "why"),
+    Column("advice", "advice", "text", lambda f: f.advice, "what to do"),
+    Column("paths", "paths", "text", lambda f: " ".join(path or "(root)" for path in f.paths), "the layers it is about"),
+    Column("config", "config", "text", lambda f: f.config, "the configuration that tries the advice"),
+    Column("verdict", "verdict", "text", lambda f: f.trial.verdict if f.trial else None, "what came of trying the advice"),
+    Column("evidence", "evidence", "text", lambda f: "; ".join(f"{e.name} = {e.value} {e.unit}" for e in f.evidence), "the numbers that fired it"),
+)
+
+UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
+    Column("op", "op", "text", lambda o: o.op, "the op for which no formula is known", name=True),
+    Column("calls", "calls", "count", lambda o: o.calls, "calls in one step"),
+    Column("paths", "in", "text", lambda o: ", ".join(path or "(root)" for path in o.paths), "the modules that call it", name=True),
+)
+
+# Every table with a page in the reference; the first five are also data frames.
+TABLES: dict[str, tuple[Column[Any], ...]] = {
+    "layers": LAYER_COLUMNS,
+    "runs": RUN_COLUMNS,
+    "phases": PHASE_COLUMNS,
+    "kernels": KERNEL_COLUMNS,
+    "findings": FINDING_COLUMNS,
+    "cost": COST_COLUMNS,
+    "memory": MEMORY_COLUMNS,
+    "workspaces": WORKSPACE_COLUMNS,
+    "uncounted": UNCOUNTED_COLUMNS,
+}
+# fmt: on

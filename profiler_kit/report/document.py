@@ -1,0 +1,153 @@
+"""A report as a document: what is shown, in which order. Findings come first, everything else is what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.serde import dumps
+from profiler_kit.report import columns, sentences, tables
+from profiler_kit.report.rows import chosen_run, layer_rows
+
+TOP_LAYERS = 10
+CONFIGURATIONS = "each in a fresh process; f/l/b/o: forward, loss, backward, optimizer"
+
+
+def report_document(
+    report: Report,
+    *,
+    top: int | None = TOP_LAYERS,
+    depth: int | None = None,
+    sort: str | None = None,
+    run: str | None = None,
+) -> Document:
+    """`report` as sections of text and tables, and whole tables for programs.
+
+    `top`: rows of the layer and kernel tables, None for all; `depth`: layers below it are added into their parent; `sort`: a
+    layer column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time); `run`: the
+    configuration whose phases and layers are shown (None: the baseline).
+
+    Raises UsageError for an unknown `sort` or `run`.
+    """
+    shown = chosen_run(report, run)
+    sections = [
+        Section(title="Target", blocks=sentences.header(report, shown)),
+        *_findings(report),
+        *_cost(report),
+        *_configurations(report),
+        *(_phases(report, shown) if shown else ()),
+        *_layers(report, shown, top, depth, sort),
+        *_memory(report, shown),
+        *(_kernels(report, shown, top) if shown else ()),
+        *(_idle(shown) if shown else ()),
+        *_details(report, shown),
+    ]
+    return Document(
+        title=f"{report.target.name} ({report.target.spec})",
+        sections=tuple(sections),
+        json=dumps(report),
+        full=tables.data_tables(report, shown),
+    )
+
+
+def _findings(report: Report) -> Iterator[Section]:
+    if report.findings:
+        yield Section(title="Findings", blocks=(FindingList(findings=report.findings),))
+    else:
+        yield Section(title="Findings", blocks=(Paragraph(text="No rule fired."),))
+
+
+def _cost(report: Report) -> Iterator[Section]:
+    table = tables.cost_table(report)
+    if table is not None:
+        sentence = sentences.per_sample(report)
+        yield Section(title="Cost of one step", blocks=(table, *([Paragraph(text=sentence)] if sentence else [])))
+
+
+def _configurations(report: Report) -> Iterator[Section]:
+    if not report.runs:
+        return
+    blocks: list[Block] = [
+        tables.page_table("runs", CONFIGURATIONS, columns.RUN_COLUMNS, tables.run_rows(report), report)
+    ]  # fmt: skip
+    baseline = report.baseline()
+    noise = sentences.noise(report, baseline) if baseline else None
+    if noise is not None:
+        blocks.append(Paragraph(text=noise))
+    for run in report.runs:
+        if run.failure is not None:
+            message = " ".join(run.failure.message.split())
+            kind = run.failure.kind.replace("_", " ")
+            blocks.append(Paragraph(text=f"{run.config.name} failed ({kind}): {message}", role="warning"))
+    yield Section(title="Configurations", blocks=tuple(blocks))
+
+
+def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
+    rows, total = tables.phase_rows(run)
+    if not rows:
+        return
+    table = tables.page_table(
+        "phases", f"{run.config.name}, per step", columns.PHASE_COLUMNS, rows, report, totals=[total]
+    )
+    yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run))))
+
+
+def _layers(
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None
+) -> Iterator[Section]:
+    layers = layer_rows(report, run)
+    caption = f"{run.config.name}, per step, own figures" if run and layers.timed else "per step, own figures"
+    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort)
+    if table.rows:
+        yield Section(title="Layers", blocks=(table,))
+
+
+def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
+    table = tables.memory_table(report, [run] if run else [])
+    if table is not None:
+        yield Section(title="Memory at the peak", blocks=(table,))
+
+
+def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
+    if not run.kernels:
+        return
+    rows = tables.kernel_rows(run, top)
+    table = tables.page_table("kernels", f"{run.config.name}, per step", columns.KERNEL_COLUMNS, rows, report)
+    yield Section(title="Operators" if run.clock == "operator" else "Kernels", blocks=(table,), detail=True)
+
+
+def _idle(run: ConfigRun) -> Iterator[Section]:
+    sentence = sentences.idle(run)
+    if sentence is not None:
+        yield Section(title="Idle time", blocks=(Paragraph(text=sentence),), detail=True)
+
+
+def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:
+    others = [r for r in report.runs if r.memory is not None]
+    if len(others) > 1:
+        table = tables.memory_table(report, others)
+        yield Section(title="Memory at the peak, every configuration", blocks=(table,) if table else (), detail=True)
+    if run is not None and run.memory is not None and run.memory.ops:
+        ops = tables.page_table("workspaces", run.config.name, columns.WORKSPACE_COLUMNS, run.memory.ops, report)
+        yield Section(title="Largest workspaces", blocks=(ops,), detail=True)
+    if report.static is not None and report.static.uncounted:
+        uncounted = tables.page_table("uncounted", "", columns.UNCOUNTED_COLUMNS, report.static.uncounted, report)
+        yield Section(title="Ops without a formula", blocks=(uncounted,), detail=True)
+    for failed in report.runs:
+        if failed.failure is not None and failed.failure.log_tail.strip():
+            log = Paragraph(text=failed.failure.log_tail.rstrip(), role="log")
+            yield Section(title=f"Log of {failed.config.name}", blocks=(log,), detail=True)
+    if run is not None and run.environment is not None:
+        yield Section(title="Environment", blocks=tuple(_environment(run)), detail=True)
+
+
+def _environment(run: ConfigRun) -> Iterator[Paragraph]:
+    environment = run.environment
+    if environment is None:
+        return
+    yield Paragraph(text=f"{sentences.place(environment)}, {environment.platform}")
+    for title, values in (("Flags as torch had them", environment.flags), ("Variables", environment.variables)):
+        if values:
+            yield Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")

@@ -1,0 +1,282 @@
+"""Joins what was counted with what was measured, by path: one row per owner of work.
+
+A row's own figures are self values, so the rows of a report add up to its totals; device time without an owner is a row too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profiler_kit.errors import UsageError
+from profiler_kit.records.counts import PHASES, PSEUDO_PATHS, ZERO, Cost, ModuleNode, Phase, StaticCount
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun, LayerTiming
+
+UNATTRIBUTED: Final = "(unattributed)"
+TOTAL: Final = "total"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Static figures that add: of one module, of several, or of the whole step."""
+
+    params: int = 0
+    param_bytes: int = 0
+    forward: Cost = ZERO
+    loss: Cost = ZERO
+    backward: Cost = ZERO
+    recompute: Cost = ZERO
+    saved_bytes: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(
+            params=self.params + other.params,
+            param_bytes=self.param_bytes + other.param_bytes,
+            forward=self.forward + other.forward,
+            loss=self.loss + other.loss,
+            backward=self.backward + other.backward,
+            recompute=self.recompute + other.recompute,
+            saved_bytes=self.saved_bytes + other.saved_bytes,
+        )
+
+    @property
+    def step(self) -> Cost:
+        """The cost of the whole step: forward + loss + backward + recompute."""
+        return self.forward + self.loss + self.backward + self.recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Device time per step by phase, in the order of `PHASES`; adds. `unattributed_ns` belongs to no phase's owner."""
+
+    by_phase_ns: tuple[int, ...] = (0,) * len(PHASES)
+    unattributed_ns: int = 0
+
+    def __add__(self, other: Timed) -> Timed:
+        pairs = zip(self.by_phase_ns, other.by_phase_ns, strict=True)
+        return Timed(
+            by_phase_ns=tuple(a + b for a, b in pairs),
+            unattributed_ns=self.unattributed_ns + other.unattributed_ns,
+        )
+
+    def phase_ns(self, phase: Phase) -> int:
+        """Time in `phase`."""
+        return self.by_phase_ns[PHASES.index(phase)]
+
+    @property
+    def step_ns(self) -> int:
+        """Time over the whole step."""
+        return sum(self.by_phase_ns) + self.unattributed_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """One owner: a module, a pseudo path such as ``(loss)``, or several folded into one row.
+
+    `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
+    counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `whole_counted`, `whole_timed`: the
+    step's figures, which shares are taken of.
+    """
+
+    path: str
+    depth: int
+    class_name: str | None = None
+    config: str | None = None
+    calls: int | None = None
+    counted: Counted | None = None
+    timed: Timed | None = None
+    counted_total: Counted | None = None
+    timed_total: Timed | None = None
+    output_bytes: int | None = None
+    held_bytes: int | None = None
+    families: tuple[tuple[str, int], ...] = ()
+    whole_counted: Counted | None = None
+    whole_timed: Timed | None = None
+
+    @property
+    def label(self) -> str:
+        """The path as people are shown it; the root module's is ``(root)``."""
+        return self.path or "(root)"
+
+    @property
+    def family(self) -> str | None:
+        """The kernel family that takes most of its own time; None without kernels."""
+        totals: dict[str, int] = {}
+        for family, ns in self.families:
+            totals[family] = totals.get(family, 0) + ns
+        return min(totals, key=lambda family: (-totals[family], family)) if totals else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no figure of its own, as a mere container has not."""
+        return self.counted in (None, Counted()) and (self.timed is None or self.timed.step_ns == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """All rows in model order, pseudo paths last; ``rows + unattributed`` add up to `total`, exactly."""
+
+    rows: tuple[LayerRow, ...]
+    unattributed: LayerRow | None
+    total: LayerRow
+
+    @property
+    def timed(self) -> bool:
+        """Whether a traced run gave times."""
+        return self.total.timed is not None
+
+
+def chosen_run(report: Report, name: str | None = None) -> ConfigRun | None:
+    """The run whose figures are shown: the one called `name`, or the baseline; None when no run has samples.
+
+    Raises UsageError when there is no run of that name, or it failed.
+    """
+    if name is None:
+        return report.baseline()
+    run = report.run(name)
+    if run is None or run.failure is not None:
+        failed = run is not None and run.failure is not None
+        reason = "its run failed" if failed else "no such configuration in this report"
+        names = ", ".join(r.config.name for r in report.runs if r.failure is None) or "none has samples"
+        raise UsageError(f"cannot show {name!r}: {reason}", hint=f"pick one of: {names}")
+    return run
+
+
+def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
+    """`report`'s modules joined with the times of `run` (None: no times), one row per owner."""
+    nodes = {node.path: node for node in report.static.modules} if report.static else {}
+    timings: dict[str, list[LayerTiming]] = {}
+    traced = run is not None and run.unattributed_ns is not None
+    if run is not None and traced:
+        for timing in run.modules:
+            timings.setdefault(timing.path, []).append(timing)
+    rows = [_row(path, nodes.get(path), timings.get(path, []), traced) for path in _paths(nodes, timings)]
+    unattributed = None
+    if run is not None and run.unattributed_ns:
+        unattributed = LayerRow(path=UNATTRIBUTED, depth=0, timed=Timed(unattributed_ns=run.unattributed_ns))
+    total = merge(TOTAL, [*rows, unattributed] if unattributed else rows)
+    if traced and total.timed is None:  # a trace without any owner at all
+        total = replace(total, timed=Timed(), timed_total=Timed())
+    if report.static is not None and total.counted is None:
+        total = replace(total, counted=_whole(report.static), counted_total=_whole(report.static))
+
+    def placed(row: LayerRow) -> LayerRow:
+        return replace(row, whole_counted=total.counted, whole_timed=total.timed)
+
+    return Layers(
+        rows=tuple(placed(row) for row in _with_totals(rows)),
+        unattributed=placed(unattributed) if unattributed else None,
+        total=placed(total),
+    )
+
+
+def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:
+    """`rows` with everything below `depth` added into its ancestor at that depth, so that the sum stays the same."""
+    groups: dict[str, list[LayerRow]] = {}
+    for row in rows:
+        parts = row.path.split(".")
+        path = row.path if row.depth <= depth else ".".join(parts[:depth])
+        groups.setdefault(path, []).append(row)
+    folded = []
+    for path, group in groups.items():
+        if len(group) == 1 and group[0].path == path:
+            folded.append(group[0])
+            continue
+        head = next((row for row in group if row.path == path), None)
+        merged = merge(path, group)
+        if head is not None:
+            merged = replace(merged, class_name=head.class_name, config=head.config, calls=head.calls)
+            merged = replace(merged, output_bytes=head.output_bytes)
+        folded.append(replace(merged, depth=min(depth, path.count(".") + 1 if path else 0)))
+    return tuple(folded)
+
+
+def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
+    """One row with the sum of the own figures of `rows`; figures that don't add (output, held bytes) are left out."""
+    counted = [row.counted for row in rows if row.counted is not None]
+    timed = [row.timed for row in rows if row.timed is not None]
+    sum_counted = sum(counted, start=Counted()) if counted else None
+    sum_timed = sum(timed, start=Timed()) if timed else None
+    return LayerRow(
+        path=label,
+        depth=0,
+        counted=sum_counted,
+        timed=sum_timed,
+        counted_total=sum_counted,
+        timed_total=sum_timed,
+        families=tuple(pair for row in rows for pair in row.families),
+        whole_counted=rows[0].whole_counted if rows else None,
+        whole_timed=rows[0].whole_timed if rows else None,
+    )
+
+
+def _paths(nodes: dict[str, ModuleNode], timings: dict[str, list[LayerTiming]]) -> list[str]:
+    """Every owner once: counted modules in their order, modules known from times alone, then the pseudo paths."""
+    both = dict.fromkeys([*nodes, *timings])
+    return [path for path in both if path not in PSEUDO_PATHS] + [path for path in PSEUDO_PATHS if path in both]
+
+
+def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], traced: bool) -> LayerRow:
+    by_phase = dict.fromkeys(PHASES, 0)
+    families: list[tuple[str, int]] = []
+    for timing in timings:
+        by_phase[timing.phase] += timing.kernel_ns
+        families += [(kernel.family, kernel.kernel_ns) for kernel in timing.kernels]
+    depth = 0 if path == "" or path in PSEUDO_PATHS else path.count(".") + 1
+    timed = Timed(by_phase_ns=tuple(by_phase.values())) if traced else None
+    if node is None:
+        return LayerRow(path=path, depth=depth, timed=timed, families=tuple(families))
+    pseudo = path in PSEUDO_PATHS
+    return LayerRow(
+        path=path,
+        depth=depth,
+        class_name=None if pseudo else node.class_name,
+        config=node.config or None,
+        calls=None if pseudo else node.calls,
+        counted=Counted(
+            params=node.params,
+            param_bytes=node.param_bytes,
+            forward=node.forward,
+            loss=node.loss,
+            backward=node.backward,
+            recompute=node.recompute,
+            saved_bytes=node.saved_bytes,
+        ),
+        timed=timed,
+        output_bytes=None if pseudo else node.output_bytes,
+        held_bytes=node.held_bytes,
+        families=tuple(families),
+    )
+
+
+def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:
+    """`rows` with their totals: each adds its own figures to itself and to every ancestor that has a row."""
+    counted: dict[str, Counted] = {}
+    timed: dict[str, Timed] = {}
+    for row in rows:
+        for path in (row.path,) if row.path in PSEUDO_PATHS else _ancestry(row.path):
+            if row.counted is not None:
+                counted[path] = counted.get(path, Counted()) + row.counted
+            if row.timed is not None:
+                timed[path] = timed.get(path, Timed()) + row.timed
+    return [replace(row, counted_total=counted.get(row.path), timed_total=timed.get(row.path)) for row in rows]
+
+
+def _ancestry(path: str) -> list[str]:
+    """`path`, its parents, and the root."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def _whole(static: StaticCount) -> Counted:
+    return Counted(
+        params=static.params,
+        param_bytes=static.param_bytes,
+        forward=static.forward,
+        loss=static.loss,
+        backward=static.backward,
+        recompute=static.recompute,
+        saved_bytes=static.saved_bytes,
+    )

@@ -1,0 +1,176 @@
+"""Columns over rows -> neutral tables: those for people, short and without empty columns, and those for programs, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from profiler_kit.errors import UsageError
+from profiler_kit.records.counts import PHASES, MemoryCategories
+from profiler_kit.records.document import Table
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
+from profiler_kit.report import columns
+from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PhaseRow, RunRow
+from profiler_kit.report.rows import TOTAL, LayerRow, Layers, fold, layer_rows, merge
+
+Row = TypeVar("Row")
+MODEL_ORDER: Final = "model"
+
+
+def page_table(
+    name: str, caption: str, of: Sequence[Column[Row]], rows: Sequence[Row], report: Report, totals: Sequence[Row] = ()
+) -> Table:
+    """A table for people: columns that make sense for `report` and are not empty in all of `rows`."""
+    fit = [column for column in of if column.place != "data" and column.when(report)]
+    values = [[column.value(row) for column in fit] for row in rows]
+    shown = [i for i in range(len(fit)) if any(row[i] is not None for row in values)]
+    return Table(
+        name=name,
+        caption=caption,
+        heads=tuple(fit[i].head for i in shown),
+        rows=tuple(tuple(row[i] for i in shown) for row in values),
+        totals=tuple(tuple(fit[i].value(total) for i in shown) for total in totals),
+    )
+
+
+def data_table(name: str, of: Sequence[Column[Row]], rows: Sequence[Row]) -> Table:
+    """A table for programs: every column, whatever the report, so that the header is always the same."""
+    fit = [column for column in of if column.place != "page"]
+    return Table(
+        name=name,
+        caption="",
+        heads=tuple(column.head for column in fit),
+        rows=tuple(tuple(column.value(row) for column in fit) for row in rows),
+    )
+
+
+def layer_table(
+    report: Report, layers: Layers, caption: str, *, top: int | None, depth: int | None, sort: str | None
+) -> Table:
+    """The `top` layers by `sort`, the others in one row, device time without an owner in another: the rows add up to the total.
+
+    Raises UsageError for an unknown `sort`.
+    """
+    rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
+    rows = _sorted(rows, sort or ("kernel_ns" if layers.timed else "flops"))
+    if top is not None and len(rows) > top + 1:  # one row more says more than "(1 more)"
+        rest = merge(f"({len(rows) - top} more)", rows[top:])
+        rows = [*rows[:top], replace(rest, families=())]
+    if layers.unattributed is not None:
+        rows.append(layers.unattributed)
+    total = replace(layers.total, families=())
+    return page_table("layers", caption, columns.LAYER_COLUMNS, rows, report, totals=[total])
+
+
+def _sorted(rows: Sequence[LayerRow], sort: str) -> list[LayerRow]:
+    if sort == MODEL_ORDER:
+        return list(rows)
+    column = next((column for column in columns.LAYER_COLUMNS if column.key == sort), None)
+    if column is None:
+        keys = ", ".join([MODEL_ORDER, *(column.key for column in columns.LAYER_COLUMNS)])
+        raise UsageError(f"no layer column {sort!r} to sort by", hint=f"one of: {keys}")
+
+    def order(row: LayerRow) -> tuple[int, float, str]:
+        value = column.value(row)
+        if value is None:
+            return (1, 0.0, "")
+        return (0, 0.0, value) if isinstance(value, str) else (0, -value, "")
+
+    return sorted(rows, key=order)  # stable: equals stay in model order
+
+
+def run_rows(report: Report) -> list[RunRow]:
+    """Every run beside the baseline and its own configuration without tuning."""
+    return [RunRow(run=run, baseline=report.baseline(), untuned=_untuned(report, run)) for run in report.runs]
+
+
+def _untuned(report: Report, run: ConfigRun) -> ConfigRun | None:
+    if not run.config.benchmark:
+        return None
+    wanted = replace(run.config, name="", benchmark=False, repeat_of=None)
+    return next((r for r in report.runs if replace(r.config, name="") == wanted and r.failure is None), None)
+
+
+def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
+    """A row per phase that any clock saw, in the order of the step, and their sum."""
+    timings = sorted(run.phases, key=lambda timing: PHASES.index(timing.phase))
+    timings = [t for t in timings if any((t.stopwatch_ns, t.event_ns, t.kernel_ns))]
+    whole = PhaseTiming(
+        phase="other",
+        stopwatch_ns=_sum([t.stopwatch_ns for t in timings]),
+        event_ns=_sum([t.event_ns for t in timings]),
+        kernel_ns=_sum([t.kernel_ns for t in timings]),
+    )
+    name = run.config.name
+    rows = [PhaseRow(config=name, label=t.phase, timing=t, whole=whole) for t in timings]
+    return rows, PhaseRow(config=name, label=TOTAL, timing=whole, whole=whole)
+
+
+def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
+    """The kernels that take most time; those beyond `top` are one row."""
+    kernels = sorted(run.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
+    if top is not None and len(kernels) > top + 1:
+        rest = kernels[top:]
+        more = KernelStat(
+            name=f"({len(rest)} more)",
+            family="",
+            calls=sum(kernel.calls for kernel in rest),
+            kernel_ns=sum(kernel.kernel_ns for kernel in rest),
+        )
+        kernels = [*kernels[:top], more]
+    return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
+
+
+def cost_table(report: Report) -> Table | None:
+    """One row: what one step asks for. None where the model was not counted."""
+    if report.static is None:
+        return None
+    return page_table("cost", "", columns.COST_COLUMNS, [report.static], report)
+
+
+def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
+    """The peak by what it is for: predicted from tensor lifetimes, and measured in each of `runs`; None without either."""
+    rows = [_measured_memory(run.config.name, run.memory) for run in runs if run.memory is not None]
+    estimate = report.static.memory if report.static else None
+    if estimate is not None:
+        predicted = MemoryRow(
+            source="predicted", peak_bytes=estimate.peak_bytes, parts=estimate.categories, at=estimate.peak_at
+        )  # fmt: skip
+        rows.insert(0, predicted)
+    return page_table("memory", "", columns.MEMORY_COLUMNS, rows, report) if rows else None
+
+
+def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
+    parts = MemoryCategories(
+        parameters=peak.parameters,
+        gradients=peak.gradients,
+        optimizer_state=peak.optimizer_state,
+        inputs=peak.inputs,
+        saved_activations=peak.saved_activations,
+        temporaries=peak.rest,
+        workspace=peak.workspace,
+    )
+    at = " ".join(part for part in (peak.peak_phase, peak.peak_path, peak.peak_op) if part)
+    return MemoryRow(source=config, peak_bytes=peak.peak_bytes, parts=parts, at=at)
+
+
+def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
+    """Every table whole, for CSV and data frames: layers (times of `run`), runs, phases and kernels of all runs, findings."""
+    return tuple(_data_tables(report, run))
+
+
+def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
+    layers = layer_rows(report, run)
+    rows = [*layers.rows, *([layers.unattributed] if layers.unattributed else [])]
+    yield data_table("layers", columns.LAYER_COLUMNS, rows)
+    yield data_table("runs", columns.RUN_COLUMNS, run_rows(report))
+    yield data_table("phases", columns.PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
+    yield data_table("kernels", columns.KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
+    yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
