@@ -190,11 +190,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     torch.backends.cudnn.benchmark = args.benchmark == "on"
     loop = Loop(args.model, args.mode, args.batch, args.size, torch.device(args.device))
-    print(
-        json.dumps(
-            naive(loop, args.steps) if args.loop == "naive" else shapes(loop, args.sizes, args.cycles, args.batch)
-        )
-    )
+    readings = naive(loop, args.steps) if args.loop == "naive" else shapes(loop, args.sizes, args.cycles, args.batch)
+    print(json.dumps({"environment": environment(loop.device), "readings": readings}))
     return 0
 
 
