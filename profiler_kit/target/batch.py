@@ -1,0 +1,140 @@
+"""What one step is fed, and how `forward` wants it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.records.target import InputInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one step is fed: `forward`'s positional and keyword inputs, and the labels the loss compares with.
+
+    `labels` is empty when the loss needs none, or when they are still to be made up from the output's shape.
+    """
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[Any, ...] = ()
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The input tensors, nested ones too, labels excluded."""
+        yield from tensors_in(self.args)
+        yield from tensors_in(self.kwargs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """The inputs that a model's `forward` declares."""
+
+    positional: tuple[str, ...]
+    required: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    takes_more: bool
+    takes_any_keyword: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every declared name, in order."""
+        return self.positional + self.keyword_only
+
+    def __str__(self) -> str:
+        more = ("*args",) if self.takes_more else ()
+        return f"forward({', '.join(self.names + more)})"
+
+
+def forward_of(model: nn.Module) -> Forward:
+    """What `model.forward` takes; one that tells no signature (a scripted module) takes anything."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return Forward(positional=(), required=(), keyword_only=(), takes_more=True, takes_any_keyword=True)
+    kinds = inspect.Parameter
+    positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    keyword = [p for p in parameters if p.kind is kinds.KEYWORD_ONLY]
+    return Forward(
+        positional=tuple(p.name for p in positional),
+        required=tuple(p.name for p in positional + keyword if p.default is kinds.empty),
+        keyword_only=tuple(p.name for p in keyword),
+        takes_more=any(p.kind is kinds.VAR_POSITIONAL for p in parameters),
+        takes_any_keyword=any(p.kind is kinds.VAR_KEYWORD for p in parameters),
+    )
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """The tensors in `value`, which may nest tuples, lists and mappings, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`value` with every tensor in it replaced by ``change(tensor)``; containers are rebuilt, the rest is kept."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: map_tensors(item, change) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple wants its items one by one
+        return type(value)(*(map_tensors(item, change) for item in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_tensors(item, change) for item in value)
+    return value
+
+
+def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable[[Tensor], Tensor]) -> Batch:
+    """`batch` with every input tensor replaced by ``inputs(tensor)`` and every label by ``labels(tensor)``."""
+    return Batch(
+        args=map_tensors(batch.args, inputs),
+        kwargs=map_tensors(batch.kwargs, inputs),
+        labels=map_tensors(batch.labels, labels),
+    )
+
+
+def resized(batch: Batch, size: int) -> Batch:
+    """`batch` with `size` in place of the batch size, in every tensor that begins with it; rows repeat in a circle.
+
+    The batch size is the leading dimension of the first input tensor that has one.
+    """
+    common = next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
+
+    def change(tensor: Tensor) -> Tensor:
+        if tensor.dim() == 0 or tensor.shape[0] != common or common == 0:
+            return tensor
+        return tensor[torch.arange(size, device=tensor.device) % common]
+
+    return map_batch(batch, change, change)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def describe_inputs(batch: Batch, forward: Forward) -> tuple[InputInfo, ...]:
+    """Name, shape and dtype of every input tensor; a nested one is named ``x[0]`` or ``x.key``."""
+    names = [forward.positional[i] if i < len(forward.positional) else f"arg{i}" for i in range(len(batch.args))]
+    named = [*zip(names, batch.args, strict=True), *batch.kwargs.items()]
+    return tuple(info for name, value in named for info in _describe(name, value))
+
+
+def _describe(name: str, value: object) -> Iterator[InputInfo]:
+    if isinstance(value, Tensor):
+        yield InputInfo(name=name, shape=tuple(value.shape), dtype=dtype_name(value.dtype))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _describe(f"{name}.{key}", item)
+    elif isinstance(value, (tuple, list)):
+        for i, item in enumerate(value):
+            yield from _describe(f"{name}[{i}]", item)

@@ -1,0 +1,80 @@
+"""A copy of a model without its numbers: same structure, every tensor on the meta device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from profiler_kit.errors import TargetError
+from profiler_kit.target.place import first_line
+
+
+def meta_copy(model: nn.Module) -> nn.Module:
+    """A deep copy of `model` whose tensors are all on the meta device; no tensor's memory is read or copied.
+
+    Tensors that are one in the model (tied weights) are one in the copy. Raises TargetError when the model holds
+    something that cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    for tensor in _tensors(model):
+        if id(tensor) not in memo:
+            memo[id(tensor)] = _on_meta(tensor)
+    return _deepcopy(model, memo).to("meta")
+
+
+def is_all_meta(model: nn.Module) -> bool:
+    """Whether every tensor the model holds, in plain attributes too, is on the meta device."""
+    return all(tensor.device.type == "meta" for tensor in _tensors(model))
+
+
+def private_copy(model: nn.Module) -> nn.Module:
+    """A deep copy of `model`, weights included. Raises TargetError when it cannot be copied."""
+    memo: dict[int, Any] = {}
+    for tensor in _tensors(model):
+        if not tensor.is_leaf:  # deepcopy refuses them; a module keeps one only as a cache
+            memo[id(tensor)] = tensor.detach().clone()
+    return _deepcopy(model, memo)
+
+
+def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    keep = list(memo.values())  # a memo key is an id: nothing it stands for may be freed meanwhile
+    try:
+        made = copy.deepcopy(model, memo)
+    except Exception as error:
+        raise TargetError(
+            f"{type(model).__name__} cannot be copied: {first_line(error)}",
+            hint="give the file that builds it as the target, so that it is built anew: profiler-kit analyze my_model.py",
+        ) from error
+    del keep
+    return made
+
+
+def _tensors(model: nn.Module) -> Iterator[Tensor]:
+    """Every tensor the modules hold: parameters, buffers, and those in plain attributes."""
+    for module in model.modules():
+        yield from _walk(vars(module))
+
+
+def _walk(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        if not is_lazy(value):
+            yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _walk(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _walk(item)
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    made = tensor.detach().to("meta")
+    if not isinstance(tensor, nn.Parameter):
+        return made.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+    parameter = nn.Parameter(made, requires_grad=tensor.requires_grad)
+    vars(parameter).update(vars(tensor))  # marks such as `no_weight_decay`
+    return parameter

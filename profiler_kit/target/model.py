@@ -1,0 +1,159 @@
+"""A model ready to be counted and run: what it is fed, what it trains towards, and how."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.errors import KitError, TargetError
+from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.target.batch import Batch, Forward, describe_inputs, map_batch
+from profiler_kit.target.inputs import DTYPES
+from profiler_kit.target.objective import Objective
+from profiler_kit.target.optimizers import OPTIMIZERS
+from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+
+CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """How the optimizer is made: the target's own function, or the one of a name."""
+
+    name: str
+    function: Callable[[nn.Module], Any] | None = None
+    where: str | None = None
+
+
+class Target:
+    """A live model with everything one step needs. Nothing of it changes from outside.
+
+    `batch` is on `device`. `loader` goes over the target's own batches, on the host; None when it brings none.
+    `info` names the loss as ``auto`` until the first output has been seen.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: TargetSpec,
+        info: TargetInfo,
+        forward: Forward,
+        model: nn.Module,
+        device: torch.device,
+        batch: Batch,
+        objective: Objective | None,
+        tuning: Tuning | None,
+        loader: Callable[[], Iterable[Batch]] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.model = model
+        self.device = device
+        self.loader = loader
+        self.batch = self._prepared(batch)
+        self._info = replace(info, inputs=describe_inputs(self.batch, forward))
+        self._objective = objective
+        self._tuning = tuning
+        self._made_up: tuple[Any, ...] | None = None
+        self._settled = objective is None
+
+    @property
+    def info(self) -> TargetInfo:
+        """What the target resolved to, with the loss and the notes known so far."""
+        return self._info
+
+    def labels_for(self, output: object) -> tuple[Any, ...]:
+        """The labels of `batch`: its own, else made up once from `output`, seeded; () when the loss needs none.
+
+        Call it outside any tracing: it draws numbers and copies them to the device.
+        """
+        if self.batch.labels or self._objective is None:
+            return self.batch.labels
+        if self._made_up is None:
+            with torch.no_grad():
+                self._made_up = self._make_labels(self._settle(output, ()), output)
+        return self._made_up
+
+    def loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
+        """The scalar loss of `output`, which is what the model made of `batch`. Raises TargetError when there is none.
+
+        Without `labels` those of `batch` hold; where it has none and the loss needs some, they are made up on the spot.
+        """
+        given = labels or batch.labels
+        objective = self._settle(output, given)
+        return objective(output, batch, given or self._make_labels(objective, output))
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """A new optimizer over the model's parameters. Raises TargetError when the target's own function makes none."""
+        tuning = self._tuning
+        if tuning is None:
+            raise TargetError("infer mode has no optimizer", where=self.spec.spec, hint="take --mode train")
+        if tuning.function is None:
+            return OPTIMIZERS[tuning.name]([p for p in self.model.parameters() if p.requires_grad])
+        try:
+            made = tuning.function(self.model)
+        except Exception as error:
+            if is_out_of_memory(error) or isinstance(error, KitError):
+                raise
+            raise TargetError(
+                f"configure_optimizer(model) raised {first_line(error)}",
+                where=user_place(error) or tuning.where,
+                hint="mend it, or take --optimizer adamw",
+            ) from error
+        if not isinstance(made, torch.optim.Optimizer):
+            said = "None" if made is None else f"a {type(made).__name__}"
+            raise TargetError(
+                f"configure_optimizer(model) returned {said}, not an optimizer",
+                where=tuning.where,
+                hint="return one torch.optim.Optimizer, or take --optimizer adamw",
+            )
+        return made
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context that forward and loss run in: autocast for ``--amp``, else nothing. Meta tensors know no autocast."""
+        if self.spec.amp is None or self.device.type == "meta":
+            return contextlib.nullcontext()
+        return torch.autocast(device_type=self.device.type, dtype=DTYPES[self.spec.amp])
+
+    def to_device(self, batch: Batch) -> Batch:
+        """`batch` on the target's device, in its dtype and memory format; asynchronous from pinned memory."""
+        return self._prepared(batch)
+
+    def paths(self) -> dict[int, str]:
+        """id of each module -> its path in ``named_modules()``, the first one where a module has several."""
+        return {id(module): path for path, module in self.model.named_modules()}
+
+    def _settle(self, output: object, labels: tuple[Any, ...]) -> Objective:
+        if self._objective is None:
+            raise TargetError("infer mode has no loss", where=self.spec.spec, hint="take --mode train")
+        if not self._settled:
+            self._objective = self._objective.settled(output, labels)
+            self._settled = True
+            note = (f"loss: {self._objective.name} {self._objective.reason}",) if self._objective.reason else ()
+            self._info = replace(self._info, loss=self._objective.name, notes=self._info.notes + note)
+        return self._objective
+
+    def _make_labels(self, objective: Objective, output: object) -> tuple[Any, ...]:
+        with torch.no_grad():
+            return objective.make_labels(output, torch.Generator().manual_seed(self.spec.seed))
+
+    def _prepared(self, batch: Batch) -> Batch:
+        dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else None
+
+        def moved(tensor: Tensor) -> Tensor:
+            kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+            pinned = self.device.type == "cuda" and tensor.device.type == "cpu" and tensor.is_pinned()
+            return tensor.to(self.device, kind, non_blocking=pinned)
+
+        def formatted(tensor: Tensor) -> Tensor:
+            tensor = moved(tensor)
+            if self.spec.channels_last and tensor.dim() in CHANNELS_LAST and tensor.is_floating_point():
+                return tensor.contiguous(memory_format=CHANNELS_LAST[tensor.dim()])
+            return tensor
+
+        return map_batch(batch, formatted, moved)

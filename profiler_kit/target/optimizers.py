@@ -1,0 +1,37 @@
+"""Optimizers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from profiler_kit.errors import UsageError
+
+DEFAULT: Final = "adamw"
+
+# Their own default rates; where torch gives none or one meant for full batches, a rate that keeps the numbers finite.
+OPTIMIZERS: Final[dict[str, Callable[[Iterable[Tensor]], Optimizer]]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
+    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.001),
+    "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+}
+
+
+def check_optimizer(name: str) -> None:
+    """Raises UsageError that names the choices, unless `name` is an optimizer."""
+    if name not in OPTIMIZERS:
+        raise UsageError(
+            f"unknown optimizer {name!r}",
+            hint=f"take one of {', '.join(OPTIMIZERS)}, or define configure_optimizer(model)",
+        )

@@ -1,0 +1,80 @@
+"""Where in the user's own code something happened, as ``file.py:41``."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_LIBRARIES = tuple(
+    str(Path(folder).resolve())
+    for folder in {
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        str(Path(torch.__file__).parent),
+        str(Path(__file__).resolve().parent.parent),  # this package
+    }
+)
+
+
+def shown(path: str | Path) -> str:
+    """`path` as a person would type it here: relative to the working directory where it lies below it."""
+    full = Path(path).resolve()
+    here = Path.cwd()
+    return str(full.relative_to(here)) if full.is_relative_to(here) else str(full)
+
+
+def is_users(filename: str) -> bool:
+    """Whether the code of `filename` is the user's: no library's, no import machinery's, not ours."""
+    if filename.startswith("<"):
+        return False
+    full = Path(filename).resolve()
+    return not any(full.is_relative_to(folder) for folder in _LIBRARIES) and "site-packages" not in full.parts
+
+
+def user_lines(error: BaseException) -> Iterator[tuple[str, int]]:
+    """(file, line) of each frame of the user's code that `error` passed through, innermost last."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if is_users(frame.f_code.co_filename):
+            yield frame.f_code.co_filename, line
+
+
+def user_place(error: BaseException) -> str | None:
+    """``file.py:41``: the innermost line of the user's code that `error` passed through; None when there is none."""
+    lines = list(user_lines(error))
+    return f"{shown(lines[-1][0])}:{lines[-1][1]}" if lines else None
+
+
+def user_source(error: BaseException) -> str:
+    """The text of the line at `user_place`, stripped; empty when unknown."""
+    lines = list(user_lines(error))
+    return linecache.getline(*lines[-1]).strip() if lines else ""
+
+
+def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
+    """(file, line) of the innermost user's frame at or above `frame`."""
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """``Type: message`` of `error`, its first line alone; the type alone when it says nothing."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory, of the host or of the device, ran out."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    words = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

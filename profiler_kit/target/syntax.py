@@ -1,0 +1,104 @@
+"""What a file says about itself, read from its syntax tree: where names are bound, which classes are roots."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+FACTORIES = ("get_model", "build_model", "create_model", "make_model")
+_MODULE_BASES = ("Module", "nn.Module", "torch.nn.Module")
+
+
+def binding_lines(tree: ast.Module) -> dict[str, int]:
+    """Line of the last top-level statement that binds each name, those under a top-level ``if`` or ``try`` included."""
+    return {name: line for node in _top(tree.body) for name, line in _bound(node)}
+
+
+def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        yield node
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(node, (ast.If, ast.Try, ast.With)):
+                yield from _top(getattr(node, field, []))
+        if isinstance(node, ast.Try):
+            for handler in node.handlers:
+                yield from _top(handler.body)
+
+
+def _bound(node: ast.stmt) -> Iterator[tuple[str, int]]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name, node.lineno
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            yield alias.asname or alias.name.split(".")[0], node.lineno
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            for inner in ast.walk(target):
+                if isinstance(inner, ast.Name):
+                    yield inner.id, node.lineno
+
+
+def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
+    """The names in `module_classes` that no other of these classes uses or derives from, in the file's order.
+
+    A class uses what its body names, and what the file's functions and constants it names do name in turn.
+    """
+    definitions: dict[str, ast.AST] = {}
+    for node in _top(tree.body):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            definitions[node.name] = node
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    definitions[target.id] = node.value
+    names = {name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} for name, node in definitions.items()}
+    used: set[str] = set()
+    for owner in module_classes:
+        todo, seen = list(names.get(owner, ())), {owner}
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in definitions:
+                continue
+            seen.add(name)
+            if name in module_classes:
+                used.add(name)  # what it uses in turn is found from its own turn as owner
+            else:
+                todo += names[name]
+    return tuple(name for name in definitions if name in module_classes and name not in used)
+
+
+def main_blocks(tree: ast.Module) -> list[list[ast.stmt]]:
+    """Bodies of the top-level ``if __name__ == "__main__":`` statements."""
+    return [
+        node.body
+        for node in tree.body
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Compare)
+        and {"__name__", "__main__"} <= {_word(side) for side in (node.test.left, *node.test.comparators)}
+    ]
+
+
+def _word(node: ast.expr) -> object:
+    return node.id if isinstance(node, ast.Name) else node.value if isinstance(node, ast.Constant) else None
+
+
+def nearby_models(folder: Path, but: Path, limit: int = 40) -> list[str]:
+    """``net.py:Net`` for module classes and factories in other files of `folder`, at most `limit` files read."""
+    found = []
+    for file in sorted(folder.glob("*.py"))[:limit]:
+        if file.resolve() == but.resolve():
+            continue
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, SyntaxError):
+            continue  # only a suggestion: a file that cannot be read has none to make
+        classes = {
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in _MODULE_BASES for base in node.bases)
+        }
+        factories = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in FACTORIES]
+        found += [f"{file.name}:{name}" for name in (*factories, *root_classes(tree, classes))]
+    return found
