@@ -146,8 +146,11 @@ def _refusal(budget: Budget, one: StaticMetric, base: Report | None, head: Repor
         return ""
     if base is None:
         return "there is no base"
+    if one.depends_on_inputs and base.target.inputs_from == "guess":
+        return "the input shape of the base was guessed: give both sides the same with -i"
     if one.depends_on_inputs and _shapes(base) != _shapes(head):
-        return f"the inputs differ ({shapes(base.target)}; now {shapes(head.target)}): give both sides the same with -i"
+        before, now = shapes(base.target.inputs), shapes(head.target.inputs)
+        return f"the inputs differ ({before}; now {now}): give both sides the same with -i"
     return static_reason(base, head, one)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
-from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.target import InputInfo, TargetInfo
 from profiler_kit.units import Unit
 
 
@@ -115,8 +115,6 @@ def numbers(target: TargetInfo) -> str:
     return f"{dtype} under {target.amp} autocast" if target.amp else dtype
 
 
-def shapes(target: TargetInfo) -> str:
-    """The input shapes in words: ``8x3x256x256 float32``."""
-    return (
-        ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in target.inputs) or "no tensors"
-    )
+def shapes(inputs: Sequence[InputInfo]) -> str:
+    """The inputs in words: ``8x3x256x256 float32``."""
+    return ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in inputs) or "no tensors"

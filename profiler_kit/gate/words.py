@@ -36,7 +36,12 @@ def sentences(
         if sentence is not None:
             told.append(f"Under {split.config}: {sentence}" if split.config is not None else f"Predicted: {sentence}")
     told.append(why(layers))
-    return tuple(sentence for sentence in told if sentence)
+    return tuple(_begun(sentence) for sentence in told if sentence)
+
+
+def _begun(sentence: str) -> str:
+    """`sentence` with a capital, unless it begins with a model's name."""
+    return sentence[0].upper() + sentence[1:] if sentence.startswith(("the ", "this ")) else sentence
 
 
 def _work(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> str:
@@ -48,7 +53,7 @@ def _work(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> str:
     more, less = (0, 1) if flops[0] > flops[1] else (1, 0)
     return (
         f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the work of {sides[less].label}: "
-        f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs a step. Nothing timed compares."
+        f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs a step."
     )
 
 
@@ -103,8 +108,10 @@ def notes(
 ) -> tuple[str, ...]:
     """What limits the comparison: other inputs, other batch, uncounted ops, noise, runs that failed or don't compare."""
     told = []
-    if shapes(a.target) != shapes(b.target):
-        told.append(f"The inputs differ: {sides[0].label} {shapes(a.target)}; {sides[1].label} {shapes(b.target)}.")
+    if shapes(a.target.inputs) != shapes(b.target.inputs):
+        told.append(
+            f"The inputs differ: {sides[0].label} {shapes(a.target.inputs)}; {sides[1].label} {shapes(b.target.inputs)}."
+        )
     if a.target.mode != b.target.mode or numbers(a.target) != numbers(b.target):
         told.append(
             f"{sides[0].label}: {a.target.mode}, {numbers(a.target)}; {sides[1].label}: {b.target.mode}, {numbers(b.target)}."

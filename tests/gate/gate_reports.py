@@ -1,0 +1,144 @@
+"""Small reports, built from the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
+from profiler_kit.records.report import SCHEMA, Report, Tool
+from profiler_kit.records.runs import (
+    ConfigRun,
+    Environment,
+    Failure,
+    Interval,
+    LayerTiming,
+    PeakMemory,
+    RunConfig,
+)
+from profiler_kit.records.target import InputInfo, TargetInfo
+
+MIB = 2**20
+
+
+def node(path: str, class_name: str = "Conv2d", config: str = "", macs: int = 0, **fields: Any) -> ModuleNode:
+    """A module whose backward does twice its forward."""
+    return ModuleNode(
+        path=path,
+        class_name=class_name,
+        config=config,
+        calls=1,
+        forward=Cost(macs=macs, flops=2 * macs, read_bytes=macs, write_bytes=1),
+        backward=Cost(macs=2 * macs, flops=4 * macs),
+        **fields,
+    )
+
+
+def static(nodes: Sequence[ModuleNode], **fields: Any) -> StaticCount:
+    """A count whose totals are the nodes' sums."""
+    forward, backward = ZERO, ZERO
+    for one in nodes:
+        forward, backward = forward + one.forward, backward + one.backward
+    params = sum(one.params for one in nodes)
+    saved = sum(one.saved_bytes for one in nodes)
+    memory = MemoryEstimate(
+        peak_bytes=8 * params + saved + 100,
+        peak_at="backward",
+        categories=MemoryCategories(
+            parameters=4 * params, gradients=4 * params, saved_activations=saved, temporaries=100
+        ),
+    )
+    given: dict[str, Any] = {
+        "convention": "MAC = 2 FLOPs",
+        "params": params,
+        "trainable_params": params,
+        "param_bytes": 4 * params,
+        "forward": forward,
+        "loss": ZERO,
+        "backward": backward,
+        "recompute": ZERO,
+        "saved_bytes": saved,
+        "uncounted": (),
+        "modules": tuple(nodes),
+        "memory": memory,
+    }
+    return StaticCount(**{**given, **fields})
+
+
+def target(name: str = "net", **fields: Any) -> TargetInfo:
+    given: dict[str, Any] = {
+        "spec": f"{name}.py",
+        "name": name,
+        "inputs": (InputInfo(name="x", shape=(8, 3, 16, 16), dtype="float32"),),
+        "mode": "train",
+        "loss": "cross_entropy",
+        "optimizer": "SGD",
+    }
+    return TargetInfo(**{**given, **fields})
+
+
+def report(
+    nodes: Sequence[ModuleNode] | None = (),
+    *,
+    name: str = "net",
+    runs: Sequence[ConfigRun] = (),
+    count: StaticCount | None = None,
+    notes: tuple[str, ...] = (),
+    **fields: Any,
+) -> Report:
+    """A report of modules `nodes` (None: not counted); `fields` go to its target."""
+    return Report(
+        schema=SCHEMA,
+        tool=Tool(name="profiler_kit", version="0"),
+        created="2026-01-01T00:00:00+00:00",
+        target=target(name, **fields),
+        static=count if count is not None else None if nodes is None else static(nodes),
+        runs=tuple(runs),
+        notes=notes,
+    )
+
+
+GPU = Environment(
+    device="cuda:0", device_name="H100", torch="2.11", python="3.12", platform="linux", cuda="13", cudnn="9"
+)
+
+
+def run(
+    name: str = "default",
+    *,
+    ms: float = 10.0,
+    spread_ms: float = 0.01,
+    repeat_of: str | None = None,
+    environment: Environment | None = GPU,
+    layers: Sequence[tuple[str, float]] = (),
+    memory: PeakMemory | None = None,
+    failure: Failure | None = None,
+    **fields: Any,
+) -> ConfigRun:
+    """A run of `ms` a step, its interval `spread_ms` to both sides; `layers` are (path, device ms)."""
+    median, spread = round(ms * 1e6), round(spread_ms * 1e6)
+    return ConfigRun(
+        config=RunConfig(name=name, repeat_of=repeat_of),
+        environment=environment,
+        failure=failure,
+        step_ns=None if failure else Interval(median=median, low=median - spread, high=median + spread),
+        clock="kernel" if layers else None,
+        modules=tuple(LayerTiming(path=path, phase="forward", kernel_ns=round(time * 1e6)) for path, time in layers),
+        unattributed_ns=0 if layers else None,
+        memory=memory,
+        **fields,
+    )
+
+
+def peak(total: int, **parts: int) -> PeakMemory:
+    """A measured peak of `total` bytes: `parts`, and the rest."""
+    names = ("parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace")
+    known = {part: parts.get(part, 0) for part in names}
+    return PeakMemory(
+        peak_path="conv_r1",
+        peak_phase="forward",
+        peak_op="aten::cudnn_convolution",
+        peak_bytes=total,
+        rest=total - sum(known.values()),
+        **known,
+    )
