@@ -7,6 +7,7 @@ import platform
 import resource
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -122,7 +123,7 @@ def _read(read: Callable[[], object]) -> str:
 
 def _cpu_name() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("model name"):
                     return line.split(":", 1)[1].strip()

@@ -6,6 +6,7 @@ nothing (bare), stopwatch and events (timed), profiler ranges (traced), or the m
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -153,7 +154,7 @@ def timed_steps(runner: Runner, count: int) -> TimedSteps:
         runner.step(watch)
     begins.append(time.perf_counter_ns())
     runner.synchronize()
-    timed = TimedSteps(steps_ns=[end - begin for begin, end in zip(begins[:count], begins[1:], strict=False)])
+    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:count])
     for marks, end in zip(watch.steps[:count], begins[1:], strict=False):
         _add_phases(timed, marks, end)
     return timed

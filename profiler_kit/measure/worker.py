@@ -61,7 +61,7 @@ def _run_or_failure(job: Job, say: Say) -> ConfigRun:
         # the CPU allocator raises a plain RuntimeError
         kind = "out_of_memory" if "can't allocate memory" in str(error) else "error"
         return _failed(job.config, kind, error)
-    except Exception as error:  # the user's code may raise anything, and that is a result
+    except Exception as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
         return _failed(job.config, "error", error)
 
 
