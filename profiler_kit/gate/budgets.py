@@ -29,7 +29,6 @@ from typing import Any, Final, get_args
 from profiler_kit.errors import NotComparableError, UsageError
 from profiler_kit.gate.compare import compare
 from profiler_kit.gate.metrics import METRICS, StaticMetric, metric, shapes, static_reason, value_of
-from profiler_kit.gate.words import percent_change
 from profiler_kit.records.comparison import Budget, BudgetRow, BudgetSeverity, CheckResult, Comparison
 from profiler_kit.records.report import Report
 from profiler_kit.units import parse_bytes, parse_count, text
@@ -122,7 +121,7 @@ def apply(budget: Budget, base: Report | None, head: Report) -> BudgetRow:
 def _over(row: BudgetRow, allowed: int, after: int) -> str:
     if allowed == 0:
         return f"{text(after, row.unit)}, and none is allowed"
-    over = percent_change(after / allowed - 1)
+    over = text((after / allowed - 1) * 100, "percent")
     return f"{text(after, row.unit)} is {over} above the {text(allowed, row.unit)} allowed"
 
 

@@ -31,7 +31,7 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
     a, b = comparison.a.label, comparison.b.label
     sections = [
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in comparison.sentences)),
-        Section(title="Metrics", blocks=(_metric_table(comparison),)),
+        Section(title="Metrics", blocks=_metric_blocks(comparison)),
     ]
     if comparison.times:
         sections.append(Section(title="Time taken apart", blocks=(_time_table(comparison),)))
@@ -141,6 +141,12 @@ def _budget_table(rows: Sequence[BudgetRow]) -> Table:
             for row in rows
         ),
     )
+
+
+def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
+    """The metrics, and why some are noise; what failed or does not compare stands in the notes."""
+    noise = {row.reason: None for row in comparison.metrics if row.verdict == "noise"}
+    return (_metric_table(comparison), *(Paragraph(text=f"Noise: {reason}.", role="note") for reason in noise))
 
 
 def _metric_table(comparison: Comparison) -> Table:
@@ -263,7 +269,7 @@ def _layer_table(comparison: Comparison, layers: Sequence[LayerChange]) -> Table
     where = f", device time under {comparison.config}" if timed else ""
     return Table(
         name="layers",
-        caption=f"{comparison.b.label} less {comparison.a.label}, each layer's own share of a step{where}; largest share first.",
+        caption=f"Own figures, {comparison.b.label} less {comparison.a.label}{where}; the largest change comes first.",
         heads=tuple(head for head, _ in columns),
         rows=tuple(tuple(value(one) for _, value in columns) for one in layers),
     )
