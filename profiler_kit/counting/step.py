@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,8 @@ from profiler_kit.counting.modules import parameter_owners
 from profiler_kit.counting.saved import SavedStorages
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleCall, ModuleWatch, output_tensors
-from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor
+from profiler_kit.errors import KitError
+from profiler_kit.records.counts import LOSS_PATH, CountPhase, OpRecord, SavedTensor
 from profiler_kit.target import Target
 
 
@@ -24,10 +26,29 @@ class StepTrace:
     saved: tuple[SavedTensor, ...]
 
 
+class StepError(Exception):
+    """The model raised `error` in `phase`."""
+
+    def __init__(self, phase: CountPhase, error: Exception) -> None:
+        super().__init__(f"{phase}: {error}")
+        self.phase = phase
+        self.error = error
+
+
+@contextmanager
+def _telling(phase: CountPhase) -> Iterator[None]:
+    try:
+        yield
+    except KitError:
+        raise
+    except Exception as error:
+        raise StepError(phase, error) from error
+
+
 def trace_step(target: Target) -> StepTrace:
     """Runs `target`'s step once (in ``infer`` mode its forward) and returns what happened.
 
-    Raises whatever the model raises.
+    Raises: StepError around what the model's forward or its backward raised; TargetError from its loss and labels.
     """
     batch = target.batch
     training = target.info.mode == "train"
@@ -37,7 +58,7 @@ def trace_step(target: Target) -> StepTrace:
     saved.exclude([*target.model.parameters(), *target.model.buffers()])
     saved.exclude(output_tensors([batch.args, batch.kwargs, batch.labels]))
 
-    with ExitStack() as forward:
+    with _telling("forward"), ExitStack() as forward:
         forward.enter_context(torch.set_grad_enabled(training))
         forward.enter_context(watch.watching())
         forward.enter_context(target.autocast())
@@ -62,6 +83,6 @@ def trace_step(target: Target) -> StepTrace:
 
     tracer.set_phase("backward")
     if loss.requires_grad:
-        with watch.watching(), tracer:
-            loss.backward()
+        with _telling("backward"), watch.watching(), tracer:
+            loss.backward()  # type: ignore[no-untyped-call]
     return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=kept)

@@ -131,21 +131,21 @@ def _module_call(path: str, output: Any) -> ModuleCall:
 def output_tensors(output: Any) -> list[torch.Tensor]:
     """The distinct tensors in what a module returned: in lists, tuples, dicts, and the attributes of plain objects."""
     found: dict[int, torch.Tensor] = {}
-    seen: set[int] = set()
-
-    def walk(value: Any, depth: int) -> None:
-        if isinstance(value, torch.Tensor):
-            found[id(value)] = value
-        elif depth and id(value) not in seen:
-            seen.add(id(value))
-            if isinstance(value, Mapping):
-                children: Any = value.values()
-            elif isinstance(value, (list, tuple, set, frozenset)):
-                children = value
-            else:
-                children = getattr(value, "__dict__", {}).values()
-            for child in children:
-                walk(child, depth - 1)
-
-    walk(output, 6)
+    _collect(output, 6, found, set())
     return list(found.values())
+
+
+# Not a function inside output_tensors: calling itself it would be a reference cycle, and keep the tensors alive.
+def _collect(value: Any, depth: int, found: dict[int, torch.Tensor], seen: set[int]) -> None:
+    if isinstance(value, torch.Tensor):
+        found[id(value)] = value
+    elif depth and id(value) not in seen:
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            children: Any = value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            children = value
+        else:
+            children = getattr(value, "__dict__", {}).values()
+        for child in children:
+            _collect(child, depth - 1, found, seen)
