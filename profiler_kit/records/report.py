@@ -39,7 +39,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule found: plain sentences and the numbers that fired it. `config` names the run that tries the advice."""
+    """What a rule found: plain sentences and the numbers that fired it. `config` names the run that tries the advice.
+
+    `weight` is the share of the step (or of the peak) it is about, 0 to 1: it orders findings of one severity.
+    """
 
     rule: str
     severity: Severity
@@ -50,6 +53,7 @@ class Finding:
     paths: tuple[str, ...] = ()
     config: str | None = None
     trial: Trial | None = None
+    weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

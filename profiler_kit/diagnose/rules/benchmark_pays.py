@@ -1,0 +1,159 @@
+"""What cudnn.benchmark=True gains, what its search costs, and after how many steps that is paid back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnose.noise import WORTH, Noise, faster, noise_of, saving, trial
+from profiler_kit.diagnose.pairs import Pair, pairs
+from profiler_kit.diagnose.rule import Rule
+from profiler_kit.diagnose.words import interval, percent, plural, quoted, sentences, threshold
+from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.runs import Interval
+from profiler_kit.units import text
+
+# A fifth of the step is more than most changes to a model bring; a twentieth is worth one line of code.
+LARGE: Final = 0.20
+SMALL: Final = 0.05
+
+DOC = f"""
+Compares each run with `cudnn.benchmark=True` with the run whose other flags are the same, the baseline's pair first.
+
+It pays where the step is surely faster and saves at least {threshold(WORTH)}. The price is the search on the first step of
+every new input shape: tuning = (first step - steady step), less the same without benchmark. It is paid back after
+tuning / (steady step without - steady step with) steps; that is *never* where the saving is below {threshold(WORTH)} or within
+the noise. While it searches, cuDNN tries algorithms with large workspaces, so the first step's peak is given too.
+`high` from {threshold(LARGE)}, `medium` from {threshold(SMALL)}.
+"""
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires once, whatever the outcome, where a pair was measured."""
+    noise = noise_of(report)
+    tried = pairs(report, "benchmark")
+    if not tried:
+        return
+    pair = tried[0]
+    pays = _pays(pair.before, pair.after, noise)
+    even = break_even_steps(pair) if pays else None
+    yield Finding(
+        rule=RULE.name,
+        severity=_severity(pair, noise),
+        title=_title(pair, pays, even, noise),
+        explanation=sentences(
+            f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it.",
+            noise.sentence(),
+            _price(pair, pays, even),
+            _memory(pair),
+            _others(tried[1:], noise),
+        ),
+        advice=_advice(pays, even),
+        evidence=_evidence(pair, pays, even),
+        config=pair.on.config.name,
+        trial=trial(pair.off, pair.on, noise),
+        weight=saving(pair.before, pair.after) if pays else 0.0,
+    )
+
+
+def break_even_steps(pair: Pair) -> int | None:
+    """The steps after which the tuning is paid back; None where it never is, or the tuning is not known."""
+    saved_ns = pair.before.median - pair.after.median
+    cost_ns = pair.on.tuning_ns
+    return math.ceil(max(0, cost_ns) / saved_ns) if cost_ns is not None and saved_ns > 0 else None
+
+
+def _pays(off: Interval, on: Interval, noise: Noise) -> bool:
+    return faster(on, off, noise) and saving(off, on) >= WORTH
+
+
+def _severity(pair: Pair, noise: Noise) -> Severity:
+    if not _pays(pair.before, pair.after, noise):
+        return "low" if _pays(pair.after, pair.before, noise) else "info"
+    gain = saving(pair.before, pair.after)
+    return "high" if gain >= LARGE else "medium" if gain >= SMALL else "low"
+
+
+def _title(pair: Pair, pays: bool, even: int | None, noise: Noise) -> str:
+    saved = saving(pair.before, pair.after)
+    if pays:
+        back = f" and pays for itself after {plural(even, 'step')}" if even is not None else ""
+        return f"cudnn.benchmark=True saves {percent(saved)} of the step{back}"
+    if _pays(pair.after, pair.before, noise):
+        return f"cudnn.benchmark=True never pays here: the step takes {percent(-saved)} longer"
+    if faster(pair.after, pair.before, noise):
+        return f"cudnn.benchmark=True never pays here: it saves only {percent(saved)} of the step"
+    return f"cudnn.benchmark=True never pays here: the step changes by {percent(-saved)}, which is too little to tell or to use"
+
+
+def _price(pair: Pair, pays: bool, even: int | None) -> str:
+    if pair.on.tuning_ns is None:
+        return "What its search costs is not known."
+    spent = f"Its search costs {text(max(0, pair.on.tuning_ns), 'ns')} on the first step of each new input shape"
+    if even is None:
+        return f"{spent}." if pays else f"{spent}, and nothing pays that back."
+    return f"{spent}, which the saving pays back after {plural(even, 'step')} of that shape."
+
+
+def _memory(pair: Pair) -> str:
+    parts = []
+    first_off, first_on = pair.off.first_step_peak_bytes, pair.on.first_step_peak_bytes
+    if first_off is not None and first_on is not None and first_on > first_off:
+        parts.append(
+            f"While it searches, the peak is {text(first_on, 'bytes')}, {text(first_on - first_off, 'bytes')} more than in "
+            "the first step without it."
+        )
+    if pair.off.peak_allocated_bytes is not None and pair.on.peak_allocated_bytes is not None:
+        parts.append(
+            f"The steady step peaks at {text(pair.on.peak_allocated_bytes, 'bytes')} with it and "
+            f"{text(pair.off.peak_allocated_bytes, 'bytes')} without."
+        )
+    return " ".join(parts)
+
+
+def _others(rest: tuple[Pair, ...], noise: Noise) -> str:
+    said = []
+    for pair in rest:
+        steps = f"{text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
+        even = break_even_steps(pair)
+        if not _pays(pair.before, pair.after, noise):
+            when = "never pays"
+        else:
+            when = f"pays after {plural(even, 'step')}" if even is not None else "pays"
+        said.append(f"{quoted(pair.off)} to {quoted(pair.on)} {steps}, {when}")
+    return f"With other flags: {'; '.join(said)}." if said else ""
+
+
+def _advice(pays: bool, even: int | None) -> str:
+    if not pays:
+        return "Leave torch.backends.cudnn.benchmark at False."
+    least = f" for at least {plural(even, 'step')} each" if even is not None else ""
+    return (
+        f"Set torch.backends.cudnn.benchmark = True before the first convolution, if the input shapes stay the same{least}. "
+        "Every new shape is searched anew: pad or bucket varying sizes, and drop a smaller last batch (drop_last=True). "
+        "Set after a shape was seen, the flag changes nothing for that shape."
+    )
+
+
+def _evidence(pair: Pair, pays: bool, even: int | None) -> tuple[Evidence, ...]:
+    off, on = pair.off.config.name, pair.on.config.name
+    found = [
+        Evidence(name="saving", value=100.0 * saving(pair.before, pair.after), unit="percent", where=on),
+        Evidence(name="median step without benchmark", value=pair.before.median, unit="ns", where=off),
+        Evidence(name="median step with benchmark", value=pair.after.median, unit="ns", where=on),
+    ]
+    if pair.on.tuning_ns is not None:
+        found.append(Evidence(name="tuning", value=pair.on.tuning_ns, unit="ns", where=on))
+    if even is not None:
+        found.append(Evidence(name="break-even steps", value=even, unit="count", where=on))
+    elif not pays:
+        found.append(Evidence(name="break-even steps", value="never", unit="text", where=on))
+    for run in (pair.off, pair.on):
+        peak = run.first_step_peak_bytes
+        if peak is not None:
+            found.append(Evidence(name="first step's peak", value=peak, unit="bytes", where=run.config.name))
+    return tuple(found)
+
+
+RULE = Rule("benchmark_pays", DOC, check)

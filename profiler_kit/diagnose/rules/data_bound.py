@@ -1,0 +1,51 @@
+"""A step that waits for its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnose.rule import Rule
+from profiler_kit.diagnose.timing import phase_shares
+from profiler_kit.diagnose.words import percent, quoted, threshold
+from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.units import text
+
+# A loader that keeps up hands its batch over in a few percent of the step.
+SHARE: Final = 0.20
+# Half of the step: whatever else is made faster, the loader decides.
+HIGH: Final = 0.50
+
+DOC = f"""
+The target brings a data loader, and by stopwatch fetching the batch takes more than {threshold(SHARE)} of the baseline's step
+(`high` from {threshold(HIGH)}). The stopwatch is the right clock here: fetching is the host's own work, or its waiting. On a
+device part of it may be hidden behind kernels that are still queued.
+"""
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires once, for the baseline."""
+    run = report.baseline()
+    if run is None:
+        return
+    share = phase_shares(run, "stopwatch").get("data")
+    timing = next((t for t in run.phases if t.phase == "data"), None)
+    if share is None or timing is None or timing.stopwatch_ns is None or share <= SHARE:
+        return
+    yield Finding(
+        rule=RULE.name,
+        severity="high" if share >= HIGH else "medium",
+        title=f"Fetching the batch takes {percent(share)} of the step",
+        explanation=f"In {quoted(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of every step in next(loader)."
+        + (" Kernels queued before may still run meanwhile." if run.clock == "kernel" else ""),
+        advice="Load in other processes and ahead of time: DataLoader(num_workers=4 or more, persistent_workers=True, "
+        "prefetch_factor=4, pin_memory=True), cheaper transforms, or a data set that is decoded once.",
+        evidence=(
+            Evidence(name="data phase by stopwatch", value=100.0 * share, unit="percent", where=run.config.name),
+            Evidence(name="data phase", value=timing.stopwatch_ns, unit="ns", where=run.config.name),
+        ),
+        weight=min(1.0, share),
+    )
+
+
+RULE = Rule("data_bound", DOC, check)

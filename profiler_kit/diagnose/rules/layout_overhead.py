@@ -1,0 +1,66 @@
+"""Kernels that only rewrite tensors from one memory layout to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnose.families import LAYOUT
+from profiler_kit.diagnose.rule import Rule
+from profiler_kit.diagnose.timing import kernels
+from profiler_kit.diagnose.words import layer, listing, percent, plural, quoted, sentences, threshold
+from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.units import text
+
+# A twentieth of the device time is worth one line of code, and more than the noise of a trace.
+SHARE: Final = 0.05
+
+DOC = f"""
+Layout kernels (NCHW to NHWC and back, padding of channels) take more than {threshold(SHARE)} of the baseline's device time.
+cuDNN's tensor-core convolutions want channels last; where the tensors are not, it converts them before and after. These kernels
+compute nothing.
+"""
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires once, for the baseline."""
+    run = report.baseline()
+    if run is None or run.clock != "kernel" or not run.device_ns:
+        return
+    found = [k for k in kernels(run) if k.family == LAYOUT]
+    spent, calls = sum(k.kernel_ns for k in found), sum(k.calls for k in found)
+    share = spent / run.device_ns
+    if share <= SHARE:
+        return
+    by_path = {
+        m.path: sum(k.kernel_ns for k in m.kernels if k.family == LAYOUT)
+        for m in run.modules
+        if any(k.family == LAYOUT for k in m.kernels)
+    }
+    paths = tuple(sorted(by_path, key=lambda path: -by_path[path]))
+    yield Finding(
+        rule=RULE.name,
+        severity="medium",
+        title=f"Converting memory layouts takes {percent(share)} of the device time",
+        explanation=sentences(
+            f"In {quoted(run)} {plural(calls, 'kernel')} a step, {text(spent, 'ns')} together, only rewrite tensors from NCHW to "
+            "NHWC or back.",
+            f"They belong to {listing([layer(path) for path in paths])}." if paths else "",
+            "cuDNN's tensor-core convolutions want the channels last and convert what is not.",
+        ),
+        advice="The model is in channels_last already: look for an op that returns tensors in another layout (view, permute, "
+        "or an input that is not channels_last)."
+        if report.target.channels_last
+        else "Put model and input into channels last: model.to(memory_format=torch.channels_last), and the same for the "
+        "input. Here: run again with --channels-last.",
+        evidence=(
+            Evidence(name="layout kernels' share", value=100.0 * share, unit="percent", where=run.config.name),
+            Evidence(name="layout kernels' time", value=spent, unit="ns", where=run.config.name),
+            Evidence(name="layout kernels a step", value=calls, unit="count", where=run.config.name),
+        ),
+        paths=paths,
+        weight=min(1.0, share),
+    )
+
+
+RULE = Rule("layout_overhead", DOC, check)

@@ -1,0 +1,119 @@
+"""Time that a stopwatch gives to a phase whose kernels do not take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnose.pairs import measured
+from profiler_kit.diagnose.rule import Rule
+from profiler_kit.diagnose.timing import device_share, phase_shares
+from profiler_kit.diagnose.words import percent, phase, plural, sentences, span
+from profiler_kit.records.counts import Phase
+from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.runs import ConfigRun
+
+# Percentage points between the two clocks. Below this, launch gaps and rounding explain the difference; the networks that
+# led people to wrong conclusions differ by 42 to 95 (StackOverflow 51124101; pytorch/pytorch issues 37264 and 18786).
+POINTS: Final = 20.0
+# With the device busy for this share of the step the host must be waiting for it, rather than the other way round.
+BUSY: Final = 0.6
+
+DOC = f"""
+A stopwatch (`time.time()` around each phase, no synchronisation) and the kernels disagree by more than {POINTS:g}
+percentage points about one phase's share of the step, in the baseline run.
+
+Launching a kernel returns at once; the host pays where it first has to wait. That is `loss.item()` in most training
+loops, so the loss looks expensive while the kernels of the forward and backward passes run. Kernel time goes to the phase
+that launched the kernel. On a CPU nothing is queued and both clocks agree, so the rule looks at devices only.
+"""
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires on the phase that the stopwatch overrates most."""
+    run = report.baseline()
+    if run is None or run.clock != "kernel":
+        return
+    stopwatch, kernel = phase_shares(run, "stopwatch"), phase_shares(run, "kernel")
+    both = [p for p in stopwatch if p in kernel]
+    if not both:
+        return
+    worst = max(both, key=lambda p: stopwatch[p] - kernel[p])
+    excess = stopwatch[worst] - kernel[worst]
+    if 100.0 * excess <= POINTS:
+        return
+    short = max(both, key=lambda p: kernel[p] - stopwatch[p])
+    yield Finding(
+        rule=RULE.name,
+        severity="high",
+        title=f"A stopwatch gives {phase(worst)} {percent(stopwatch[worst])} of the step; "
+        f"its kernels take {percent(kernel[worst])}",
+        explanation=sentences(
+            _why(run, worst),
+            f"By kernel time {phase(short)} takes {percent(kernel[short])}, where the stopwatch shows "
+            f"{percent(stopwatch[short])}.",
+            _everywhere(report, worst),
+        ),
+        advice=_advice(worst),
+        evidence=(
+            Evidence(
+                name=f"{worst} by stopwatch", value=100.0 * stopwatch[worst], unit="percent", where=run.config.name
+            ),
+            Evidence(
+                name=f"{worst} by kernel time", value=100.0 * kernel[worst], unit="percent", where=run.config.name
+            ),
+            *(
+                Evidence(name=f"{p} by {clock}", value=100.0 * shares[p], unit="percent", where=run.config.name)
+                for p in both
+                if p != worst
+                for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
+            ),
+        ),
+        weight=min(1.0, excess),
+    )
+
+
+def _why(run: ConfigRun, worst: Phase) -> str:
+    busy = device_share(run)
+    if busy is None or busy < BUSY:
+        return (
+            "A stopwatch on the host shows where the host works or waits; the kernels run beside it, and their time "
+            "belongs to the phase that launched them."
+        )
+    if worst == "loss":
+        return (
+            "Kernels are queued, not run, when a line of Python returns. loss.item() is the first line that needs a result: "
+            "it waits for all kernels queued before it, those of this forward pass and of the backward pass before."
+        )
+    return (
+        "Kernels are queued, not run, when a line of Python returns. The host has to wait for the device in "
+        f"{phase(worst)}, and the time it waits there was queued by other phases."
+    )
+
+
+def _everywhere(report: Report, worst: Phase) -> str:
+    shares = [
+        (phase_shares(run, "stopwatch")[worst], phase_shares(run, "kernel")[worst])
+        for run in measured(report)
+        if run.clock == "kernel" and worst in phase_shares(run, "stopwatch") and worst in phase_shares(run, "kernel")
+    ]
+    if len(shares) < 2:
+        return ""
+    watch, kernel = [a for a, _ in shares], [b for _, b in shares]
+    return (
+        f"Over {plural(len(shares), 'configuration')} the stopwatch gives {phase(worst)} {span(min(watch), max(watch))}, kernel "
+        f"time {span(min(kernel), max(kernel))}."
+    )
+
+
+def _advice(worst: Phase) -> str:
+    look = "Judge phases by kernel time, or put torch.cuda.synchronize() at both ends of what you time."
+    if worst != "loss":
+        return look
+    return (
+        f"Do not optimise the loss. {look} Reading the loss every step also keeps the host from running ahead: "
+        "add up loss.detach() on the device and call .item() once in a while."
+    )
+
+
+RULE = Rule("wrong_phase", DOC, check)
