@@ -58,7 +58,7 @@ _FAMILIES: Final = _table(
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL(...), ncclKernel_AllReduce_...
     ("comm", r"nccl(Dev)?Kernel|rccl|nvshmem|all_?reduce_kernel|one_shot_all_reduce"),
     # pytorch_flash::flash_fwd_kernel<...>, fmha_cutlassF_f32_aligned_64x64_rf_sm80, cudnn_generated_fort_native_sdpa_...
-    ("attention", r"flash_(fwd|bwd)|fmha|sdpa|[aA]ttention"),
+    ("attention", r"flash_(fwd|bwd)|fmha|sdpa|[aA]ttention|\Aattn_(fwd|bwd)"),
     # at::native::(anonymous namespace)::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>: foreach and fused steps
     ("optimizer", r"multi_tensor_apply|Fused(Adam|Sgd|Adagrad)|foreach_tensor"),
     # Moves between NCHW and NHWC around a kernel that wants the other one, paddings and folds: pure overhead.
@@ -85,7 +85,7 @@ _FAMILIES: Final = _table(
     # cudnn::cnn::im2col4d_kernel<...> and explicit_convolve_sgemm<...>: cuDNN unfolds the input, then multiplies
     ("conv:explicit_gemm", r"im2col4d|explicit_convolve"),
     # at::native::im2col_kernel<...>, col2im, vol2col: ATen's own convolution, cuDNN off or not able
-    ("conv:im2col", r"im2col|col2im|vol2col|col2vol|slow_conv|Im2d2Col|Col2Im"),
+    ("conv:im2col(aten)", r"im2col|col2im|vol2col|col2vol|slow_conv|Im2d2Col|Col2Im"),
     # sm80_xmma_fprop_first_layer_...: three or four input channels
     ("conv:first_layer", r"first_layer"),
     ("conv:sparse", r"sparse_conv"),
@@ -124,7 +124,7 @@ _FAMILIES: Final = _table(
     ("reduce", r"\Atriton_(red|per)_"),
     ("pointwise", r"\Atriton_poi_"),
     # sm90_xmma_gemm_bf16bf16_..., nvjet_tst_128x64_..., ampere_sgemm_128x64_tn, gemv2T_kernel_val<...>, Cijk_Ailk_Bljk_... (AMD)
-    ("gemm", r"gemm|gemv|nvjet|matmul|_tn_n_|dot_kernel|syrk|trsm|\ACijk_"),
+    ("gemm", r"(?<!fb)gemm|gemv|nvjet|matmul|_tn_n_|dot_kernel|syrk|trsm|\ACijk_|cublasLtEpilogue"),
     ("rnn", r"RNN|LSTM|GRU|lstm_cell|gru_cell|lstm|elemWiseRNN"),
     # cudnn::bn_fw_tr_1C11_kernel_NCHW<...>, at::native::batch_norm_backward_kernel<...>, vectorized_layer_norm_kernel<...>
     (
@@ -167,13 +167,14 @@ _OPS: Final = _table(
 
 _MATH: Final = _table(
     ("fp8", r"e4m3|e5m2|[fF]loat8"),
-    ("tf32", r"tf32|tfloat32"),  # sm80 "tf32f32_tf32f32_f32", sm90 "f32f32_tf32f32_f32"
+    # sm80 "tf32f32_tf32f32_f32", sm90 "f32f32_tf32f32_f32"; on Ampere the 16x8x8 shape without a type is TF32's alone
+    ("tf32", r"tf32|tfloat32|cutlass_80_tensorop_s1688gemm_\d"),
     ("bf16", r"bf16|[bB][fF]loat16|_BBS_|_BSS_"),
     (
         "f16",
         r"(?<!b)f16f16|fp16|(?<![bt])f16_|__half|c10::Half|half_t|hgemm|h884|h1688|h16816|hcudnn|_half\b|_HHS_|_HSS_",
     ),
-    ("f64", r"dgemm|dcudnn|f64|<double|double[,>]"),
+    ("f64", r"dgemm|dcudnn|(?<![a-z])f64|<double|double[,>]"),
     ("fp32", r"ffma|_simt|sgemm|scudnn|f32f32_f32f32|<float\b|float[,>]|_SB_"),
 )
 _INT8: Final = re.compile(r"i8i8|int8|i8816|imma|uint8")

@@ -1,0 +1,109 @@
+"""Tiny traces written by hand: host and device events with times in ns, as the JSON that torch.profiler exports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from profiler_kit.attribute import Clock, attribute
+from profiler_kit.records import marks
+from profiler_kit.records.runs import Attribution
+
+MAIN, ENGINE = 100, 200  # host threads: the training loop's, and the one autograd runs on where there is a device
+EVALUATE = "autograd::engine::evaluate_function: "
+
+
+class TraceText:
+    """Events gathered one by one; times are ns."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._correlation = 1000
+
+    def host(self, category: str, name: str, start: int, end: int, tid: int = MAIN, **args: Any) -> None:
+        self._add(category, name, start, end, pid=1, tid=tid, args=args)
+
+    def step(self, index: int, start: int, end: int) -> None:
+        self.host("user_annotation", marks.step(index), start, end)
+
+    def phase(self, name: str, start: int, end: int) -> None:
+        self.host("user_annotation", marks.phase(name), start, end)
+
+    def module(self, path: str, start: int, end: int, tid: int = MAIN) -> None:
+        self.host("user_annotation", marks.module(path), start, end, tid)
+
+    def op(self, name: str, start: int, end: int, sequence: int | None = None, tid: int = MAIN) -> None:
+        args = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 0}
+        self.host("cpu_op", name, start, end, tid, **args)
+
+    def node(
+        self, name: str, start: int, end: int, sequence: int | None = None, tid: int = ENGINE, forward_thread: int = 1
+    ) -> None:
+        """An autograd node as the engine runs it; without a number it is one that accumulates a gradient."""
+        args = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": forward_thread}
+        self.host("cpu_op", EVALUATE + name, start, end, tid, **args)
+
+    def kernel(
+        self, name: str, start: int, end: int, launched: int | None, *, tid: int = MAIN, stream: int = 7,
+        category: str = "kernel", device: int = 0, launch: str = "cudaLaunchKernel",
+    ) -> None:  # fmt: skip
+        """A device event, and the runtime call that enqueued it at `launched` (None: that call is not in the trace)."""
+        self._correlation += 1
+        if launched is not None:
+            self.host("cuda_runtime", launch, launched, launched + 1, tid, correlation=self._correlation)
+        args = {"device": device, "stream": stream, "correlation": self._correlation}
+        self._add(category, name, start, end, pid=device, tid=stream, args=args)
+
+    def _add(self, category: str, name: str, start: int, end: int, *, pid: int, tid: int, args: dict[str, Any]) -> None:
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": pid,
+                "tid": tid,
+                "ts": start,
+                "dur": end - start,
+                "args": args,
+            }
+        )
+
+    def text(self) -> str:
+        """The JSON, times as µs with three decimals, as Kineto writes them."""
+        lines = []
+        for event in self.events:
+            rest = json.dumps({k: v for k, v in event.items() if k not in ("ts", "dur")})
+            lines.append(f'{rest[:-1]}, "ts": {microseconds(event["ts"])}, "dur": {microseconds(event["dur"])}}}')
+        return '{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
+
+    def save(self, folder: Path, name: str = "trace.json.gz") -> Path:
+        path = folder / name
+        data = self.text().encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    def attribute(self, folder: Path, clock: Clock | None = None) -> Attribution:
+        found = attribute(self.save(folder), clock=clock)
+        assert_sums_hold(found)
+        return found
+
+
+def microseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
+
+
+def assert_sums_hold(found: Attribution) -> None:
+    """The laws of every attribution: parts sum to wholes, exactly."""
+    assert sum(layer.kernel_ns for layer in found.layers) + found.unattributed_ns == found.device_ns
+    assert sum(kernel.kernel_ns for kernel in found.kernels) == found.device_ns
+    for layer in found.layers:
+        assert sum(kernel.kernel_ns for kernel in layer.kernels) == layer.kernel_ns
+    owners = [(layer.path, layer.phase) for layer in found.layers]
+    assert len(owners) == len(set(owners))
+
+
+def by_owner(found: Attribution) -> dict[tuple[str, str], int]:
+    """ns by (path, phase)."""
+    return {(layer.path, layer.phase): layer.kernel_ns for layer in found.layers}

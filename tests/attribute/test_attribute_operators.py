@@ -1,0 +1,218 @@
+"""Operator time on the host: hand-written traces, then one that torch.profiler records here."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attribute_traces import ENGINE, MAIN, TraceText, assert_sums_hold, by_owner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.checkpoint import checkpoint
+
+from profiler_kit.attribute import attribute
+from profiler_kit.attribute.events import HostKind, read_trace
+from profiler_kit.attribute.intervals import length
+from profiler_kit.records import marks
+
+
+def test_an_operators_self_time_is_what_no_operator_inside_covers(tmp_path: Path) -> None:
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 400)
+    t.module("", 10, 390)
+    t.op("aten::linear", 20, 120, sequence=1)
+    t.op("aten::t", 30, 40)
+    t.op("aten::addmm", 50, 110, sequence=2)
+    t.op("aten::copy_", 60, 70)
+    t.op("aten::relu", 200, 230, sequence=3)
+    found = t.attribute(tmp_path)
+    assert (found.clock, found.device_ns) == ("operator", 130)  # not the 400 ns of the phase: the rest is Python
+    assert {k.name: k.kernel_ns for k in found.kernels} == {
+        "aten::linear": 30, "aten::t": 10, "aten::addmm": 50, "aten::copy_": 10, "aten::relu": 30,
+    }  # fmt: skip
+
+
+def test_backward_on_the_calling_thread(tmp_path: Path) -> None:
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.module("a", 10, 90)
+    t.op("aten::mul", 20, 40, sequence=1)
+    t.phase("loss", 100, 200)
+    t.op("aten::mse_loss", 110, 130, sequence=2)
+    t.phase("backward", 200, 600)
+    t.op("aten::ones_like", 210, 220)
+    t.node("MseLossBackward0", 230, 260, 2, tid=MAIN)
+    t.node("MulBackward0", 300, 360, 1, tid=MAIN)
+    t.op("aten::mul", 310, 350)
+    t.node("torch::autograd::AccumulateGrad", 370, 380, tid=MAIN)
+    assert by_owner(t.attribute(tmp_path)) == {
+        ("a", "forward"): 20,
+        ("(loss)", "loss"): 20,
+        ("(loss)", "backward"): 40,
+        ("a", "backward"): 70,
+    }
+
+
+def test_foreign_threads_do_no_work_of_the_step(tmp_path: Path) -> None:
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.op("aten::mul", 20, 40)
+    t.op("aten::stack", 0, 1000, tid=777)  # a loader's thread
+    assert t.attribute(tmp_path).device_ns == 20
+
+
+def test_the_operator_clock_can_be_asked_for_where_there_is_a_device(tmp_path: Path) -> None:
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.module("a", 0, 100)
+    t.op("aten::mul", 20, 40, sequence=1)
+    t.kernel("k", 500, 900, launched=30)
+    t.phase("backward", 200, 400)
+    t.node("MulBackward0", 250, 300, 1, tid=ENGINE)
+    found = t.attribute(tmp_path, clock="operator")
+    assert by_owner(found) == {("a", "forward"): 20, ("a", "backward"): 50}
+    assert t.attribute(tmp_path).device_ns == 400
+
+
+spans = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 200), st.sampled_from([MAIN, ENGINE])), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(spans)
+def test_parts_sum_to_the_union_of_operator_time(drawn: list[tuple[int, int, int]]) -> None:
+    import tempfile
+
+    t = TraceText()
+    t.step(0, 0, 2000)
+    t.phase("backward", 0, 2000)
+    t.node("MulBackward0", 1500, 1510, 1)
+    covered = [(1500, 1510)]
+    open_until: dict[int, list[int]] = {MAIN: [], ENGINE: []}
+    for start, duration, thread in sorted(drawn):
+        ends = open_until[thread]
+        while ends and ends[-1] <= start:
+            ends.pop()
+        end = min([start + duration, *ends])  # operators of a thread nest
+        ends.append(end)
+        t.op(f"aten::op{start % 3}", start, end, tid=thread)
+        covered.append((start, end))
+    with tempfile.TemporaryDirectory() as folder:
+        assert t.attribute(Path(folder)).device_ns == length(covered)
+
+
+class Net(nn.Module):
+    """Every layer has a width of its own, so that its operators can be told by their work."""
+
+    def __init__(self, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.stem = nn.Conv2d(3, 5, 3, padding=1)
+        self.block = nn.Sequential(nn.Conv2d(5, 7, 3, padding=1), nn.BatchNorm2d(7), nn.ReLU())
+        self.twice = nn.Conv2d(7, 7, 1)
+        self.head = nn.Linear(7, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.stem(x))
+        x = self.block(x) if self.reentrant is None else checkpoint(self.block, x, use_reentrant=self.reentrant)
+        x = self.twice(self.twice(x))
+        out: torch.Tensor = self.head(x.mean((2, 3)))
+        return out
+
+
+def record(model: nn.Module, path: Path, steps: int) -> None:
+    """Traces `steps` training steps of `model` with marks around steps, phases and module calls."""
+    paths = {id(module): name for name, module in model.named_modules()}
+    x, labels = torch.randn(2, 3, 8, 8), torch.tensor([1, 2])
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    original = nn.Module.__call__
+
+    def marked(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if id(module) not in paths:
+            return original(module, *args, **kwargs)
+        with record_function(marks.module(paths[id(module)])):
+            return original(module, *args, **kwargs)
+
+    def step(index: int) -> None:
+        with record_function(marks.step(index)):
+            with record_function(marks.phase("forward")):
+                out = model(x)
+            with record_function(marks.phase("loss")):
+                loss = F.cross_entropy(out, labels)
+                loss.item()
+            with record_function(marks.phase("backward")):
+                loss.backward()  # type: ignore[no-untyped-call]
+            with record_function(marks.phase("optimizer")):
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+
+    nn.Module.__call__ = marked  # type: ignore[method-assign]
+    try:
+        step(0)
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            for index in range(1, steps + 1):
+                step(index)
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
+    profiler.export_chrome_trace(str(path))
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True], ids=["plain", "checkpoint", "reentrant checkpoint"])
+def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
+    torch.manual_seed(0)
+    path = tmp_path / "trace.json.gz"
+    record(Net(reentrant), path, steps=2)
+    found = attribute(path)
+    assert_sums_hold(found)
+    assert (found.clock, found.steps, found.unattributed_ns, found.notes) == ("operator", 2, 0, ())
+
+    owned = by_owner(found)
+    layers = ["stem", "block.0", "block.1", "block.2", "twice", "head"]
+    for path_ in layers:
+        assert owned[path_, "forward"] > 0, path_
+        assert owned[path_, "backward"] > 0, path_
+    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(owned)
+    redone = {path_ for path_, phase in owned if phase == "recompute"}
+    assert redone == ({"block.0", "block.1", "block.2"} if reentrant is not None else set())
+
+    ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in found.layers}
+    for path_, calls in (("stem", 1), ("block.0", 1), ("twice", 2)):
+        assert ran[path_, "forward"]["aten::convolution"] == calls
+        assert ran[path_, "backward"]["aten::convolution_backward"] == calls
+    assert ran["block.1", "backward"]["aten::native_batch_norm_backward"] == 1
+    assert ran["head", "backward"]["aten::mm"] == 2
+    assert sum("aten::convolution_backward" in names for names in ran.values()) == 3
+    accumulated = {
+        owner: names["torch::autograd::AccumulateGrad"]
+        for owner, names in ran.items()
+        if "torch::autograd::AccumulateGrad" in names
+    }
+    assert accumulated[("stem", "backward")] == 2
+    assert accumulated[("block.1", "backward")] == 2
+    assert accumulated[("head", "backward")] == 2
+    if reentrant is not None:
+        assert ran["block.0", "recompute"]["aten::convolution"] == 1
+
+    read = read_trace(path)
+    operators = [(e.start_ns, e.end_ns) for e in read.host if e.kind is HostKind.OPERATOR]
+    assert found.device_ns == (length(operators) + 1) // 2
+
+
+def test_a_phases_operators_lie_within_it(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    record(Net(), path, steps=1)
+    found = attribute(path)
+    written = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    for phase in ("forward", "loss", "backward", "optimizer"):
+        whole = sum(float(e["dur"]) * 1000 for e in written if e.get("name") == marks.phase(phase))
+        assert 0 < sum(layer.kernel_ns for layer in found.layers if layer.phase == phase) <= whole
