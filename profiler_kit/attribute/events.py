@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from enum import Enum
+from math import floor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -267,8 +268,8 @@ def nanoseconds(microseconds: int | str) -> int:
     if len(fraction) == 3 and fraction.isdecimal() and whole.isdecimal():  # what Kineto writes, and nearly every event
         return int(whole) * 1000 + int(fraction)
     try:
-        return int((Decimal(microseconds) * 1000 + Decimal("0.5")).__floor__())
-    except (InvalidOperation, OverflowError) as error:
+        return floor(Decimal(microseconds) * 1000 + Decimal("0.5"))
+    except (InvalidOperation, OverflowError, ValueError) as error:
         raise ValueError(f"{microseconds!r} is no time") from error
 
 
