@@ -156,11 +156,10 @@ def worktree(top: Path, commit: str) -> Iterator[Path]:
             )
         yield folder
     finally:
-        try:
-            # forced twice: what the target wrote there is no loss, and an interrupted "add" leaves the entry locked
-            _git(top, "worktree", "remove", "--force", "--force", str(folder))
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        # the folder first: git removes the entry of one that is gone, but not of one that the target has damaged;
+        # forced twice, for an interrupted "add" leaves the entry locked
+        shutil.rmtree(place, ignore_errors=True)
+        _git(top, "worktree", "remove", "--force", "--force", str(folder))
 
 
 def _saved_report(repo: Path, rev: str) -> Path | None:
