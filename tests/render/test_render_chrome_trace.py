@@ -21,37 +21,35 @@ ORIGINAL = (
     b'], "traceName": "a \\"traceEvents\\": [ b" }\n'
 )
 # https://github.com/catapult-project/catapult: tracing/tracing/base/color_scheme.html; an unknown name throws there.
-KNOWN_COLOURS = set(
-    [
-        "thread_state_uninterruptible",
-        "thread_state_iowait",
-        "thread_state_running",
-        "thread_state_runnable",
-        "thread_state_sleeping",
-        "thread_state_unknown",
-        "background_memory_dump",
-        "light_memory_dump",
-        "detailed_memory_dump",
-        "vsync_highlight_color",
-        "generic_work",
-        "good",
-        "bad",
-        "terrible",
-        "black",
-        "grey",
-        "white",
-        "yellow",
-        "olive",
-        "rail_response",
-        "rail_animation",
-        "rail_idle",
-        "rail_load",
-        "startup",
-        "heap_dump_stack_frame",
-        "heap_dump_object_type",
-        "heap_dump_child_node_arrow",
-    ]
-)
+KNOWN_COLOURS = {
+    "thread_state_uninterruptible",
+    "thread_state_iowait",
+    "thread_state_running",
+    "thread_state_runnable",
+    "thread_state_sleeping",
+    "thread_state_unknown",
+    "background_memory_dump",
+    "light_memory_dump",
+    "detailed_memory_dump",
+    "vsync_highlight_color",
+    "generic_work",
+    "good",
+    "bad",
+    "terrible",
+    "black",
+    "grey",
+    "white",
+    "yellow",
+    "olive",
+    "rail_response",
+    "rail_animation",
+    "rail_idle",
+    "rail_load",
+    "startup",
+    "heap_dump_stack_frame",
+    "heap_dump_object_type",
+    "heap_dump_child_node_arrow",
+}
 
 
 def span(lane: str, name: str, start: int, end: int, family: str | None = None) -> Span:
