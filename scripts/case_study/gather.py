@@ -46,6 +46,7 @@ NEEDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "h": dict.fromkeys(FILES, ("default", "cudnn-off")),
     "i": {},
 }
+ANYWHERE: Final = ("a",)  # the claims whose runs say something on a CPU, where the cuDNN flags change nothing
 REPEATED: Final = ("default", "benchmark")  # claim f compares these across fresh processes
 
 COUNTED_SIZES: Final = (*range(16, 65, 4), 96, 128, 192, 256, 384, 512, 1024)
@@ -86,19 +87,20 @@ def gather(options: Options, say: Say) -> Figures:
     found = _Gathered()
     if {"b", "c"} & set(options.claims):
         _count(options, found, say)
-    needed = configurations(options.claims)
+    cuda = options.device == "cuda"
+    needed = configurations([letter for letter in options.claims if cuda or letter in ANYWHERE])
     for model, configs in needed.items():
         _analyze(options, found, model, configs, 1, say)
-    if "f" in options.claims and options.device == "cuda":
+    if "f" in options.claims and cuda:
         for process in range(2, options.processes + 1):
             for model in FILES:
                 _analyze(options, found, model, REPEATED, process, say)
-    if "e" in options.claims and options.device == "cuda":
+    if "e" in options.claims and cuda:
         _shapes(options, found, say)
     if "i" in options.claims:
         _naive(options, found, say)
     return Figures(
-        cuda=options.device == "cuda",
+        cuda=cuda,
         size=options.size,
         batch=options.batch,
         budget_s=options.budget_s,

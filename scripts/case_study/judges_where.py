@@ -81,9 +81,13 @@ def judge_operations(figures: Figures) -> Judgement:
         if abs(factor * v0 / CLAIMED_V0 - 1) <= SAME_COUNT and abs(factor * v1 / CLAIMED_V1 - 1) <= SAME_COUNT
     ]
     ratios = [row[3] for row in rows]
-    largest = rows[-1]
+    at = next((row for row in rows if row[0] == figures.size), rows[-1])
+    near_v0 = min(rows, key=lambda row: abs(row[1] - CLAIMED_V0))
+    near_v1 = min(rows, key=lambda row: abs(row[2] - CLAIMED_V1))
     said = [
-        f"At {largest[0]}x{largest[0]} V0 does {text(largest[1], 'macs')} MAC per image and V1 {text(largest[2], 'macs')}.",
+        f"At {at[0]}x{at[0]} V0 does {text(at[1], 'macs')} MAC per image and V1 {text(at[2], 'macs')}.",
+        f"V0 comes nearest to the claim at {near_v0[0]}x{near_v0[0]} ({text(near_v0[1], 'macs')}), V1 at "
+        f"{near_v1[0]}x{near_v1[0]} ({text(near_v1[2], 'macs')}).",
         f"V0 : V1 is between {min(ratios):.2f} and {max(ratios):.2f} at the {len(rows)} sizes counted "
         f"({sizes[0]} to {sizes[-1]}); claimed is {CLAIMED_V0 / CLAIMED_V1:.2f}.",
     ]
@@ -109,7 +113,9 @@ def judge_memory(figures: Figures) -> Judgement:
     if counts[0] is None or counts[1] is None:
         return Judgement(verdict="not measured")
     saved = counts[0].saved_bytes, counts[1].saved_bytes
-    said = [f"For backward V0 saves {text(saved[0], 'bytes')} and V1 {text(saved[1], 'bytes')}."]
+    said = [
+        f"For backward of a batch of {counts[0].batch} V0 saves {text(saved[0], 'bytes')} and V1 {text(saved[1], 'bytes')}."
+    ]
     rows: list[tuple[Value, ...]] = []
     lower = []
     for config in _configs(figures, "v0"):
