@@ -1,0 +1,86 @@
+"""The traces in tests/fixtures/traces, which scripts/record_traces.py recorded with the package's own marks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from attribute_traces import assert_sums_hold, by_owner
+
+from profiler_kit.attribute import attribute
+from profiler_kit.attribute.events import read_trace
+from profiler_kit.render.chrome_trace import annotate
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
+LAYERS = ("stem", "block.0", "block.1", "block.2", "head")
+
+
+def files(pattern: str = "*.json.gz") -> list[Path]:
+    return sorted(FOLDER.glob(pattern))
+
+
+def named(path: Path) -> str:
+    return path.name.removesuffix(".json.gz")
+
+
+def test_there_are_fixtures() -> None:
+    assert {named(path).split(".")[0] for path in files()} >= {"train", "checkpoint", "checkpoint_reentrant", "infer"}
+
+
+@pytest.mark.parametrize("path", files(), ids=named)
+def test_all_work_has_an_owner(path: Path) -> None:
+    found = attribute(path)
+    assert_sums_hold(found)
+    assert found.steps == 2
+    assert found.device_ns > 0
+    assert found.unattributed_ns == 0
+    assert found.clock == ("kernel" if ".cuda." in path.name else "operator")
+    assert not [k.name for k in found.kernels if k.family == "other" and k.name != "CheckpointFunction"]
+
+
+@pytest.mark.parametrize("path", [p for p in files() if not p.name.startswith("infer")], ids=named)
+def test_every_layer_has_forward_and_backward(path: Path) -> None:
+    owned = by_owner(attribute(path))
+    for layer in LAYERS:
+        assert owned[layer, "forward"] > 0, layer
+        assert owned[layer, "backward"] > 0, layer
+    assert owned["(loss)", "loss"] > 0
+    assert owned["(loss)", "backward"] > 0
+    assert owned["(optimizer)", "optimizer"] > 0
+    redone = {layer for layer, phase in owned if phase == "recompute"}
+    assert redone == (set() if path.name.startswith("train") else {"block.0", "block.1", "block.2"})
+
+
+@pytest.mark.parametrize("path", files("infer.*"), ids=named)
+def test_inference_is_all_forward(path: Path) -> None:
+    owned = by_owner(attribute(path))
+    assert {phase for _, phase in owned} == {"forward"}
+    assert set(LAYERS) <= {layer for layer, _ in owned}
+
+
+@pytest.mark.parametrize("path", files(), ids=named)
+def test_both_clocks_name_the_same_owners_of_layers(path: Path) -> None:
+    by_operator = {owner for owner in by_owner(attribute(path, clock="operator")) if owner[0] in LAYERS}
+    assert {owner for owner in by_owner(attribute(path)) if owner[0] in LAYERS} <= by_operator
+
+
+@pytest.mark.parametrize("path", files(), ids=named)
+def test_an_annotated_trace_reads_the_same(path: Path, tmp_path: Path) -> None:
+    found = attribute(path)
+    annotated = tmp_path / path.name
+    annotated.write_bytes(annotate(path.read_bytes(), found.spans))
+    assert read_trace(annotated)[1:] == read_trace(path)[1:]
+    assert attribute(annotated) == found
+    events = json.loads(gzip.decompress(annotated.read_bytes()))["traceEvents"]
+    starts, ends = ({e["id"] for e in events if e["ph"] == ph and e["cat"] == "fwdbwd"} for ph in "sf")
+    assert starts == ends
+
+
+@pytest.mark.parametrize("path", files(), ids=named)
+def test_fixtures_say_nothing_of_the_machine(path: Path) -> None:
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert '"host_name": "",' in text or "host_name" not in text
+    assert "/tmp" not in text
+    assert "/home" not in text
