@@ -17,7 +17,7 @@ from profiler_kit.target import Target, explain_forward_failure, load
 from profiler_kit.target.command import IN_PYTHON
 from profiler_kit.target.place import first_line, user_place
 
-CONVENTION: Final = "kit: FLOP = 2 x MAC, bias free; pointwise 1 per output element; reductions 1 per input element; bytes: each operand once"
+CONVENTION: Final = "kit: FLOP = 2 x MAC, bias free; pointwise 1 per output element; reductions 1 per input element"
 
 # What a second run of the user's code, or an optimizer, may raise on tensors without data. The count stands without it.
 _EXPECTED_OF_MEMORY: Final = (

@@ -50,11 +50,20 @@ def estimate_memory(target: Target) -> MemoryEstimate:
         lifetimes.label(inputs, "inputs")
         if target.info.mode == "train":
             optimizer = target.make_optimizer()
+            if target.device.type == "meta":
+                _step_as_on_cuda(optimizer)
             for _ in range(STEPS):
                 _training_step(target, optimizer, lifetimes, watch)
         else:
             _forward_pass(target, lifetimes, watch)
         return lifetimes.estimate()
+
+
+def _step_as_on_cuda(optimizer: torch.optim.Optimizer) -> None:
+    """Steps all parameters at once, as CUDA does by default; meta tensors would be stepped one by one, with less memory."""
+    for group in optimizer.param_groups:
+        if group.get("foreach", False) is None and not group.get("fused"):
+            group["foreach"] = True
 
 
 @contextmanager
