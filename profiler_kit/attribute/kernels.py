@@ -214,9 +214,11 @@ def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
     library = _first(_LIBRARIES, name) or ("cudnn" if family in _CUDNN_UNSIGNED else None)
     if family == "gemm:complex" and (convolution is not None or library == "cudnn"):
         family = "conv:fft"
-    op = _first(_OPS, name) if family.startswith("conv:") and family != "conv:layout" else None
-    if op is None and convolution in ("fprop", "dgrad") and family.startswith(("conv:", "gemm")):
-        op = convolution
+    op = None
+    if family.startswith(("conv:", "gemm")) and family != "conv:layout":
+        op = _first(_OPS, name) if family.startswith("conv:") else None
+        if op is None and convolution in ("fprop", "dgrad"):
+            op = convolution
     return KernelName(
         family=family,
         op=op,

@@ -203,6 +203,7 @@ def test_the_launching_convolution_fills_in_what_the_name_lacks() -> None:
         family="gemm", op="fprop", math="fp32", tensor_core=False, layout=None, library="cublas"
     )
     assert classify("Memset (Device)", "fprop").op is None
+    assert classify("void nchwToNhwcKernel<float, float>", "fprop").op is None  # moves data for it, computes none of it
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside this checkout")
