@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-_T: Final = 1e12
-_G: Final = 1e9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
@@ -45,68 +42,68 @@ class Peaks:
 
 DEVICES: Final[tuple[Peaks, ...]] = (
     Peaks(
-        names=("NVIDIA H100 80GB HBM3",), fp32=66.9 * _T, tf32=494.7 * _T, fp16=989.4 * _T, bf16=989.4 * _T,
-        bandwidth=3352 * _G, source="NVIDIA H100 Tensor Core GPU Architecture, table of the SXM5",
+        names=("NVIDIA H100 80GB HBM3",), fp32=66.9e12, tf32=494.7e12, fp16=989.4e12, bf16=989.4e12,
+        bandwidth=3352e9, source="NVIDIA H100 Tensor Core GPU Architecture, table of the SXM5",
     ),
     Peaks(
-        names=("NVIDIA H100 PCIe",), fp32=51.2 * _T, tf32=378 * _T, fp16=756 * _T, bf16=756 * _T,
-        bandwidth=2039 * _G, source="NVIDIA H100 PCIe product brief; H100 architecture paper",
+        names=("NVIDIA H100 PCIe",), fp32=51.2e12, tf32=378e12, fp16=756e12, bf16=756e12,
+        bandwidth=2039e9, source="NVIDIA H100 PCIe product brief; H100 architecture paper",
     ),
     Peaks(
-        names=("NVIDIA H200",), fp32=66.9 * _T, tf32=494.7 * _T, fp16=989.4 * _T, bf16=989.4 * _T,
-        bandwidth=4800 * _G, source="NVIDIA H200 datasheet (SXM)",
+        names=("NVIDIA H200",), fp32=66.9e12, tf32=494.7e12, fp16=989.4e12, bf16=989.4e12,
+        bandwidth=4800e9, source="NVIDIA H200 datasheet (SXM)",
     ),
     Peaks(
-        names=("NVIDIA A100-SXM4-80GB",), fp32=19.5 * _T, tf32=156 * _T, fp16=312 * _T, bf16=312 * _T,
-        bandwidth=2039 * _G, source="NVIDIA A100 datasheet (80GB SXM)",
+        names=("NVIDIA A100-SXM4-80GB",), fp32=19.5e12, tf32=156e12, fp16=312e12, bf16=312e12,
+        bandwidth=2039e9, source="NVIDIA A100 datasheet (80GB SXM)",
     ),
     Peaks(
-        names=("NVIDIA A100 80GB PCIe",), fp32=19.5 * _T, tf32=156 * _T, fp16=312 * _T, bf16=312 * _T,
-        bandwidth=1935 * _G, source="NVIDIA A100 datasheet (80GB PCIe)",
+        names=("NVIDIA A100 80GB PCIe",), fp32=19.5e12, tf32=156e12, fp16=312e12, bf16=312e12,
+        bandwidth=1935e9, source="NVIDIA A100 datasheet (80GB PCIe)",
     ),
     Peaks(
-        names=("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB"), fp32=19.5 * _T, tf32=156 * _T, fp16=312 * _T,
-        bf16=312 * _T, bandwidth=1555 * _G, source="NVIDIA A100 Tensor Core GPU Architecture, table 1",
+        names=("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB"), fp32=19.5e12, tf32=156e12, fp16=312e12,
+        bf16=312e12, bandwidth=1555e9, source="NVIDIA A100 Tensor Core GPU Architecture, table 1",
     ),
     Peaks(
-        names=("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"), fp32=15.7 * _T, tf32=None, fp16=125 * _T, bf16=None,
-        bandwidth=900 * _G, source="NVIDIA V100 datasheet (SXM2)",
+        names=("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"), fp32=15.7e12, tf32=None, fp16=125e12, bf16=None,
+        bandwidth=900e9, source="NVIDIA V100 datasheet (SXM2)",
     ),
     Peaks(
-        names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"), fp32=14 * _T, tf32=None, fp16=112 * _T, bf16=None,
-        bandwidth=900 * _G, source="NVIDIA V100 datasheet (PCIe)",
+        names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"), fp32=14e12, tf32=None, fp16=112e12, bf16=None,
+        bandwidth=900e9, source="NVIDIA V100 datasheet (PCIe)",
     ),
     Peaks(
-        names=("Tesla T4",), fp32=8.1 * _T, tf32=None, fp16=65 * _T, bf16=None,
-        bandwidth=320 * _G, source="NVIDIA T4 datasheet",
+        names=("Tesla T4",), fp32=8.1e12, tf32=None, fp16=65e12, bf16=None,
+        bandwidth=320e9, source="NVIDIA T4 datasheet",
     ),
     Peaks(
-        names=("NVIDIA A10",), fp32=31.2 * _T, tf32=62.5 * _T, fp16=125 * _T, bf16=125 * _T,
-        bandwidth=600 * _G, source="NVIDIA A10 datasheet",
+        names=("NVIDIA A10",), fp32=31.2e12, tf32=62.5e12, fp16=125e12, bf16=125e12,
+        bandwidth=600e9, source="NVIDIA A10 datasheet",
     ),
     Peaks(
-        names=("NVIDIA L4",), fp32=30.3 * _T, tf32=60 * _T, fp16=121 * _T, bf16=121 * _T,
-        bandwidth=300 * _G, source="NVIDIA L4 datasheet (its tensor figures are with sparsity: halved)",
+        names=("NVIDIA L4",), fp32=30.3e12, tf32=60e12, fp16=121e12, bf16=121e12,
+        bandwidth=300e9, source="NVIDIA L4 datasheet (its tensor figures are with sparsity: halved)",
     ),
     Peaks(
-        names=("NVIDIA L40S",), fp32=91.6 * _T, tf32=183 * _T, fp16=362 * _T, bf16=362 * _T,
-        bandwidth=864 * _G, source="NVIDIA L40S datasheet",
+        names=("NVIDIA L40S",), fp32=91.6e12, tf32=183e12, fp16=362e12, bf16=362e12,
+        bandwidth=864e9, source="NVIDIA L40S datasheet",
     ),
     Peaks(
-        names=("NVIDIA GeForce RTX 3090",), fp32=35.6 * _T, tf32=35.6 * _T, fp16=71 * _T, bf16=71 * _T,
-        bandwidth=936 * _G, source="NVIDIA Ampere GA102 GPU Architecture, appendix A",
+        names=("NVIDIA GeForce RTX 3090",), fp32=35.6e12, tf32=35.6e12, fp16=71e12, bf16=71e12,
+        bandwidth=936e9, source="NVIDIA Ampere GA102 GPU Architecture, appendix A",
     ),
     Peaks(
-        names=("NVIDIA GeForce RTX 4090",), fp32=82.6 * _T, tf32=82.6 * _T, fp16=165.2 * _T, bf16=165.2 * _T,
-        bandwidth=1008 * _G, source="NVIDIA Ada GPU Architecture, appendix A",
+        names=("NVIDIA GeForce RTX 4090",), fp32=82.6e12, tf32=82.6e12, fp16=165.2e12, bf16=165.2e12,
+        bandwidth=1008e9, source="NVIDIA Ada GPU Architecture, appendix A",
     ),
     Peaks(
-        names=("NVIDIA GeForce GTX 1050 Ti", "GeForce GTX 1050 Ti"), fp32=2.14 * _T, tf32=None, fp16=None, bf16=None,
-        bandwidth=112 * _G, source="GeForce GTX 1050 Ti specifications: 2 x 768 cores x 1.392 GHz",
+        names=("NVIDIA GeForce GTX 1050 Ti", "GeForce GTX 1050 Ti"), fp32=2.14e12, tf32=None, fp16=None, bf16=None,
+        bandwidth=112e9, source="GeForce GTX 1050 Ti specifications: 2 x 768 cores x 1.392 GHz",
     ),
     Peaks(
-        names=("NVIDIA GeForce GTX 1080 Ti", "GeForce GTX 1080 Ti"), fp32=11.3 * _T, tf32=None, fp16=None, bf16=None,
-        bandwidth=484 * _G, source="GeForce GTX 1080 Ti specifications: 2 x 3584 cores x 1.582 GHz",
+        names=("NVIDIA GeForce GTX 1080 Ti", "GeForce GTX 1080 Ti"), fp32=11.3e12, tf32=None, fp16=None, bf16=None,
+        bandwidth=484e9, source="GeForce GTX 1080 Ti specifications: 2 x 3584 cores x 1.582 GHz",
     ),
 )  # fmt: skip
 

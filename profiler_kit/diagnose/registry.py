@@ -8,7 +8,7 @@ from profiler_kit.diagnose.rule import Rule
 
 _INTRODUCTION = """# Rules
 
-*Written by `scripts/make_docs.py` from the rules' own documentation: edit the rule, not this page.*
+<!-- Written by scripts/make_docs.py. Change the code it is read from, then run the script. -->
 
 A rule looks at a report and yields findings: what was found, the numbers that show it, what to do. A number that is
 missing never fires a rule, and a rule that has nothing to say says nothing.
@@ -25,7 +25,7 @@ missing never fires a rule, and a rule that has nothing to say says nothing.
 """
 
 
-def rules() -> tuple[Rule, ...]:
+def all_rules() -> tuple[Rule, ...]:
     """All rules of `diagnose/rules/`, in name order. Raises TypeError for a file that holds none, or one of another name."""
     found = []
     for member in members(family):
@@ -40,5 +40,5 @@ def rules() -> tuple[Rule, ...]:
 def rules_page() -> str:
     """The reference page of all rules, as Markdown."""
     parts = [_INTRODUCTION]
-    parts += [f"## {rule.name}\n\n{rule.doc.strip()}\n" for rule in rules()]
+    parts += [f"## {rule.name}\n\n{rule.doc.strip()}\n" for rule in all_rules()]
     return "\n".join(parts)

@@ -39,7 +39,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"Launch-bound: kernels run for {percent(busy)} of the step, the device waits for the rest",
         explanation=sentences(
             f"In {quoted(run)} a step of {text(run.step_ns.median, 'ns')} holds {text(run.device_ns, 'ns')} of kernel time, in "
-            f"{plural(count, 'kernel')}, half of them shorter than {text(median, 'ns')}.",
+            f"{plural(count, 'kernel')}, half of them at most {text(median, 'ns')}.",
             "The host needs about as long to launch a kernel, so the device runs dry.",
             f"Idle time by cause: {idle}." if idle else "",
         ),

@@ -240,19 +240,19 @@ def _advice(case: _Case, tried: ConfigRun | None) -> str:
 
 def _evidence(case: _Case) -> Iterator[Evidence]:
     where = f"{case.timing.path}, {case.timing.phase}, {case.run.config.name}"
-    yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
-    yield Evidence(name="kernel", value=case.used.kernel, unit="text", where=where)
-    if case.rate is not None:
-        yield from case.rate.evidence()
-    else:
-        yield Evidence(name="device time", value=case.timing.kernel_ns, unit="ns", where=where)
-        yield Evidence(name="algorithm", value=human(case.used.family), unit="text", where=where)
     if case.faster is not None:
         there = f"{case.timing.path}, {case.timing.phase}, {case.faster.run.config.name}"
         yield Evidence(name="factor", value=case.factor, unit="ratio", where=there)
         yield Evidence(name="device time", value=case.faster.timing.kernel_ns, unit="ns", where=there)
         yield Evidence(name="algorithm", value=human(case.faster.used.family), unit="text", where=there)
         yield Evidence(name="kernel", value=case.faster.used.kernel, unit="text", where=there)
+    if case.rate is not None:
+        yield from case.rate.evidence()
+    else:
+        yield Evidence(name="device time", value=case.timing.kernel_ns, unit="ns", where=where)
+        yield Evidence(name="algorithm", value=human(case.used.family), unit="text", where=where)
+    yield Evidence(name="kernel", value=case.used.kernel, unit="text", where=where)
+    yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 
 
 RULE = Rule("slow_algorithm", DOC, check)
