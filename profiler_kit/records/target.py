@@ -45,7 +45,8 @@ class TargetInfo:
     """What the target resolved to. `notes` are the announcements made on the way (defaults taken, shapes read or guessed).
 
     `loss` and `optimizer` are names, None in ``infer`` mode; `inputs_from` says who gave the input shapes
-    (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``guess``, ``caller``). `loss` is ``auto`` until the first output is seen.
+    (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``guess``, ``caller``).
+    `loss` is ``auto`` until the first output has been seen.
     """
 
     spec: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profiler_kit.target.batch import Batch
-from profiler_kit.target.failure import explain_forward_failure
+from profiler_kit.target.failure import NeedsDataError, explain_forward_failure
 from profiler_kit.target.loading import from_model, load
 from profiler_kit.target.model import Target
 
-__all__ = ["Batch", "Target", "explain_forward_failure", "from_model", "load"]
+__all__ = ["Batch", "NeedsDataError", "Target", "explain_forward_failure", "from_model", "load"]

@@ -14,7 +14,7 @@ from torch import nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.target.command import next_line
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 
 NO_INPUTS = object()
 
@@ -45,9 +45,17 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def check_arguments(
-    spec: TargetSpec, name: str, maker: Callable[..., Any], arguments: Mapping[str, Any], where: str
+    spec: TargetSpec,
+    name: str,
+    maker: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    where: str,
+    instead: str | None = None,
 ) -> None:
-    """Raises UsageError for an argument `maker` does not take, TargetError for one it needs and was not given."""
+    """Raises UsageError for an argument `maker` does not take, TargetError for one it needs and was not given.
+
+    `instead` is a target of the same file that needs no arguments, for the hint.
+    """
     parameters = _parameters(maker)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -62,10 +70,9 @@ def check_arguments(
     missing = missing_arguments(maker, arguments)
     if missing:
         add = [word for parameter in missing for word in ("--kw", f"{parameter}=...")]
+        other = next_line(spec, target=instead) if instead else "define get_model()"
         raise TargetError(
-            f"{name}() needs {', '.join(missing)}",
-            where=where,
-            hint=f"{next_line(spec, add=add)}  (or define get_model())",
+            f"{name}() needs {', '.join(missing)}", where=where, hint=f"{next_line(spec, add=add)}  (or {other})"
         )
 
 
@@ -83,7 +90,7 @@ def construct(
                 return _checked(name, maker(**arguments), where, spec)
         except KitError:
             raise
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             # Not an error yet: code that reads values while it builds only works on a real device.
             notes = (f"built on the CPU: {name}() does not run on meta tensors ({first_line(error)})",)
     try:
@@ -106,7 +113,7 @@ def _checked(name: str, value: object, where: str, spec: TargetSpec) -> Built:
         return Built(model=value)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], nn.Module):
         return Built(model=value[0], inputs=value[1])
-    said = "None" if value is None else f"a {type(value).__name__}"
+    said = a_kind(value)
     raise TargetError(
         f"{name}() returned {said}",
         where=where,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +41,10 @@ _SHAPE_WORDS: Final = re.compile(
 )
 
 
+class NeedsDataError(TargetError):
+    """The model cannot run on meta tensors, which hold no values; on a real device it may."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     """A module call that was running when the error was raised."""
@@ -61,13 +67,14 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     calls = list(_calls(error))
     inner = calls[-1] if calls else None
     where = user_place(error)
-    for explain in (_missing_inputs, _embedding, _needs_values, _device_mix, _shapes, _dtypes, _single_row):
+    for explain in (_missing_inputs, _embedding, _needs_values, _device_mix, _single_row, _shapes, _dtypes):
         told = explain(target, error, inner, where)
         if told is not None:
             return told
-    at = f" in {_label(target, inner.module)}" if inner is not None else ""
+    # an error that passed through no module is the loss's, backward's or the optimizer's
+    what = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
     return TargetError(
-        f"forward raised {first_line(error)}{at}",
+        f"{what} raised {first_line(error)}",
         where=where,
         hint=f"if the inputs are wrong, give others: {_line(target)}",
     )
@@ -134,7 +141,7 @@ def _needs_values(target: Target, error: Exception, inner: _Call | None, where: 
     source = user_source(error)
     call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
     what = f".{call.group(1)}()" if call else source[:60] or first_line(error)
-    return TargetError(
+    return NeedsDataError(
         f"data-dependent control flow ({what}) cannot run on meta",
         where=where,
         hint=next_line(target.spec, add=("--device", "cpu")),
@@ -147,7 +154,8 @@ def _device_mix(target: Target, error: Exception, inner: _Call | None, where: st
     hint = "make it with device=x.device (or register_buffer)"
     if target.device.type != "cpu":
         hint += f"; until then: {next_line(target.spec, add=('--device', 'cpu'))}"
-    return TargetError(
+    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    return kind(
         f"a tensor is not on the model's device ({target.device.type}): {first_line(error)}", where=where, hint=hint
     )
 
@@ -215,7 +223,7 @@ class _Trial:
         if self._model is None:
             return False
         try:
-            with torch.no_grad():
+            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
                 self._model(*batch.args, **batch.kwargs)
         except Exception as error:
             if is_out_of_memory(error):

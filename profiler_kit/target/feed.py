@@ -22,7 +22,7 @@ from profiler_kit.target.construct import NO_INPUTS
 from profiler_kit.target.guess import describe_layer, first_embedding, guess_input
 from profiler_kit.target.inputs import DTYPES, FILE_INPUT, GRAMMAR, InputText, parse_inputs
 from profiler_kit.target.loader import Loader
-from profiler_kit.target.place import first_line, user_place
+from profiler_kit.target.place import a_kind, first_line, user_place
 from profiler_kit.target.smoke import smoke_test
 from profiler_kit.target.source import Source, open_file, seeded, user_code
 
@@ -161,7 +161,7 @@ class Feeder:
             batch = Batch(kwargs=dict(value))
         if next(tensors_in((batch.args, batch.kwargs)), None) is None:
             raise TargetError(
-                f"{name} is {'a ' + type(value).__name__ if value is not None else 'None'} without tensors",
+                f"{name} is {a_kind(value)} without tensors",
                 where=where,
                 hint=f"make it a tensor, a tuple, a dict, or a function that returns one; or {self._try()}",
             )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.target.batch import Batch, Forward
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 from profiler_kit.target.source import Source, user_code
 
 NAMES = ("train_loader", "get_loader", "make_loader")
@@ -35,7 +35,7 @@ def to_batch(value: object, forward: Forward, where: str) -> Batch:
         batch = Batch(args=tuple(value[:count]), labels=tuple(value[count:]))
     else:
         raise TargetError(
-            f"the loader gave a {type(value).__name__}",
+            f"the loader gave {a_kind(value)}",
             where=where,
             hint="give tensors, (inputs..., labels) tuples, or dicts named like forward's parameters",
         )
@@ -121,7 +121,7 @@ def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> L
                 source=source, name=f"{name}()", where=where, forward=forward, batches=_Made(value, name, where)
             )
         raise TargetError(
-            f"{name} is a {type(value).__name__}",
+            f"{name} is {a_kind(value)}",
             where=where,
             hint="make it an iterable of batches, or a function that returns one",
         )
@@ -144,7 +144,7 @@ class _Made:
             made = self._function()
             if not isinstance(made, Iterable):
                 raise TargetError(
-                    f"{self._name}() returned a {type(made).__name__}",
+                    f"{self._name}() returned {a_kind(made)}",
                     where=self._where,
                     hint="return an iterable of batches",
                 )

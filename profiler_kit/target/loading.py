@@ -23,10 +23,10 @@ from profiler_kit.target.meta import is_all_meta, meta_copy, private_copy
 from profiler_kit.target.model import CHANNELS_LAST, Target, Tuning
 from profiler_kit.target.objective import AUTO, Objective
 from profiler_kit.target.optimizers import DEFAULT, check_optimizer
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 from profiler_kit.target.resolve import Candidate, parse_arguments, resolve
 from profiler_kit.target.source import Source, open_source, seeded, user_code
-from profiler_kit.target.syntax import binding_lines
+from profiler_kit.target.syntax import binding_lines, builders
 
 MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
 AMP_DTYPES: Final = ("bfloat16", "float16")
@@ -103,7 +103,7 @@ def from_model(
     _check_words(spec)
     if not isinstance(model, nn.Module):
         raise UsageError(
-            f"got a {type(model).__name__}, not an nn.Module",
+            f"got {a_kind(model)}, not an nn.Module",
             hint="pass the model itself: profiler_kit.count(model, inputs)",
         )
     name = type(model).__name__
@@ -161,7 +161,9 @@ def _build(source: Source, candidate: Candidate, arguments: Mapping[str, Any], *
             )
         built = Built(model=candidate.value)
     else:
-        check_arguments(spec, candidate.name, candidate.value, arguments, where)
+        ready = builders(source.tree, candidate.name) if source.tree is not None else ()
+        instead = f"{source.name}:{ready[0]}" if ready else None
+        check_arguments(spec, candidate.name, candidate.value, arguments, where, instead)
         built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
     if on_meta:
         model = built.model if is_all_meta(built.model) and not candidate.is_model else meta_copy(built.model)
@@ -202,7 +204,7 @@ def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | Non
         return Objective(name=AUTO, token_shapes=tokens)
     if not callable(loss_fn):
         raise TargetError(
-            f"loss_fn is a {type(loss_fn).__name__}, not a function",
+            f"loss_fn is {a_kind(loss_fn)}, not a function",
             where=where,
             hint="define loss_fn(output, *inputs)",
         )
@@ -217,7 +219,7 @@ def _tuning(spec: TargetSpec, configure: object, where: str | None) -> Tuning | 
         return Tuning(name=spec.optimizer or DEFAULT)
     if not callable(configure):
         raise TargetError(
-            f"configure_optimizer is a {type(configure).__name__}, not a function",
+            f"configure_optimizer is {a_kind(configure)}, not a function",
             where=where,
             hint="define configure_optimizer(model), or take --optimizer adamw",
         )

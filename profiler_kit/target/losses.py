@@ -12,6 +12,7 @@ from torch import Tensor
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.target.batch import tensors_in
+from profiler_kit.target.place import a_kind
 
 LabelKind = Literal["classes", "like", "binary", "none"]
 
@@ -78,7 +79,7 @@ def main_output(output: object) -> Tensor:
     floats = floats_in(kept)
     if not floats:
         raise TargetError(
-            f"the output holds no floating tensor, but a {type(output).__name__}: no loss can be taken of it",
+            f"the output holds no floating tensor, but {a_kind(output)}: no loss can be taken of it",
             hint="define loss_fn(output, *inputs), or take --mode infer",
         )
     return floats[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from profiler_kit.target.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.objective import Objective
 from profiler_kit.target.optimizers import OPTIMIZERS
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 
 CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 
@@ -35,7 +36,8 @@ class Target:
     """A live model with everything one step needs. Nothing of it changes from outside.
 
     `batch` is on `device`. `loader` goes over the target's own batches, on the host; None when it brings none.
-    `info` names the loss as ``auto`` until the first output has been seen.
+    `info` names the loss as ``auto`` until the first output has been seen, and the optimizer that the target configures
+    as ``configure_optimizer`` until it has been made.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class Target:
         if tuning.function is None:
             return OPTIMIZERS[tuning.name]([p for p in self.model.parameters() if p.requires_grad])
         try:
-            made = tuning.function(self.model)
+            with contextlib.redirect_stdout(sys.stderr):
+                made = tuning.function(self.model)
         except Exception as error:
             if is_out_of_memory(error) or isinstance(error, KitError):
                 raise
@@ -106,12 +109,13 @@ class Target:
                 hint="mend it, or take --optimizer adamw",
             ) from error
         if not isinstance(made, torch.optim.Optimizer):
-            said = "None" if made is None else f"a {type(made).__name__}"
+            said = a_kind(made)
             raise TargetError(
                 f"configure_optimizer(model) returned {said}, not an optimizer",
                 where=tuning.where,
                 hint="return one torch.optim.Optimizer, or take --optimizer adamw",
             )
+        self._info = replace(self._info, optimizer=type(made).__name__)
         return made
 
     def autocast(self) -> AbstractContextManager[Any]:

@@ -22,7 +22,7 @@ from profiler_kit.target.losses import (
     main_output,
     own_loss,
 )
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 
 AUTO = "auto"
 
@@ -90,7 +90,7 @@ class Objective:
             ) from error
         if not isinstance(loss, Tensor):
             raise TargetError(
-                f"loss_fn returned a {type(loss).__name__}, not a tensor",
+                f"loss_fn returned {a_kind(loss)}, not a tensor",
                 where=self.where,
                 hint="return the scalar loss tensor",
             )

@@ -78,3 +78,9 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     words = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def a_kind(value: object) -> str:
+    """``a list``, ``an int`` or ``None``: what `value` is, in a sentence."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

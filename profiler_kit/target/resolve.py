@@ -15,7 +15,7 @@ from torch import nn
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.target.command import PROGRAM, next_line
 from profiler_kit.target.construct import missing_arguments
-from profiler_kit.target.place import shown
+from profiler_kit.target.place import a_kind
 from profiler_kit.target.source import Source
 from profiler_kit.target.syntax import FACTORIES, binding_lines, nearby_models, root_classes
 
@@ -102,7 +102,7 @@ def _named(source: Source, attr: str) -> Candidate:
         or (callable(value) and not is_class)
     ):
         return Candidate(name=attr, value=value, line=line)
-    kind = "a class, but no nn.Module" if is_class else f"a {type(value).__name__}"
+    kind = "a class, but no nn.Module" if is_class else a_kind(value)
     raise TargetError(
         f"{attr} is {kind}, not a model nor a function that returns one",
         where=source.at(line),
@@ -150,12 +150,3 @@ def parse_arguments(texts: tuple[str, ...]) -> dict[str, Any]:
                 ) from None
             arguments[name] = written
     return arguments
-
-
-def describe(source: Source, candidate: Candidate) -> str:
-    """``Net at net.py:41``, for notes."""
-    return (
-        f"{candidate.name} at {shown(source.file)}:{candidate.line}"
-        if source.file and candidate.line
-        else candidate.name
-    )

@@ -69,6 +69,21 @@ def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
     return tuple(name for name in definitions if name in module_classes and name not in used)
 
 
+def builders(tree: ast.Module, class_name: str) -> tuple[str, ...]:
+    """The file's functions that need no arguments and call the class of this name."""
+    return tuple(
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and len(node.args.posonlyargs) + len(node.args.args) <= len(node.args.defaults)
+        and all(default is not None for default in node.args.kw_defaults)
+        and any(
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == class_name
+            for call in ast.walk(node)
+        )
+    )
+
+
 def main_blocks(tree: ast.Module) -> list[list[ast.stmt]]:
     """Bodies of the top-level ``if __name__ == "__main__":`` statements."""
     return [
