@@ -10,7 +10,9 @@ import math
 import re
 from typing import Final, Literal
 
-Unit = Literal["text", "count", "flops", "macs", "bytes", "ns", "flops/s", "bytes/s", "flops/byte", "percent", "ratio", "bool"]
+Unit = Literal[
+    "text", "count", "flops", "macs", "bytes", "ns", "flops/s", "bytes/s", "flops/byte", "percent", "ratio", "bool"
+]
 
 DASH: Final = "-"
 _DECIMAL: Final = ("", "K", "M", "G", "T", "P", "E")
@@ -73,7 +75,7 @@ def bytes_text(value: float) -> str:
     """`value` bytes with a binary prefix: ``"170.7 MiB"``."""
     step = 0
     size = float(value)
-    while abs(size) >= 1023.95 and step < len(_BINARY) - 1:
+    while abs(size) >= 1023.5 and step < len(_BINARY) - 1:
         size /= 1024
         step += 1
     return f"{digits(size)} {_BINARY[step]}"
@@ -82,20 +84,21 @@ def bytes_text(value: float) -> str:
 def duration(nanoseconds: float) -> str:
     """`nanoseconds` in the unit that fits: ``"26.2 ms"``, ``"850 us"``, ``"12.4 s"``."""
     size = abs(nanoseconds)
-    if size < 999.5:
+    if size < 999.95:
         return f"{digits(nanoseconds)} ns"
-    if size < 999_500:
+    if size < 999_950:
         return f"{digits(nanoseconds / 1e3)} us"
-    if size < 999_500_000:
+    if size < 999_950_000:
         return f"{digits(nanoseconds / 1e6)} ms"
     return f"{digits(nanoseconds / 1e9)} s"
 
 
 _BYTES_IN: Final = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+    "pb": 10**15,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50,
 }  # fmt: skip
-_COUNT_IN: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+_COUNT_IN: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15, "e": 10**18}
 _SECONDS_IN: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "m": 60.0, "min": 60.0, "h": 3600.0}
 _NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*\Z")
 

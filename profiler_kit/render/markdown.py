@@ -11,8 +11,9 @@ from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
 from profiler_kit.units import text
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#|~$!&])")
-_BLOCK_START: Final = re.compile(r"\A(\d*)([-+=.)])")
+# An underscore inside a word is text as it is, so that names stay readable in the source too.
+_SPECIAL: Final = re.compile(r"([\\`*\[\]<#|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_BLOCK_START: Final = re.compile(r"\A(\d*)([-+=.)>])")
 _LINK: Final = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)")
 # GitHub looks for mentions and issue numbers in the finished page, where a backslash is gone: only another character helps.
 _MENTION: Final = re.compile(r"@(?=\w)|(?<=#)(?=\d)|(?i:(?<=\bGH-)(?=\d))")
@@ -101,7 +102,7 @@ def _table(table: Table) -> str:
     body = [[_cell(value, head) for value, head in zip(row, table.heads, strict=True)] for row in table.rows]
     for total in table.totals:
         cells = [_cell(value, head, plain=True) for value, head in zip(total, table.heads, strict=True)]
-        body.append([f"**{c}**" if c else "" for c in cells])
+        body.append([f"**{c}**" if any(map(str.isalnum, c)) else c for c in cells])
     aligned = ["right" if is_right_aligned(table, i) else "left" for i in range(len(table.heads))]
     drawn = tabulate(
         body,
@@ -110,8 +111,7 @@ def _table(table: Table) -> str:
         colalign=aligned if body else None,
         disable_numparse=True,
     )
-    caption = escape(table.caption)
-    return f"{caption[:1].upper()}{caption[1:]}:\n\n{drawn}" if caption else drawn
+    return f"*{escape(table.caption)}*\n\n{drawn}" if table.caption else drawn
 
 
 def _cell(value: Value, head: Head, plain: bool = False) -> str:

@@ -39,7 +39,7 @@ class _Page:
         self.paint: Paint = _ansi if color else _plain
 
     def render(self, document: Document) -> str:
-        out = [self.paint(one_line(document.title), BOLD)]
+        out = self._wrap(document.title, color=BOLD)
         shown = [section for section in document.sections if self.detail or not section.detail]
         for i, section in enumerate(shown):
             out += self._section(section, first=i == 0)
@@ -52,8 +52,8 @@ class _Page:
         if first:  # the title above it is heading enough
             return body
         caption = next((b.caption for b in section.blocks if isinstance(b, Table) and b.caption), "")
-        heading = self.paint(one_line(section.title), BOLD)
-        return ["", f"{heading} {self.paint(f'({one_line(caption)})', DIM)}" if caption else heading, *body]
+        heading = self._wrap(f"{section.title} ({caption})" if caption else section.title, color=BOLD)
+        return ["", *heading, *body]
 
     def _left_out(self, sections: list[str]) -> list[str]:
         """What a summary did not say: columns by table, and sections."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -29,8 +30,11 @@ def report_document(
     layer column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time); `run`: the
     configuration whose phases and layers are shown (None: the baseline).
 
-    Raises UsageError for an unknown `sort` or `run`.
+    Raises UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
+    for name, number in (("top", top), ("depth", depth)):
+        if number is not None and number < 0:
+            raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
     shown = chosen_run(report, run)
     sections = [
         Section(title="Target", blocks=sentences.header(report, shown)),
@@ -56,7 +60,7 @@ def _findings(report: Report) -> Iterator[Section]:
     if report.findings:
         yield Section(title="Findings", blocks=(FindingList(findings=report.findings),))
     else:
-        yield Section(title="Findings", blocks=(Paragraph(text="No rule fired."),))
+        yield Section(title="Findings", blocks=(Paragraph(text="None."),))
 
 
 def _cost(report: Report) -> Iterator[Section]:
@@ -135,12 +139,18 @@ def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     if report.static is not None and report.static.uncounted:
         uncounted = tables.page_table("uncounted", "", columns.UNCOUNTED_COLUMNS, report.static.uncounted, report)
         yield Section(title="Ops without a formula", blocks=(uncounted,), detail=True)
-    for failed in report.runs:
-        if failed.failure is not None and failed.failure.log_tail.strip():
-            log = Paragraph(text=failed.failure.log_tail.rstrip(), role="log")
-            yield Section(title=f"Log of {failed.config.name}", blocks=(log,), detail=True)
+    logs = list(_logs(report))
+    if logs:
+        yield Section(title="Logs of failed runs", blocks=tuple(logs), detail=True)
     if run is not None and run.environment is not None:
         yield Section(title="Environment", blocks=tuple(_environment(run)), detail=True)
+
+
+def _logs(report: Report) -> Iterator[Paragraph]:
+    for run in report.runs:
+        if run.failure is not None and run.failure.log_tail.strip():
+            yield Paragraph(text=f"{run.config.name}:")
+            yield Paragraph(text=run.failure.log_tail.rstrip(), role="log")
 
 
 def _environment(run: ConfigRun) -> Iterator[Paragraph]:

@@ -72,11 +72,11 @@ def place(environment: Environment) -> str:
 
 def steps(run: ConfigRun) -> str:
     """From how many steps the figures of `run` come."""
-    timed = f"Times: median of {_some(len(run.steps_ns), 'timed step')} after {run.warmup_steps} warm-up"
+    timed = f"Median of {_some(len(run.steps_ns), 'timed step')} after {_some(run.warmup_steps, 'warm-up step')}"
     if not run.traced_steps:
         return f"{timed}; no traced steps, so no times per layer."
     kind = "operator" if run.clock == "operator" else "kernel"
-    return f"{timed}; {kind} time: mean of {_some(run.traced_steps, 'further step')}, under the profiler."
+    return f"{timed}; {kind} time: mean of {run.traced_steps:,} more, under the profiler."
 
 
 def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:

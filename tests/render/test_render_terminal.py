@@ -1,0 +1,203 @@
+"""The terminal: fits the width, cuts no number, obeys nobody's escape codes."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_reports import hostile, transformer, v0_cuda
+
+from profiler_kit.records.document import Document, FindingList, Head, Paragraph, Section, Table, Value
+from profiler_kit.records.report import Report
+from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render._fit import COMFORT, display_width, fit, shorten
+from profiler_kit.render._text import cell
+from profiler_kit.report import report_document
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def render(document: Document, width: int = 100, *, color: bool = False, detail: bool = False) -> str:
+    return by_name("terminal").render(document, RenderOptions(width=width, color=color, detail=detail))
+
+
+def only(table: Table) -> Document:
+    return Document(
+        title="t", sections=(Section(title="first", blocks=()), Section(title="s", blocks=(table,))), json="{}"
+    )
+
+
+def tables(document: Document) -> list[Table]:
+    return [block for section in document.sections for block in section.blocks if isinstance(block, Table)]
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 140, 200])
+@pytest.mark.parametrize("detail", [False, True])
+def test_no_line_is_wider_than_the_terminal(any_report: Report, width: int, detail: bool) -> None:
+    document = report_document(any_report, top=None)
+    wide = [line for line in render(document, width, detail=detail).splitlines() if display_width(line) > width]
+    assert wide == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_number_is_cut(any_report: Report, width: int) -> None:
+    """Every cell of a column that is shown stands there whole, whatever the width."""
+    for table in tables(report_document(any_report)):
+        pieces, left_out = fit(table, width)
+        shown = [(title, column) for piece in pieces for title, column in zip(piece.titles, piece.columns, strict=True)]
+        titles = {title for title, _ in shown}
+        for i, head in enumerate(table.heads):
+            if head.name or head.title not in titles:
+                continue
+            whole = tuple(cell(row[i], head) for row in (*table.rows, *table.totals))
+            assert (head.title, whole) in shown or head.title in left_out
+
+
+def test_the_drawn_table_holds_the_cells_that_were_fitted() -> None:
+    document = report_document(v0_cuda())
+    text = render(document, 100)
+    for table in tables(document)[:4]:
+        for piece in fit(table, 100)[0]:
+            for row in zip(*piece.columns, strict=True):
+                assert any(all(part in line for part in row) for line in text.splitlines()), row
+
+
+def test_important_columns_stay_longest() -> None:
+    (layers,) = [table for table in tables(report_document(v0_cuda())) if table.name == "layers"]
+    kept = [{title for piece in fit(layers, width)[0] for title in piece.titles} for width in (60, 80, 100, 140, 200)]
+    assert all(len(narrow) <= len(wide) for narrow, wide in pairwise(kept))
+    assert {"layer", "time step", "time %"} <= kept[0]
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_color_is_only_paint(any_report: Report, color: bool) -> None:
+    document = report_document(any_report)
+    text = render(document, color=color)
+    assert ("\x1b" in text) == color
+    assert ANSI.sub("", text) == render(document)
+
+
+def test_nothing_in_a_report_can_steer_the_terminal() -> None:
+    text = render(report_document(hostile()), detail=True)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\r" not in text
+    assert "\\x1b[2J" in text
+
+
+def test_a_summary_fits_a_screen(v0_cpu_report: Report, count_only_report: Report) -> None:
+    for report in (v0_cpu_report, count_only_report):
+        assert len(render(report_document(report), 100).splitlines()) <= 60
+
+
+def test_findings_come_before_every_figure(v0_report: Report) -> None:
+    text = render(report_document(v0_report))
+    assert text.index("Findings") < text.index("Cost of one step") < text.index("Configurations") < text.index("Phases")
+
+
+def test_a_summary_is_short_where_detail_is_whole(v0_report: Report) -> None:
+    document = report_document(v0_report)
+    short, whole = render(document), render(document, detail=True)
+    info = next(finding for finding in v0_report.findings if finding.severity == "info")
+    assert info.title in short
+    assert info.advice not in short
+    assert info.advice in whole
+    assert "stopwatch share 90.3 %" in whole
+    assert "loss.backward()" not in short
+    assert "loss.backward()" in whole
+    assert "--detail also shows: Kernels" in short
+    assert "--detail" not in whole
+    assert document.title in short.splitlines()[0]
+
+
+def test_many_findings_are_cut_to_their_titles() -> None:
+    finding = v0_cuda().findings[0]
+    many = tuple(replace(finding, title=f"finding number {i}", advice=f"advice {i}") for i in range(9))
+    document = Document(
+        title="t", sections=(Section(title="Findings", blocks=(FindingList(findings=many),)),), json="{}"
+    )
+    text = render(document)
+    assert "finding number 8" in text
+    assert "advice 4" in text
+    assert "advice 8" not in text
+
+
+def test_left_out_columns_are_said() -> None:
+    document = report_document(transformer())
+    assert "No room at this width for some columns: 2 of Cost of one step" in render(document, 80)
+    assert re.search(r"No room at this width: .*held", render(document, 80, detail=True))
+    assert "No room" not in render(report_document(transformer()), 400)
+
+
+def test_a_table_that_cannot_shrink_goes_on_below() -> None:
+    heads = (Head(key="k", title="k"), *(Head(key=f"c{i}", title=f"column{i}", unit="count") for i in range(12)))
+    table = Table(name="t", caption="", heads=heads, rows=(("row", *(10**9 + i for i in range(12))),))
+    text = render(only(table), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert all(f"{10**9 + i:,}" in text for i in range(12))
+    assert text.count("row") > 1
+
+
+def test_an_empty_table_is_its_header() -> None:
+    table = Table(
+        name="t", caption="c", heads=(Head(key="a", title="alpha"), Head(key="b", title="beta", unit="ns")), rows=()
+    )
+    assert "alpha  beta" in render(only(table))
+
+
+def test_logs_keep_their_lines() -> None:
+    log = Paragraph(text="one\n  two\x1b[31m\n\n" + "x" * 150, role="log")
+    lines = render(Document(title="t", sections=(Section(title="s", blocks=(log,)),), json="{}"), 80).splitlines()
+    assert "  |   two\\x1b[31m" in lines
+    assert sum(line.count("x") for line in lines if set(line) <= set(" |x")) == 150
+
+
+VALUES = st.none() | st.integers(-(10**15), 10**15) | st.floats(-1e15, 1e15) | st.booleans()
+NAMES = st.text(st.characters(codec="utf-8"), max_size=120)
+
+
+@given(data=st.data(), width=st.integers(60, 160))
+def test_any_table_fits_or_goes_on_below(data: st.DataObject, width: int) -> None:
+    count = data.draw(st.integers(1, 8))
+    units = data.draw(
+        st.lists(st.sampled_from(["ns", "bytes", "percent", "flops/s", "ratio"]), min_size=count, max_size=count)
+    )
+    heads = (
+        Head(key="name", title="name", name=True),
+        *(Head(key=f"c{i}", title=f"title {i}", unit=unit, rank=i % 3) for i, unit in enumerate(units)),
+    )
+    rows: list[tuple[Value, ...]] = [
+        (data.draw(NAMES), *(data.draw(VALUES) for _ in range(count))) for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    table = Table(name="t", caption="", heads=heads, rows=tuple(rows))
+    text = render(only(table), width)
+    for line in text.splitlines():
+        assert display_width(line) <= width or not line.isascii()  # tabulate counts characters, not cells
+
+
+@given(
+    written=st.text(st.sampled_from(string.ascii_letters + string.digits + "._"), max_size=80), width=st.integers(6, 40)
+)
+def test_a_shortened_name_never_holds_part_of_a_number(written: str, width: int) -> None:
+    short = shorten(written, width)
+    assert display_width(short) <= max(width, 0) or short == written
+    if short != written:
+        before, _, after = short.partition("...")
+        assert written.startswith(before)
+        assert written.endswith(after)
+        numbers = re.findall(r"\d+", written)
+        assert all(number in numbers for number in re.findall(r"\d+", before) + re.findall(r"\d+", after))
+
+
+def test_long_names_are_shortened_in_the_middle_only_as_far_as_needed() -> None:
+    (kernels,) = [table for table in tables(report_document(v0_cuda())) if table.name == "kernels"]
+    narrow, wide = (fit(kernels, width)[0][0] for width in (80, 140))
+    assert max(map(len, narrow.columns[0])) < max(map(len, wide.columns[0]))
+    assert max(map(len, narrow.columns[0])) >= COMFORT - 3  # a digit run at the cut goes whole
+    assert narrow.columns[0][0].startswith("sm80_xmma")
+    assert narrow.columns[0][0].endswith("cudnn")

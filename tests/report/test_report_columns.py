@@ -1,0 +1,122 @@
+"""The columns: each is one line, documented, and means what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import profiler_kit
+from profiler_kit.records.report import Report
+from profiler_kit.report import columns
+from profiler_kit.report.columns import NEVER, Column, LayerRow, break_even
+from profiler_kit.report.rows import layer_rows
+from profiler_kit.report.tables import run_rows
+
+
+def layer_value(report: Report, path: str, key: str) -> object:
+    column: Column[LayerRow] = next(c for c in columns.LAYER_COLUMNS if c.key == key)
+    row = next(r for r in layer_rows(report, report.baseline()).rows if r.path == path)
+    return column.value(row)
+
+
+@pytest.mark.parametrize("table", sorted(columns.TABLES))
+def test_columns_have_unique_keys_and_say_what_they_are(table: str) -> None:
+    of = columns.TABLES[table]
+    keys = [column.key for column in of]
+    assert len(set(keys)) == len(keys)
+    for column in of:
+        assert column.key.isidentifier()
+        assert column.title
+        assert column.doc
+        assert not column.doc.endswith(".")
+
+
+@pytest.mark.parametrize("table", sorted(columns.TABLES))
+def test_a_table_for_people_keeps_at_least_its_first_column(table: str) -> None:
+    shown = [column for column in columns.TABLES[table] if column.place != "data"]
+    assert shown[0].rank == 0
+
+
+@pytest.mark.parametrize(("key", "unit"), [("flops_share_percent", "percent"), ("kernel_share_percent", "percent")])
+def test_shares_add_up_to_the_whole(v0_report: Report, key: str, unit: str) -> None:
+    column: Column[LayerRow] = next(c for c in columns.LAYER_COLUMNS if c.key == key)
+    layers = layer_rows(v0_report, v0_report.baseline())
+    rows = [*layers.rows, *([layers.unattributed] if layers.unattributed else [])]
+    values = [column.value(row) for row in rows]
+    assert column.unit == unit
+    assert sum(v for v in values if isinstance(v, float)) == pytest.approx(100)
+    assert column.value(layers.total) == pytest.approx(100)
+
+
+def test_achieved_is_two_flops_per_mac_over_the_device_time(v0_report: Report) -> None:
+    assert v0_report.static is not None
+    conv2 = next(node for node in v0_report.static.modules if node.path == "conv2")
+    run = v0_report.baseline()
+    assert run is not None
+    ns = sum(timing.kernel_ns for timing in run.modules if timing.path == "conv2")
+    macs = conv2.forward.macs + conv2.backward.macs
+    assert layer_value(v0_report, "conv2", "achieved_flops_per_s") == pytest.approx(2 * macs / (ns / 1e9))
+
+
+def test_without_contractions_nothing_is_achieved(v0_report: Report) -> None:
+    assert layer_value(v0_report, "(loss)", "achieved_flops_per_s") is None
+
+
+def test_known_zero_and_unknown_are_told_apart(v0_report: Report) -> None:
+    assert layer_value(v0_report, "", "macs_forward") == 0
+    assert layer_value(v0_report, "(optimizer)", "macs_forward") is None
+
+
+def test_the_family_is_the_one_that_takes_most_time(v0_report: Report) -> None:
+    assert layer_value(v0_report, "conv2", "family") == "conv:xmma_igemm"
+    assert layer_value(v0_report, "conv1", "family") == "conv:cutlass_igemm"
+
+
+def test_break_even_counts_against_the_same_configuration_without_tuning(v0_report: Report) -> None:
+    found = {row.run.config.name: break_even(row) for row in run_rows(v0_report)}
+    assert found["default"] is None
+    assert found["benchmark"] == 443  # 4947 ms / (26.20 - 15.03) ms
+    assert found["benchmark-no-tf32"] == 819  # against no-tf32, not against default
+    assert found["benchmark-deterministic-no-tf32"] == NEVER
+
+
+def test_break_even_is_unknown_where_the_other_run_failed(v0_report: Report) -> None:
+    failure = next(run.failure for run in v0_report.runs if run.failure)
+    first, *others = v0_report.runs
+    broken = replace(first, failure=failure, step_ns=None, steps_ns=())
+    rows = run_rows(replace(v0_report, runs=(broken, *others[:-1])))  # the repetition would stand in for it
+    assert break_even(next(row for row in rows if row.run.config.name == "benchmark")) is None
+
+
+def test_a_new_column_is_one_line(tmp_path: Path) -> None:
+    """Adds one line to columns.py in a copy of the package; the column is then in the page, the CSV and the reference."""
+    package = Path(profiler_kit.__file__).parent
+    shutil.copytree(package, tmp_path / "profiler_kit", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "profiler_kit" / "report" / "columns.py"
+    before = file.read_text()
+    at = before.index("LAYER_COLUMNS")
+    at = before.index("\n", at) + 1
+    line = (
+        '    Column("vowels", "vowels", "count", lambda r: sum(c in "aeiou" for c in r.path), "vowels of the path"),\n'
+    )
+    file.write_text(before[:at] + line + before[at:])
+    script = (
+        "import sys, pathlib\n"
+        "from profiler_kit.records.serde import read_report\n"
+        "from profiler_kit.render import RenderOptions, by_name\n"
+        "from profiler_kit.report import report_document\n"
+        "document = report_document(read_report(sys.argv[1]))\n"
+        "for name in ('terminal', 'markdown', 'csv'):\n"
+        "    assert 'vowels' in by_name(name).render(document, RenderOptions(width=160)), name\n"
+    )
+    sample = Path(__file__).parent.parent / "fixtures" / "reports" / "v0_cpu.json"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", script, str(sample)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

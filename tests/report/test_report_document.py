@@ -1,0 +1,285 @@
+"""The document of a report: what is said, in which order, and that its tables add up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from sample_reports import FOLDER, SAMPLES, dumps, transformer, v0_cpu, v0_cuda
+
+from profiler_kit.errors import UsageError
+from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.report import Report
+from profiler_kit.records.serde import loads_report
+from profiler_kit.report import report_document
+from profiler_kit.report.columns import NEVER
+
+# Columns that are sums over the rows; the others are ratios, names, or bytes that several rows share.
+ADDITIVE = {
+    "params",
+    "macs_forward",
+    "flops_forward",
+    "flops_backward",
+    "flops_recompute",
+    "flops_share_percent",
+    "saved_bytes",
+    "traffic_bytes",
+    "kernel_forward_ns",
+    "kernel_backward_ns",
+    "kernel_ns",
+    "kernel_share_percent",
+    "stopwatch_ns",
+    "stopwatch_percent",
+    "event_ns",
+    "event_percent",
+    "operator_ns",
+    "kernel_percent",
+}
+
+
+def section(document: Document, title: str) -> Section:
+    return next(s for s in document.sections if s.title == title)
+
+
+def table(document: Document, title: str) -> Table:
+    return next(block for block in section(document, title).blocks if isinstance(block, Table))
+
+
+def column(of: Table, key: str) -> list[object]:
+    index = [head.key for head in of.heads].index(key)
+    return [row[index] for row in of.rows]
+
+
+def texts(document: Document, title: str) -> list[str]:
+    return [block.text for block in section(document, title).blocks if isinstance(block, Paragraph)]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"top": 2}, {"top": None}, {"top": 1, "depth": 1}, {"depth": 0}, {"sort": "model"}]
+)
+def test_every_column_that_adds_adds_up_to_its_total(any_report: Report, options: dict[str, int]) -> None:
+    document = report_document(any_report, **options)  # type: ignore[arg-type]
+    checked = 0
+    for block in (block for s in document.sections for block in s.blocks):
+        if not isinstance(block, Table) or not block.totals:
+            continue
+        for i, head in enumerate(block.heads):
+            if head.key in ADDITIVE:
+                parts = [row[i] for row in block.rows if row[i] is not None]
+                assert sum(parts) == pytest.approx(block.totals[0][i]), (block.name, head.key)  # type: ignore[arg-type]
+                checked += 1
+    assert checked >= 2
+
+
+def test_tables_are_rectangular_and_hold_no_empty_column(any_report: Report) -> None:
+    for block in (block for s in report_document(any_report).sections for block in s.blocks):
+        if isinstance(block, Table):
+            rows = (*block.rows, *block.totals)
+            assert {len(row) for row in rows} == {len(block.heads)}
+            for i, head in enumerate(block.heads):
+                assert any(row[i] is not None for row in block.rows), (block.name, head.key)
+
+
+def test_findings_come_right_after_the_header(any_report: Report) -> None:
+    titles = [s.title for s in report_document(any_report).sections]
+    assert titles[:2] == ["Target", "Findings"]
+
+
+def test_sections_come_in_their_order(v0_report: Report) -> None:
+    titles = [s.title for s in report_document(v0_report).sections if not s.detail]
+    assert titles == [
+        "Target",
+        "Findings",
+        "Cost of one step",
+        "Configurations",
+        "Phases",
+        "Layers",
+        "Memory at the peak",
+    ]
+
+
+def test_all_findings_are_there_in_the_reports_order(v0_report: Report) -> None:
+    (block,) = section(report_document(v0_report), "Findings").blocks
+    assert isinstance(block, FindingList)
+    assert block.findings == v0_report.findings
+
+
+def test_the_header_says_what_was_run_on_what_and_from_how_many_steps(v0_cpu_report: Report) -> None:
+    said = " ".join(texts(report_document(v0_cpu_report), "Target"))
+    for part in (
+        "One training step",
+        "8x3x256x256 float32",
+        "cross_entropy",
+        "sgd",
+        "AMD EPYC 7763",
+        "4 threads",
+        "torch 2.13.0+cpu",
+        "3 timed steps",
+        "1 warm-up step;",
+        "FLOP = 2 x MAC",
+        "inputs from example_inputs",
+    ):
+        assert part in said, part
+
+
+def test_warnings_are_set_apart(v0_cpu_report: Report) -> None:
+    guessed = replace(v0_cpu_report, target=replace(v0_cpu_report.target, inputs_from="guess"))
+    blocks = section(report_document(guessed), "Target").blocks
+    warnings = [block.text for block in blocks if isinstance(block, Paragraph) and block.role == "warning"]
+    assert any("guess" in text for text in warnings)
+    assert any("3 timed steps" in text for text in warnings)
+    (ops,) = [
+        block.text
+        for block in section(report_document(transformer()), "Target").blocks
+        if isinstance(block, Paragraph) and "without a formula" in block.text
+    ]
+    assert "24 calls" in ops
+
+
+def test_many_steps_are_no_warning(v0_report: Report) -> None:
+    blocks = section(report_document(v0_report), "Target").blocks
+    assert not [block for block in blocks if isinstance(block, Paragraph) and block.role == "warning"]
+
+
+def test_the_cost_is_also_said_per_sample(v0_report: Report) -> None:
+    assert any("25.33 G MACs" in text for text in texts(report_document(v0_report), "Cost of one step"))
+
+
+def test_configurations_stand_beside_the_first(v0_report: Report) -> None:
+    runs = table(report_document(v0_report), "Configurations")
+    names = column(runs, "config")
+    assert len(names) == 10
+    ratio = dict(zip(names, column(runs, "ratio"), strict=True))
+    assert ratio["default"] == 1
+    assert ratio["benchmark"] == pytest.approx(15.03 / 26.20)
+    assert ratio["cudnn-off"] is None
+    assert NEVER in column(runs, "break_even_steps")
+    assert dict(zip(names, column(runs, "kernel_shares"), strict=True))["default"] == "37/0/63/0"
+
+
+def test_a_failure_stands_there_in_one_line_with_its_log_in_detail(v0_report: Report) -> None:
+    document = report_document(v0_report)
+    assert (
+        dict(
+            zip(
+                column(table(document, "Configurations"), "config"),
+                column(table(document, "Configurations"), "failure"),
+                strict=True,
+            )
+        )["cudnn-off"]
+        == "out of memory"
+    )
+    (line,) = [text for text in texts(document, "Configurations") if text.startswith("cudnn-off failed")]
+    assert "Tried to allocate 1.95 GiB" in line
+    assert "\n" not in line
+    assert section(document, "Logs of failed runs").detail
+    assert any("loss.backward()" in text for text in texts(document, "Logs of failed runs"))
+
+
+def test_the_repetition_says_how_large_the_noise_is(v0_report: Report) -> None:
+    assert any("0.4 %" in text and "noise" in text for text in texts(report_document(v0_report), "Configurations"))
+
+
+def test_three_clocks_on_a_device_two_on_a_cpu(v0_report: Report, v0_cpu_report: Report) -> None:
+    cuda = table(report_document(v0_report), "Phases")
+    assert [head.key for head in cuda.heads if head.key.endswith("_ns")] == ["stopwatch_ns", "event_ns", "kernel_ns"]
+    cpu = table(report_document(v0_cpu_report), "Phases")
+    assert [head.key for head in cpu.heads if head.key.endswith("_ns")] == ["stopwatch_ns", "operator_ns"]
+    assert any("time.time()" in text and ".item()" in text for text in texts(report_document(v0_report), "Phases"))
+    assert column(cuda, "phase") == ["forward", "loss", "backward", "optimizer"]
+
+
+def test_the_phases_and_layers_of_another_run_can_be_shown(v0_report: Report) -> None:
+    document = report_document(v0_report, run="no-tf32")
+    assert sum(column(table(document, "Phases"), "stopwatch_ns")) == pytest.approx(49_540_000)  # type: ignore[arg-type]
+    assert table(document, "Layers").caption.startswith("no-tf32")
+
+
+def test_layers_are_sorted_by_time_or_else_by_flops(v0_report: Report, count_only_report: Report) -> None:
+    times = column(table(report_document(v0_report), "Layers"), "kernel_ns")
+    assert times[:-1] == sorted(times[:-1], reverse=True)  # type: ignore[type-var]  # the last has no owner
+    flops = column(table(report_document(count_only_report), "Layers"), "flops_share_percent")
+    assert flops == sorted(flops, reverse=True)  # type: ignore[type-var]
+
+
+def test_sorting_takes_any_column_or_the_models_order() -> None:
+    by_params = table(report_document(v0_cpu(), sort="params"), "Layers")
+    assert column(by_params, "layer")[:2] == ["conv2", "conv3"]
+    assert column(table(report_document(v0_cpu(), sort="layer"), "Layers"), "layer")[0] == "(loss)"
+    in_order = table(report_document(v0_cpu(), sort="model"), "Layers")
+    assert column(in_order, "layer")[:3] == ["(root)", "conv1", "conv2"]
+    with pytest.raises(UsageError, match="no layer column 'colour'") as error:
+        report_document(v0_cpu(), sort="colour")
+    assert "kernel_ns" in (error.value.hint or "")
+
+
+def test_layers_beyond_the_top_are_one_row() -> None:
+    layers = table(report_document(transformer(), top=5), "Layers")
+    assert len(layers.rows) == 6
+    assert layers.rows[-1][0] == "(43 more)"
+    assert len(table(report_document(transformer(), top=47), "Layers").rows) == 48  # never "(1 more)"
+
+
+def test_depth_folds_the_table() -> None:
+    layers = table(report_document(transformer(), depth=2, top=None), "Layers")
+    assert len(layers.rows) == 12
+    assert column(layers, "class") == ["Block"] * 12
+
+
+def test_inference_has_no_backward_columns() -> None:
+    document = report_document(SAMPLES["infer"]())
+    keys = {head.key for head in table(document, "Layers").heads}
+    assert not keys & {"flops_backward", "kernel_backward_ns", "saved_bytes", "held_bytes"}
+    assert "One inference step" in " ".join(texts(document, "Target"))
+
+
+def test_nothing_that_was_not_measured_is_shown(count_only_report: Report, failed_report: Report) -> None:
+    for report in (count_only_report, failed_report):
+        document = report_document(report)
+        assert "Phases" not in {s.title for s in document.sections}
+        keys = {head.key for head in table(document, "Layers").heads}
+        assert not {key for key in keys if key.endswith("_ns")}
+    assert any("nothing was run" in text for text in texts(report_document(count_only_report), "Target"))
+    assert any("all 2 runs failed" in text for text in texts(report_document(failed_report), "Target"))
+
+
+def test_measured_memory_adds_up_to_its_peak(v0_report: Report) -> None:
+    memory = table(report_document(v0_report), "Memory at the peak")
+    sizes = [i for i, head in enumerate(memory.heads) if head.unit == "bytes" and head.key != "peak_bytes"]
+    peak = [head.key for head in memory.heads].index("peak_bytes")
+    assert len(memory.rows) == 2
+    for row in memory.rows:
+        assert sum(row[i] or 0 for i in sizes) == row[peak]  # type: ignore[misc]
+
+
+def test_whole_tables_hold_every_row_and_column(any_report: Report) -> None:
+    full = {t.name: t for t in report_document(any_report, top=1).full}
+    assert next(iter(full)) == "layers"
+    modules = len(any_report.static.modules) if any_report.static else 0
+    assert len(full["layers"].rows) >= modules
+    assert len(full["runs"].rows) == len(any_report.runs)
+    empty = {t.name: t for t in report_document(SAMPLES["count_only"]()).full}
+    assert {name: t.heads for name, t in full.items()} == {name: t.heads for name, t in empty.items()}
+
+
+def test_the_json_is_the_report(any_report: Report) -> None:
+    document = report_document(any_report)
+    assert loads_report(document.json, "sample") == any_report
+    assert json.loads(document.json)["schema"] == 1
+
+
+def test_the_same_report_gives_the_same_document() -> None:
+    assert report_document(v0_cuda()) == report_document(v0_cuda())
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_the_saved_samples_are_those_of_the_code(name: str) -> None:
+    saved = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    assert saved == dumps(SAMPLES[name]()), "run: python tests/sample_reports.py"
+
+
+@pytest.mark.parametrize("option", ["top", "depth"])
+def test_negative_numbers_are_refused(option: str) -> None:
+    with pytest.raises(UsageError, match="-1"):
+        report_document(v0_cpu(), **{option: -1})  # type: ignore[arg-type]
