@@ -6,7 +6,7 @@ A kernel's owner is its launch's owner. The rules, first match wins:
    of the module whose forward op made the node. A node that accumulates a gradient follows the node before it;
 2. inside a phase mark: that phase; its path is the module's in ``forward``, a pseudo path elsewhere. What ``backward``
    launches outside every node (the seed gradient) is the loss's;
-3. on a thread that runs autograd nodes, outside all of them: ``backward`` of the node before;
+3. on the autograd engine's own thread (nodes, but no phase marks), outside all nodes: ``backward`` of the node before;
 4. inside a module on a thread without phase marks (a replica's): ``forward`` of that module;
 5. else nobody's.
 """
@@ -45,6 +45,9 @@ class Assignment:
         self._called = {
             frame.module for frames in links.threads.values() for frame in frames if frame.module is not None
         }
+        self._marked = {
+            thread for thread, frames in links.threads.items() if any(frame.phase is not None for frame in frames)
+        }
         self._nodes_of = {
             thread: nodes
             for thread, frames in links.threads.items()
@@ -56,9 +59,9 @@ class Assignment:
 
     def works_here(self, thread: Thread) -> bool:
         """Whether `thread` takes part in the steps: it has marks of ours or runs autograd nodes."""
-        return thread in self._nodes_of or any(
-            frame.phase is not None or frame.module is not None for frame in self._links.threads[thread]
-        )
+        if thread in self._nodes_of or thread in self._marked:
+            return True
+        return any(frame.module is not None for frame in self._links.threads[thread])
 
     def step(self, frame: Frame) -> int | None:
         """The traced step in which `frame` began, or None outside of all."""
@@ -77,7 +80,7 @@ class Assignment:
                 return Owner("forward", frame.module or "")
             path = PHASE_PATHS.get(frame.phase, frame.module)
             return Owner(frame.phase, path) if path is not None and frame.phase in PHASES else None
-        if frame.event.thread in self._nodes_of:
+        if frame.event.thread in self._nodes_of and frame.event.thread not in self._marked:
             return Owner("backward", self._path_before(frame))
         if frame.module is not None:
             return Owner("forward", frame.module)

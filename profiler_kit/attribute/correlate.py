@@ -91,7 +91,9 @@ def _stack(events: Iterable[HostEvent]) -> list[Frame]:
         if frame.parent is not None:
             frame.parent.children.append(frame)
         frames.append(frame)
-        stack.append(frame)
+        if event.kind is not HostKind.RUNTIME:
+            # Runtime calls are stamped by another clock and may seem to outlast their operator: they enclose nothing.
+            stack.append(frame)
     return frames
 
 
