@@ -4,7 +4,7 @@ On a CUDA machine everything is measured; on a CPU the networks shrink, and the 
 package installed (``pip install -e .``)::
 
     python scripts/case_slow_small_network.py --json figures.json
-    python scripts/case_slow_small_network.py --claims a,d --budget 30
+    python scripts/case_slow_small_network.py --claims a,d --budget 60 --json figures.json --add
     python scripts/case_slow_small_network.py --markdown figures.json > docs/case-studies.md
 """
 
@@ -44,10 +44,11 @@ def parser() -> argparse.ArgumentParser:
     )
     line.add_argument("--batch", type=int, help=f"images per step (default {CUDA_BATCH}, on a CPU {CPU_BATCH})")
     line.add_argument(
-        "--budget", type=float, default=60.0, metavar="S", help="seconds of measuring per model (default 60)"
+        "--budget", type=float, default=20.0, metavar="S", help="seconds of measuring per model (default 20)"
     )
     line.add_argument("--processes", type=int, default=3, help="fresh processes that claim f compares (default 3)")
     line.add_argument("--json", type=Path, metavar="FILE", help="save the measured figures")
+    line.add_argument("--add", action="store_true", help="keep what the file of --json holds of other claims")
     line.add_argument("--from-json", type=Path, metavar="FILE", help="judge saved figures; measure nothing")
     line.add_argument("--markdown", type=Path, metavar="FILE", help="print the documentation's page from saved figures")
     return line
@@ -85,6 +86,8 @@ def main(argv: list[str]) -> int:
             print(page.terminal(measured.load(args.from_json), args.claims), end="")
             return OK
         found = gather(options(args), say=lambda said: print(said, file=sys.stderr))
+        if args.add and args.json is not None and args.json.exists():
+            found = measured.merged(measured.load(args.json), found)
         if args.json is not None:
             measured.save(found, args.json)
         print(page.terminal(found, args.claims), end="")

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import bench_overhead  # noqa: E402
 import case_slow_small_network as script  # noqa: E402
 from case_study import gather, judges_flags, judges_where, page  # noqa: E402
 from case_study.claims import CLAIMS, LETTERS  # noqa: E402
@@ -26,13 +28,15 @@ from case_study.figures import (  # noqa: E402
     ShapeLoop,
     count_figures,
     load,
+    merged,
     run_figures,
     save,
 )
 from case_study.judgement import Verdict  # noqa: E402
 from case_study.pairs import Pair, noise_of, pairs  # noqa: E402
 
-from profiler_kit.errors import ReportError  # noqa: E402
+from profiler_kit.errors import ReportError, UsageError  # noqa: E402
+from profiler_kit.measure.steps import Runner  # noqa: E402
 from profiler_kit.records.counts import Cost, ModuleNode, StaticCount  # noqa: E402
 from profiler_kit.records.report import Report, Tool  # noqa: E402
 from profiler_kit.records.runs import (  # noqa: E402
@@ -459,6 +463,63 @@ def test_count_figures_name_the_largest_layer() -> None:
     assert static is not None
     counted = count_figures("v0", 64, 2, static)
     assert (counted.dominant_path, counted.dominant_share, counted.macs, counted.saved_bytes) == ("large", 0.9, 100, 11)
+
+
+# --- more figures to an older file ------------------------------------------------------------------------------------
+
+
+def test_newer_figures_replace_their_like_and_leave_the_rest() -> None:
+    old = cuda(
+        claims=("b", "d"), runs=(run("v0", "default", 10.0), run("v0", "benchmark", 8.0)),
+        counts=(count("v0", 64, 1), count("v0", 256, 2)), naive=(naive(False, 1, 1, 1),),
+    )  # fmt: skip
+    new = cuda(claims=("a",), runs=(run("v0", "default", 11.0),), counts=(count("v0", 64, 3),))
+    both = merged(old, new)
+    assert both.claims == ("a", "b", "d")
+    assert {r.config: r.step_ns.median for r in both.runs if r.step_ns} == {"default": 11 * MS, "benchmark": 8 * MS}
+    assert {c.size: c.macs for c in both.counts} == {64: 3, 256: 2}
+    assert both.naive == old.naive
+
+
+def test_figures_of_another_machine_are_not_mixed_in() -> None:
+    with pytest.raises(UsageError, match="another machine"):
+        merged(cuda(size=256), cuda(size=128))
+
+
+def test_the_time_ratio_is_work_times_efficiency() -> None:
+    counts = (count("v0", 256, 66, batch=2), count("v1", 256, 10))
+    table = judges_where.time_ratio(cuda(counts=counts, runs=(run("v0", "default", 40.0), run("v1", "default", 10.0))))
+    assert table is not None
+    ((_, _, _, ratio, work, efficiency, *_),) = table.rows
+    assert (ratio, work) == (4.0, pytest.approx(3.3))
+    assert efficiency == pytest.approx(4.0 / 3.3)
+
+
+# --- the timers' cost -------------------------------------------------------------------------------------------------
+
+
+def test_overhead_is_the_median_ratio_over_rounds() -> None:
+    rounds = [(100.0, 101.0, 101.0, 100.0), (100.0, 101.0, 101.0, 100.0), (100.0, 300.0, 300.0, 110.0)]
+    found = bench_overhead.overhead("tiny", "cpu", 10, rounds)
+    assert found.ratio == pytest.approx(1.01)
+    assert found.cost_ns == 1
+    assert found.noise == 1.0
+    assert found.kept
+    assert not bench_overhead.overhead("tiny", "cpu", 10, [(100.0, 103.0, 103.0, 100.0)]).kept
+
+
+def test_both_loops_train_the_same_model() -> None:
+    """The bare loop and the tool's step leave the same loss curve: they make the same calls."""
+    torch.manual_seed(0)
+    losses = []
+    for bare in (True, False):
+        torch.manual_seed(0)
+        runner = Runner(bench_overhead.target_of("tiny", "cpu"))
+        step = bench_overhead.Bare(runner).step if bare else runner.step
+        for _ in range(5):
+            step()
+        losses.append([p.detach().clone() for p in runner.target.model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*losses, strict=True))
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------

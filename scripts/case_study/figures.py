@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from profiler_kit.errors import ReportError
+from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Environment, Interval, LayerTiming, PhaseTiming
@@ -209,6 +209,32 @@ def _dominant(layers: Iterable[LayerTiming], path: str | None) -> tuple[str | No
     if not forward:
         return None, None
     return max(by_family, key=lambda name: by_family[name], default=None), sum(layer.kernel_ns for layer in forward)
+
+
+def merged(old: Figures, new: Figures) -> Figures:
+    """`old` with what `new` measured in its place or beside it. Raises UsageError where they are not of one machine."""
+
+    def place(figures: Figures) -> tuple[object, ...]:
+        where = figures.environment
+        versions = (where.device_name, where.torch, where.cudnn) if where is not None else ()
+        return (figures.cuda, figures.size, figures.batch, *versions)
+
+    if place(old) != place(new):
+        raise UsageError(
+            "the saved figures are of another machine, version or size",
+            hint="save to another file, or measure with the same --size and --batch",
+        )
+    models = {(run.model, run.process, run.config) for run in new.runs}
+    sizes = {(count.model, count.size) for count in new.counts}
+    return replace(
+        new,
+        claims=tuple(sorted({*old.claims, *new.claims})),
+        counts=(*(c for c in old.counts if (c.model, c.size) not in sizes), *new.counts),
+        runs=(*(r for r in old.runs if (r.model, r.process, r.config) not in models), *new.runs),
+        shapes=new.shapes or old.shapes,
+        naive=new.naive or old.naive,
+        problems=tuple(dict.fromkeys((*old.problems, *new.problems))),
+    )
 
 
 def save(figures: Figures, path: Path) -> None:

@@ -43,8 +43,13 @@ def judge_benchmark(figures: Figures) -> Judgement:
         rows,
         ("text", "text", "text", "ns", "ns", "percent", "percent", "ns", "count"),
     )
-    said = f"Faster by a tenth or more, beyond noise, in {sum(marked)} of {len(marked)} pairs."
-    return Judgement(verdict=all_or_some(marked), sentences=(said,), table=table)
+    said = [f"Faster by a tenth or more, beyond noise, in {sum(marked)} of {len(marked)} pairs."]
+    for model in figures.models():
+        run = figures.run(model, "default")
+        data = run.share("data", "stopwatch") if run is not None else None
+        if data is not None:
+            said.append(f"{model} spends {100 * data:.0f} % of its step preparing data, which no flag changes.")
+    return Judgement(verdict=all_or_some(marked), sentences=tuple(said), table=table)
 
 
 def judge_shapes(figures: Figures) -> Judgement:

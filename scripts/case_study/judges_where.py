@@ -6,7 +6,7 @@ from typing import Final
 
 from case_study.figures import Figures, NaiveLoop, RunFigures
 from case_study.judgement import Judgement, Verdict, all_or_some, make_table, percent, percent_range
-from profiler_kit.records.document import Value
+from profiler_kit.records.document import Table, Value
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.units import text
 
@@ -63,6 +63,30 @@ def judge_loss(figures: Figures) -> Judgement:
         return Judgement(verdict="holds", sentences=tuple(said), table=table)
     verdict: Verdict = "fails" if max(kernel_shares) < TAKES_NONE else "holds in part"
     return Judgement(verdict=verdict, sentences=tuple(said), table=table)
+
+
+def time_ratio(figures: Figures) -> Table | None:
+    """V0's step over V1's under each configuration, taken apart into work and efficiency; None without both."""
+    counts = figures.count("v0"), figures.count("v1")
+    if counts[0] is None or counts[1] is None:
+        return None
+    work = (counts[0].macs / counts[0].batch) / (counts[1].macs / counts[1].batch)
+    rows: list[tuple[Value, ...]] = []
+    for config in _configs(figures, "v0"):
+        v0, v1 = figures.run("v0", config), figures.run("v1", config)
+        if v0 is None or v1 is None or v0.step_ns is None or v1.step_ns is None:
+            continue
+        ratio = v0.step_ns.median / v1.step_ns.median
+        rows.append((config, v0.step_ns.median, v1.step_ns.median, ratio, work, ratio / work,
+                     v0.dominant_family, v1.dominant_family))  # fmt: skip
+    return make_table(
+        "time",
+        "The step of V0 over that of V1 = work ratio (forward MACs) x efficiency ratio, and the kernels of the largest "
+        "convolution's forward",
+        ("configuration", "V0 step", "V1 step", "V0 : V1", "work", "efficiency", "V0 kernels", "V1 kernels"),
+        rows,
+        ("text", "ns", "ns", "ratio", "ratio", "ratio", "text", "text"),
+    )
 
 
 def judge_operations(figures: Figures) -> Judgement:
@@ -139,17 +163,13 @@ def judge_memory(figures: Figures) -> Judgement:
         verdict = "holds"
     elif not any(lower) and not saves_less:
         verdict = "fails"
-    heads = [
-        f"{name} {what}"
-        for name in ("V0", "V1")
-        for what in ("peak, first step", "peak, steady", "workspace", "kernels")
-    ]
+    heads = [f"{name} {what}" for name in ("V0", "V1") for what in ("peak, first step", "peak, steady", "workspace")]
     table = make_table(
         "memory",
-        "Peak of the caching allocator, the largest workspace of one op, and the kernels of the largest convolution's forward",
+        "Peak of the caching allocator, and the largest workspace of one op within it",
         ("configuration", *heads),
         rows,
-        ("text", *("bytes", "bytes", "bytes", "text") * 2),
+        ("text", *("bytes",) * 6),
     )
     return Judgement(verdict=verdict, sentences=tuple(said), table=table)
 
@@ -216,4 +236,4 @@ def _configs(figures: Figures, model: str) -> list[str]:
 
 
 def _memory(run: RunFigures) -> tuple[Value, ...]:
-    return run.first_step_peak_bytes, run.peak_allocated_bytes, run.workspace_bytes, run.dominant_family
+    return run.first_step_peak_bytes, run.peak_allocated_bytes, run.workspace_bytes

@@ -12,6 +12,7 @@ from tabulate import tabulate
 from case_study.claims import CLAIMS, Claim
 from case_study.figures import Figures
 from case_study.judgement import Judgement
+from case_study.judges_where import time_ratio
 from profiler_kit.records.document import Table
 from profiler_kit.units import text
 
@@ -31,6 +32,9 @@ def terminal(figures: Figures, letters: Sequence[str]) -> str:
             lines += ["", judgement.table.caption, _grid(judgement.table, "simple"), ""]
         lines += [f"    {sentence}" for sentence in judgement.sentences]
         blocks.append("\n".join([*lines, f"    verdict: {judgement.verdict}"]))
+    ratio = time_ratio(figures)
+    if ratio is not None and ratio.rows:
+        blocks.append(f"{ratio.caption}\n{_grid(ratio, 'simple')}")
     if figures.problems:
         blocks.append("\n".join(["Not measured:", *(f"    {problem}" for problem in figures.problems)]))
     return "\n\n".join(blocks) + "\n"
@@ -45,7 +49,7 @@ def markdown(figures: Figures) -> str:
         if letter is not None:
             claim, judgement = by_letter[letter]
             return _verdict(claim, judgement) if what == "verdict" else _evidence(judgement)
-        return {"summary": _summary, "environment": where_measured, "problems": _problems}[what](figures)
+        return {"summary": _summary, "environment": where_measured, "problems": _problems, "time": _time}[what](figures)
 
     return _SLOT.sub(fill, TEMPLATE.read_text())
 
@@ -70,7 +74,7 @@ def _verdict(claim: Claim, judgement: Judgement) -> str:
 def _evidence(judgement: Judgement) -> str:
     blocks = [f"- {sentence}" for sentence in judgement.sentences]
     if judgement.table is not None:
-        blocks += ["", f"{judgement.table.caption}:", "", _grid(judgement.table, "github")]
+        blocks += ["", _captioned(judgement.table)]
     return "\n".join(blocks).strip() or "No figures yet."
 
 
@@ -84,10 +88,19 @@ def anchor(letter: str) -> str:
     return f"claim-{letter}"
 
 
+def _time(figures: Figures) -> str:
+    table = time_ratio(figures)
+    return _captioned(table) if table is not None and table.rows else "No figures yet."
+
+
 def _problems(figures: Figures) -> str:
     return (
         "\n".join(f"- {problem}" for problem in figures.problems) or "None: every run that was asked for gave samples."
     )
+
+
+def _captioned(table: Table) -> str:
+    return f"{table.caption}:\n\n{_grid(table, 'github')}"
 
 
 def _grid(table: Table, style: str) -> str:
