@@ -17,6 +17,7 @@ baseline. A metric that falls never breaks its budget.
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ def load_budgets(pyproject_dir: Path, target_name: str, options: Sequence[str] =
     found: dict[str, Budget] = {}
     file = _pyproject(pyproject_dir)
     if file is not None:
-        general, own = _tables(file)
+        general, own = _tables(file, os.path.relpath(file, pyproject_dir))
         for one in (*general, *own.get(target_name, ())):
             found[one.metric] = one
     for option in options:
@@ -169,24 +170,27 @@ def _pyproject(folder: Path) -> Path | None:
     return None
 
 
-def _tables(file: Path) -> tuple[list[Budget], dict[str, list[Budget]]]:
-    """The budgets for every target, and those of single targets by name. All are read, so that no mistake hides."""
-    table = _toml(file)
+def _tables(file: Path, shown: str) -> tuple[list[Budget], dict[str, list[Budget]]]:
+    """The budgets for every target, and those of single targets by name. All are read, so that no mistake hides.
+
+    `shown` is how messages name the file.
+    """
+    table = _toml(file, shown)
     for name in ("tool", "profiler-kit", "budgets"):
         table = table.get(name, {})
         if not isinstance(table, dict):
-            raise UsageError(f"{name} is no table", where=str(file), hint=f"write a {TABLE} table")
+            raise UsageError(f"{name} is no table", where=shown, hint=f"write a {TABLE} table")
     general: list[Budget] = []
     own: dict[str, list[Budget]] = {}
     for name, value in table.items():
         if isinstance(value, dict) and metric(name) is None and name not in TIMED and not FIELDS & value.keys():
-            own[name] = [_written(key, limit, f"{file}: {TABLE[:-1]}.{name}] {key}") for key, limit in value.items()]
+            own[name] = [_written(key, limit, f"{shown}: {TABLE[:-1]}.{name}] {key}") for key, limit in value.items()]
         else:
-            general.append(_written(name, value, f"{file}: {TABLE} {name}"))
+            general.append(_written(name, value, f"{shown}: {TABLE} {name}"))
     return general, own
 
 
-def _toml(file: Path) -> dict[str, Any]:
+def _toml(file: Path, shown: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -194,9 +198,9 @@ def _toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"not TOML: {error}", where=str(file), hint="correct the file") from error
+        raise UsageError(f"not TOML: {error}", where=shown, hint="correct the file") from error
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(file), hint="make it readable") from error
+        raise UsageError(f"cannot be read: {error.strerror}", where=shown, hint="make it readable") from error
 
 
 def _written(name: str, value: object, where: str) -> Budget:

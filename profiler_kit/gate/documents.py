@@ -120,7 +120,7 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
 def _budget_table(rows: Sequence[BudgetRow]) -> Table:
     return Table(
         name="budgets",
-        caption="Counted for one step; a metric that falls never breaks its budget.",
+        caption="Counted for one step; a metric that falls never breaks its budget",
         heads=(
             Head(key="metric", title="Budget", doc="what is limited"),
             Head(key="base", title="Base", doc="at the base"),
@@ -152,7 +152,7 @@ def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
 def _metric_table(comparison: Comparison) -> Table:
     return Table(
         name="metrics",
-        caption=f"Ratio: {comparison.b.label} over {comparison.a.label}; less is better. Counted figures are exact.",
+        caption=f"Ratio: {comparison.b.label} over {comparison.a.label}; less is better; counted figures are exact",
         heads=(
             Head(key="metric", title="Metric"),
             Head(key="config", title="Configuration", doc="empty for what was counted", rank=1),
@@ -179,7 +179,7 @@ def _time_table(comparison: Comparison) -> Table:
     a, b = comparison.a.label, comparison.b.label
     return Table(
         name="times",
-        caption=f"Ratios: {b} over {a}. Time ratio = work ratio / efficiency ratio; work is the step's counted FLOPs.",
+        caption=f"Ratios: {b} over {a}; time = work / efficiency, work being the step's counted FLOPs",
         heads=(
             Head(key="config", title="Configuration"),
             Head(key="a_ns", title=f"{a} step", unit="ns"),
@@ -219,8 +219,8 @@ def _memory_table(split: MemorySplit, a: str, b: str) -> Table:
         bytes_text(split.b_peak_bytes),
         signed(split.b_peak_bytes - split.a_peak_bytes, "bytes"),
     )
-    measured = f"Measured under {split.config}, at the op where each peaks."
-    predicted = "Predicted from tensor lifetimes; library workspace is not in it."
+    measured = f"Measured under {split.config}, at the op where each peaks"
+    predicted = "Predicted from tensor lifetimes; library workspace is not in it"
     return Table(
         name=f"memory_{split.config or 'predicted'}",
         caption=measured if split.config is not None else predicted,
@@ -269,7 +269,7 @@ def _layer_table(comparison: Comparison, layers: Sequence[LayerChange]) -> Table
     where = f", device time under {comparison.config}" if timed else ""
     return Table(
         name="layers",
-        caption=f"Own figures, {comparison.b.label} less {comparison.a.label}{where}; the largest change comes first.",
+        caption=f"Own figures, {comparison.b.label} less {comparison.a.label}{where}; the largest change comes first",
         heads=tuple(head for head, _ in columns),
         rows=tuple(tuple(value(one) for _, value in columns) for one in layers),
     )

@@ -11,7 +11,8 @@ from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
 from profiler_kit.records.counts import ModuleNode, StaticCount
 from profiler_kit.records.runs import ConfigRun
 
-TIME_NOISE: Final = 0.05  # a layer's device time comes from a few traced steps: less than this is no change
+TIME_NOISE: Final = 0.05  # a layer's device time comes from a few traced steps: less than this of it is no change
+TIME_WORTH: Final = 0.01  # nor is less than this of all layers' time
 
 Pair = tuple[ModuleNode | None, ModuleNode | None]
 
@@ -32,7 +33,7 @@ def layer_changes(
     totals = _totals(figures)
     changes = []
     for (one, other), (a_figures, b_figures) in zip(pairs, figures, strict=True):
-        kind, words = _kind(one, other, a_figures, b_figures)
+        kind, words = _kind(one, other, a_figures, b_figures, totals[-1])
         either = other or one
         changes.append(
             LayerChange(
@@ -52,12 +53,13 @@ def layer_changes(
 def align(a: Iterable[ModuleNode], b: Iterable[ModuleNode]) -> list[Pair]:
     """Each node of `a` and `b` exactly once, paired with its counterpart where it has one; b's order, then what is gone.
 
-    In this order: the same path, type and configuration; then the same type and configuration at a path that differs in
-    its numbers alone, for an insertion into a Sequential moves all that follow; then the same path and type; then the
-    same type and configuration anywhere, a rename.
+    The roots are partners whatever their types. Then in this order: the same path, type and configuration; the same type
+    and configuration at a path that differs in its numbers alone, for an insertion into a Sequential moves all that
+    follow; the same path and type; the same type and configuration anywhere, a rename.
     """
     left, right = list(a), list(b)
-    partner: dict[str, ModuleNode] = {}
+    roots = [node for node in left if not node.path] if any(not node.path for node in right) else []
+    partner: dict[str, ModuleNode] = {node.path: node for node in roots}
     keys: tuple[Callable[[ModuleNode], Hashable], ...] = (
         lambda node: (node.path, node.class_name, node.config),
         lambda node: (re.sub(r"\d+", "#", node.path), node.class_name, node.config),
@@ -134,14 +136,16 @@ def _contribution(a: LayerFigures, b: LayerFigures, totals: tuple[int, ...]) -> 
     return max((abs(after - before) / total for before, after, total in changes if total), default=0.0)
 
 
-def _kind(one: ModuleNode | None, other: ModuleNode | None, a: LayerFigures, b: LayerFigures) -> tuple[LayerKind, str]:
+def _kind(
+    one: ModuleNode | None, other: ModuleNode | None, a: LayerFigures, b: LayerFigures, total_ns: int
+) -> tuple[LayerKind, str]:
     if one is None and other is not None:
         return "added", _described(other)
     if other is None and one is not None:
         return "removed", _described(one)
     if one is None or other is None:
         raise ValueError("a pair has at least one side")
-    words = _difference(one, other, a, b)
+    words = _difference(one, other, a, b, total_ns)
     if one.path != other.path:
         moved = f"was {one.path or '(root)'}"
         return "renamed", f"{moved}; {words}" if words else moved
@@ -154,8 +158,10 @@ def _described(node: ModuleNode) -> str:
     return f"{node.class_name}({node.config})" if node.config else node.class_name
 
 
-def _difference(one: ModuleNode, other: ModuleNode, a: LayerFigures, b: LayerFigures) -> str:
+def _difference(one: ModuleNode, other: ModuleNode, a: LayerFigures, b: LayerFigures, total_ns: int) -> str:
     """What differs between two partners, in words; empty where nothing does."""
+    if one.class_name != other.class_name:
+        return f"{one.class_name} => {other.class_name}"
     if one.config != other.config:
         return config_difference(one.config, other.config)
     if one.output_shape != other.output_shape:
@@ -166,11 +172,8 @@ def _difference(one: ModuleNode, other: ModuleNode, a: LayerFigures, b: LayerFig
         return "same layer, other work"
     if a.saved_bytes != b.saved_bytes:
         return "same layer, saves other tensors"
-    if (
-        a.device_ns is not None
-        and b.device_ns is not None
-        and abs(b.device_ns - a.device_ns) > TIME_NOISE * a.device_ns
-    ):
+    before_ns, after_ns = a.device_ns or 0, b.device_ns or 0
+    if abs(after_ns - before_ns) > max(TIME_NOISE * before_ns, TIME_WORTH * total_ns):
         return "same work, other time"
     return ""
 
@@ -180,11 +183,13 @@ def _shape(node: ModuleNode) -> str:
 
 
 def config_difference(before: str, after: str) -> str:
-    """What differs between two module configurations: ``3, 32 => 3, 64; bias True => False``."""
+    """What differs between two module configurations: ``32 => 64; bias True => False``."""
     old_values, old_names = _parts(before)
     new_values, new_names = _parts(after)
     words = []
-    if old_values != new_values:
+    if len(old_values) == len(new_values):
+        words += [f"{old} => {new}" for old, new in zip(old_values, new_values, strict=True) if old != new]
+    else:
         words.append(f"{', '.join(old_values) or 'nothing'} => {', '.join(new_values) or 'nothing'}")
     for name in list(old_names) + [name for name in new_names if name not in old_names]:
         if old_names.get(name) != new_names.get(name):

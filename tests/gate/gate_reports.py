@@ -133,7 +133,7 @@ def run(
 def peak(total: int, **parts: int) -> PeakMemory:
     """A measured peak of `total` bytes: `parts`, and the rest."""
     names = ("parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace")
-    known = {part: parts.get(part, 0) for part in names}
+    known: dict[str, Any] = {part: parts.get(part, 0) for part in names}
     return PeakMemory(
         peak_path="conv_r1",
         peak_phase="forward",

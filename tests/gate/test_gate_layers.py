@@ -20,13 +20,19 @@ def changes(a: list[ModuleNode], b: list[ModuleNode]) -> dict[str, LayerChange]:
 def test_the_same_path_and_type_is_the_same_layer() -> None:
     found = changes([node("conv1", config=CONV, macs=10)], [node("conv1", config=CONV.replace("32", "64"), macs=20)])
     assert found["conv1"].kind == "changed"
-    assert found["conv1"].change == "3, 32 => 3, 64"
+    assert found["conv1"].change == "32 => 64"
     assert (found["conv1"].a.flops, found["conv1"].b.flops) == (60, 120)
 
 
 def test_another_type_at_a_path_is_another_layer() -> None:
     found = layer_changes(static([node("act", "ReLU")]), static([node("act", "GELU")]), None, None)
     assert sorted((one.kind, one.class_name) for one in found) == [("added", "GELU"), ("removed", "ReLU")]
+
+
+def test_the_roots_are_partners_whatever_their_types() -> None:
+    found = changes([node("", "NetA", macs=1), node("fc", macs=1)], [node("", "NetB", macs=3), node("fc", macs=1)])
+    assert (found[""].kind, found[""].change) == ("changed", "NetA => NetB")
+    assert found["fc"].kind == "same"
 
 
 def test_the_same_layer_under_another_name_is_renamed() -> None:
@@ -84,6 +90,12 @@ def test_device_times_count_where_both_sides_have_them() -> None:
     assert all(one.a.device_ns is None and one.device_ns_change is None for one in untimed)
 
 
+def test_a_trifle_of_time_is_no_change() -> None:
+    nodes = [node("a", macs=1), node("(loss)", "", macs=0)]
+    before, after = run(layers=[("a", 100.0), ("(loss)", 0.1)]), run(layers=[("a", 101.0), ("(loss)", 0.2)])
+    assert {one.kind for one in layer_changes(static(nodes), static(nodes), before, after)} == {"same"}
+
+
 def test_the_largest_share_of_a_total_comes_first() -> None:
     before = [node("tiny", macs=1, params=10), node("big", macs=1000), node("saver", macs=10, saved_bytes=100)]
     after = [node("tiny", macs=2, params=10), node("big", macs=1400), node("saver", macs=10, saved_bytes=1000)]
@@ -95,6 +107,7 @@ def test_the_largest_share_of_a_total_comes_first() -> None:
 def test_config_differences_name_what_changed() -> None:
     assert config_difference("3, 8, kernel_size=(3, 3)", "3, 8, kernel_size=(5, 5)") == "kernel_size (3, 3) => (5, 5)"
     assert config_difference("3, 8", "3, 8, bias=False") == "bias default => False"
+    assert config_difference("50->40, k15, p7", "50->60, k15, p7") == "50->40 => 50->60"
     assert config_difference("", "8") == "nothing => 8"
     assert config_difference("p=0.5, inplace=True", "p=0.1") == "p 0.5 => 0.1; inplace True => default"
     assert config_difference("a", "a ") == "written otherwise"
@@ -103,7 +116,7 @@ def test_config_differences_name_what_changed() -> None:
 NODES = st.lists(
     st.builds(
         node,
-        st.sampled_from([f"{parent}{i}" for parent in ("", "block.", "block.0.") for i in range(3)]),
+        st.sampled_from([f"{parent}{i}" for parent in ("", "block.", "block.0.") for i in range(3)] + [""]),
         st.sampled_from(["Conv2d", "Linear"]),
         st.sampled_from(["", "3, 8", "8, 8"]),
         st.integers(0, 5),
@@ -119,7 +132,7 @@ def test_every_layer_stands_exactly_once_and_nothing_is_lost(a: list[ModuleNode]
     pairs = align(a, b)
     assert sorted(one.path for one, _ in pairs if one) == sorted(one.path for one in a)
     assert sorted(one.path for _, one in pairs if one) == sorted(one.path for one in b)
-    assert all(one.class_name == other.class_name for one, other in pairs if one and other)
+    assert all(one.class_name == other.class_name for one, other in pairs if one and other and one.path)
     before, after = static(a), static(b)
     found = layer_changes(before, after, None, None)
     assert sum(one.a.flops for one in found) == before.step.flops
