@@ -603,6 +603,23 @@ def test_failures_of_one_reason_are_told_together() -> None:
     assert "3 configurations of 3 have no samples: CUDA out of memory" in finding.explanation
 
 
+def test_of_a_long_message_the_first_line_is_told() -> None:
+    long = ConfigRun(config=config("default"), failure=Failure(kind="error", message="it broke.\n  at a\n  at b\n"))
+    assert one(report(long), "failed_runs").explanation == "1 configuration of 1 has no samples: it broke."
+    mute = ConfigRun(config=config("default"), failure=Failure(kind="crash", message=""))
+    assert "no message was left." in one(report(mute), "failed_runs").explanation
+
+
+def test_nothing_measured_comes_before_all_else() -> None:
+    reasons = (Failure(kind="error", message="one"), Failure(kind="timeout", message="two"))
+    runs = tuple(ConfigRun(config=config(n), failure=f) for n, f in zip(("default", "benchmark"), reasons, strict=True))
+    assert [f.rule for f in diagnose(report(*runs, counts=V1.static))] == [
+        "failed_runs",
+        "failed_runs",
+        "dominant_layer",
+    ]
+
+
 def test_one_failure_leaves_the_others_standing() -> None:
     failed = ConfigRun(config=config("benchmark"), failure=Failure(kind="timeout", message="no answer in 300 s"))
     finding = one(report(baseline(V0), failed), "failed_runs")

@@ -47,14 +47,19 @@ def check(report: Report) -> Iterator[Finding]:
             severity="info" if kind == "interrupted" else "high" if nothing else "medium",
             title=f"{listing(names)} {_WHAT[kind]}",
             explanation=f"{plural(len(failed), 'configuration')} of {len(report.runs)} "
-            f"{'has' if len(failed) == 1 else 'have'} no samples: {message.rstrip('.') or 'no message was left'}.",
+            f"{'has' if len(failed) == 1 else 'have'} no samples: {_first_line(message)}.",
             advice=_ADVICE[kind],
             evidence=(
                 Evidence(name="failed configurations", value=len(failed), unit="count"),
                 *(Evidence(name="failure", value=kind, unit="text", where=run.config.name) for run, _ in failed),
             ),
-            weight=len(failed) / len(report.runs),
+            weight=1.0 if nothing else len(failed) / len(report.runs),
         )
+
+
+def _first_line(message: str) -> str:
+    """The message up to its first line break: the rest is in the log the report keeps."""
+    return next(iter(message.strip().splitlines()), "").rstrip(".") or "no message was left"
 
 
 RULE = Rule("failed_runs", DOC, check)
