@@ -4,7 +4,6 @@ import json
 
 import pytest
 from gate_reports import MIB, node, peak, report, run
-from tabulate import tabulate
 
 from profiler_kit.gate.budgets import check, parse_budget
 from profiler_kit.gate.compare import compare
@@ -12,6 +11,7 @@ from profiler_kit.gate.documents import check_document, comparison_document, hea
 from profiler_kit.records.comparison import CheckResult
 from profiler_kit.records.document import Document, Paragraph, Section, Table
 from profiler_kit.records.report import Report
+from profiler_kit.render import RenderOptions, by_name
 
 
 def net(macs: int = 1000, extra: int = 0, **options: object) -> Report:
@@ -34,17 +34,8 @@ def paragraphs(document: Document) -> str:
 
 
 def markdown(document: Document) -> str:
-    """The document written out plainly, tables padded: about what a forge is sent."""
-    parts = [document.title]
-    for one in document.sections:
-        parts.append(f"## {one.title}")
-        for block in one.blocks:
-            if isinstance(block, Paragraph):
-                parts.append(block.text)
-            if isinstance(block, Table):
-                rows = [*block.rows, *block.totals]
-                parts += [block.caption, tabulate(rows, [head.title for head in block.heads], tablefmt="github")]
-    return "\n\n".join(parts)
+    """What a forge is sent."""
+    return by_name("markdown").render(document, RenderOptions())
 
 
 def test_the_verdict_comes_first() -> None:
@@ -84,7 +75,9 @@ def test_a_headline_for_what_cannot_be_judged() -> None:
 
 @pytest.mark.parametrize("long", [1, 60])
 def test_a_comment_on_a_huge_change_stays_below_the_forge_s_limit(long: int) -> None:
-    head = report([node(f"{'deep.' * long}layer{i}", macs=i + 1, config="8, 8, " * 50, params=3) for i in range(3000)])
+    head = report(
+        [node(f"{'deep_er.' * long}layer{i}", macs=i + 1, config="8->8, k_3|* " * 50, params=3) for i in range(3000)]
+    )
     document = check_document(result("flops=+10%", "params=+10%", head=head))
     assert len(markdown(document)) < 65_536
     assert "left out here" in paragraphs(document)
