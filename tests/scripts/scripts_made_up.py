@@ -1,0 +1,57 @@
+"""Made-up figures of the case study, for the tests beside this file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from case_study.figures import CountFigures, Figures, NaiveLoop, RunFigures
+
+from profiler_kit.records.runs import Interval, PhaseTiming
+
+MS = 1_000_000
+
+
+def run(model: str, config: str, step_ms: float = 10.0, **more: Any) -> RunFigures:
+    """A run whose step lies within 1 % of `step_ms`."""
+    step_ns = round(step_ms * MS)
+    interval = Interval(median=step_ns, low=step_ns * 995 // 1000, high=step_ns * 1005 // 1000)
+    return RunFigures(model=model, config=config, steps=50, step_ns=interval, **more)
+
+
+def again(first: RunFigures, step_ms: float) -> RunFigures:
+    repeated = run(first.model, f"{first.config} (again)", step_ms)
+    return replace(repeated, repeat_of=first.config)
+
+
+def phases(**by_phase: tuple[int, int]) -> tuple[PhaseTiming, ...]:
+    """Phases by name, each with its stopwatch and its kernel time."""
+    return tuple(
+        PhaseTiming(phase=phase, stopwatch_ns=clocks[0], event_ns=clocks[1], kernel_ns=clocks[1])  # type: ignore[arg-type]
+        for phase, clocks in by_phase.items()
+    )
+
+
+def count(model: str, size: int, macs: int, *, batch: int = 1, saved: int = 100) -> CountFigures:
+    return CountFigures(
+        model=model,
+        size=size,
+        batch=batch,
+        params=1,
+        macs=macs,
+        saved_bytes=saved,
+        dominant_path="c",
+        dominant_share=0.9,
+    )
+
+
+def cuda(**more: Any) -> Figures:
+    return Figures(cuda=True, **more)
+
+
+def naive(benchmark: bool, cold: int, warm: int, true: int) -> NaiveLoop:
+    timed = phases(forward=(1, 1), loss=(1, 1), backward=(1, 1))
+    return NaiveLoop(
+        model="convnet_v0", mode="train", benchmark=benchmark, steps=20, cold_ns=cold, warm_ns=warm, true_ns=true,
+        flipped_ns=true, early=timed, late=timed,
+    )  # fmt: skip

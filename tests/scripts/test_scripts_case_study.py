@@ -1,0 +1,249 @@
+"""The case study: its figures from made-up reports, its own loops, its page, its command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import case_slow_small_network as script
+import pytest
+from case_study import gather, judges_where, page
+from case_study.claims import CLAIMS, LETTERS
+from case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, load, merged, run_figures, save
+from scripts_made_up import MS, count, cuda, naive, phases, run
+
+from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.records.counts import Cost, ModuleNode, StaticCount
+from profiler_kit.records.report import Report, Tool
+from profiler_kit.records.runs import (
+    ConfigRun,
+    Failure,
+    Interval,
+    KernelStat,
+    LayerTiming,
+    OpMemory,
+    PeakMemory,
+    RunConfig,
+)
+from profiler_kit.records.serde import from_json
+from profiler_kit.records.target import TargetInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# --- all claims ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=LETTERS)
+def test_without_figures_no_claim_gets_a_verdict(claim: Any) -> None:
+    assert claim.judge(cuda()).verdict == "not measured"
+    assert claim.judge(Figures()).verdict in ("not measured", "needs CUDA")
+
+
+def everything() -> Figures:
+    """Figures that reach every table: numbers made up, shapes as measured."""
+    timed = phases(forward=(5, 37), loss=(90, 0), backward=(5, 63))
+    configs = sorted({c for by_model in gather.NEEDS.values() for of_model in by_model.values() for c in of_model})
+    runs = [
+        run(m, c, 8.0 if "benchmark" in c else 10.0, phases=timed, peak_allocated_bytes=5, first_step_peak_bytes=6,
+            workspace_bytes=200, workspace_path="c", repeatable_outputs=True, repeatable_gradients=True, output_digest="a",
+            gradient_digest="b", tuning_ns=99, dominant_path="c", dominant_family="conv:fft")
+        for m in gather.FILES for c in configs
+    ]  # fmt: skip
+    counts = tuple(count(m, s, 10**6 * s) for m in ("v0", "v1") for s in (64, 256))
+    loop = ShapeLoop(benchmark=False, batch=2, sizes=(64, 68), cycles_ns=(5, 4, 3), tail_ns=9)
+    return cuda(
+        runs=tuple(runs), counts=counts, shapes=(loop, replace(loop, benchmark=True)),
+        naive=(naive(False, 9, 9, 3), naive(True, 9, 9, 3)), problems=("conv: no memory",), claims=LETTERS,
+    )  # fmt: skip
+
+
+def test_figures_survive_json_and_give_the_same_page(tmp_path: Path) -> None:
+    figures = everything()
+    save(figures, tmp_path / "deep" / "figures.json")
+    read = load(tmp_path / "deep" / "figures.json")
+    assert read == figures
+    assert page.markdown(read) == page.markdown(figures)
+
+
+def test_figures_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="cannot be read"):
+        load(tmp_path / "absent.json")
+    (tmp_path / "bad.json").write_text('{"counts": [{"model": 3}]}')
+    with pytest.raises(ReportError, match="counts"):
+        load(tmp_path / "bad.json")
+
+
+def test_the_page_leaves_no_slot_and_shows_every_verdict_and_table() -> None:
+    figures = everything()
+    written = page.markdown(figures)
+    assert "{{" not in written
+    for claim in CLAIMS:
+        judged = claim.judge(figures)
+        assert judged.table is not None
+        assert judged.table.caption in written
+        assert f'<a id="claim-{claim.letter}"></a>' in written
+        assert f"**Verdict: {judged.verdict}.**" in written
+    assert "- conv: no memory" in written
+
+
+def test_the_terminal_shows_the_claims_asked_for_only() -> None:
+    shown = page.terminal(everything(), ("a", "d"))
+    assert [line for line in shown.splitlines() if line.startswith("(")] == [
+        f"({claim.letter}) {claim.title}" for claim in CLAIMS if claim.letter in ("a", "d")
+    ]
+    assert shown.count("verdict:") == 2
+
+
+def test_the_committed_page_is_the_one_the_figures_give() -> None:
+    """Whoever edits page.md, a judgement or the figures writes the page anew."""
+    saved = ROOT / "docs" / "measured" / "case_slow_small_network_h100.json"
+    figures = load(saved) if saved.exists() else cuda()
+    assert (ROOT / "docs" / "case-studies.md").read_text() == page.markdown(figures)
+
+
+# --- figures from reports ------------------------------------------------------------------------------------------
+
+
+def report(runs: tuple[ConfigRun, ...]) -> Report:
+    modules = (
+        ModuleNode(path="", class_name="Net"),
+        ModuleNode(path="small", class_name="Conv2d", forward=Cost(macs=10, flops=20)),
+        ModuleNode(path="large", class_name="Conv2d", forward=Cost(macs=90, flops=180)),
+    )
+    total = Cost(macs=100, flops=200)
+    nothing = Cost()
+    static = StaticCount(
+        convention="", params=7, trainable_params=7, param_bytes=28, forward=total, loss=nothing, backward=nothing,
+        recompute=nothing, saved_bytes=11, uncounted=(), modules=modules,
+    )  # fmt: skip
+    info = TargetInfo(spec="x.py", name="Net", inputs=(), mode="train", loss=None, optimizer=None)
+    return Report(schema=1, tool=Tool(name="t", version="0"), created="", target=info, static=static, runs=runs)
+
+
+def test_run_figures_name_the_kernels_of_the_largest_layer_and_the_largest_workspace() -> None:
+    def kernel(family: str, ns: int) -> KernelStat:
+        return KernelStat(name=family, family=family, calls=1, kernel_ns=ns)
+
+    layers = (
+        LayerTiming(path="small", phase="forward", kernel_ns=500, kernels=(kernel("pointwise", 500),)),
+        LayerTiming(
+            path="large", phase="forward", kernel_ns=100, kernels=(kernel("conv:layout", 30), kernel("conv:fft", 70))
+        ),
+        LayerTiming(path="large", phase="backward", kernel_ns=900, kernels=(kernel("conv:direct", 900),)),
+    )
+    op = OpMemory(path="large", phase="forward", op="conv", before_bytes=1, growth_bytes=2, workspace_bytes=30)
+    memory = PeakMemory(
+        peak_path="large", peak_phase="forward", peak_op="conv", peak_bytes=33, parameters=1, gradients=0,
+        optimizer_state=0, inputs=0, saved_activations=2, workspace=30, rest=0, ops=(op,),
+    )  # fmt: skip
+    good = ConfigRun(
+        config=RunConfig(name="default"), steps_ns=(1, 2, 3), step_ns=Interval(median=2, low=1, high=3), modules=layers,
+        memory=memory, workspace_bytes=30,
+    )  # fmt: skip
+    bad = ConfigRun(config=RunConfig(name="benchmark"), failure=Failure(kind="timeout", message="no end"))
+    first, second = run_figures("v0", report((good, bad)), process=2)
+    assert (first.dominant_path, first.dominant_family, first.dominant_ns) == ("large", "conv:fft", 100)
+    assert (first.workspace_path, first.workspace_bytes, first.steps, first.process) == ("large", 30, 3, 2)
+    assert second.failure == "timeout: no end"
+    assert cuda(runs=(first, second)).run("v0", "benchmark", process=2) is None
+
+
+def test_count_figures_name_the_largest_layer() -> None:
+    static = report(()).static
+    assert static is not None
+    counted = count_figures("v0", 64, 2, static)
+    assert (counted.dominant_path, counted.dominant_share, counted.macs, counted.saved_bytes) == ("large", 0.9, 100, 11)
+
+
+# --- more figures to an older file ---------------------------------------------------------------------------------
+
+
+def test_newer_figures_replace_their_like_and_leave_the_rest() -> None:
+    old = cuda(
+        claims=("b", "d"), runs=(run("v0", "default", 10.0), run("v0", "benchmark", 8.0)),
+        counts=(count("v0", 64, 1), count("v0", 256, 2)), naive=(naive(False, 1, 1, 1),),
+    )  # fmt: skip
+    new = cuda(claims=("a",), runs=(run("v0", "default", 11.0),), counts=(count("v0", 64, 3),))
+    both = merged(old, new)
+    assert both.claims == ("a", "b", "d")
+    assert {r.config: r.step_ns.median for r in both.runs if r.step_ns} == {"default": 11 * MS, "benchmark": 8 * MS}
+    assert {c.size: c.macs for c in both.counts} == {64: 3, 256: 2}
+    assert both.naive == old.naive
+
+
+def test_figures_of_another_machine_are_not_mixed_in() -> None:
+    with pytest.raises(UsageError, match="another machine"):
+        merged(cuda(size=256), cuda(size=128))
+
+
+def test_the_time_ratio_is_work_times_efficiency() -> None:
+    counts = (count("v0", 256, 66, batch=2), count("v1", 256, 10))
+    table = judges_where.time_ratio(cuda(counts=counts, runs=(run("v0", "default", 40.0), run("v1", "default", 10.0))))
+    assert table is not None
+    ((_, _, _, ratio, work, efficiency, *_),) = table.rows
+    assert ratio == 4.0
+    assert work == pytest.approx(3.3)
+    assert efficiency == pytest.approx(4.0 / 3.3)
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------
+
+
+def test_every_claim_says_what_it_needs() -> None:
+    assert set(gather.NEEDS) == set(LETTERS)
+    assert gather.configurations(["b", "e", "i"]) == {}
+    assert gather.configurations(["a", "h"])["v0"] == ("default", "no-tf32", "cudnn-off")
+
+
+@pytest.mark.parametrize("size", [16, 32, 64, 256, 512])
+def test_varying_sizes_are_a_dozen_different_multiples_of_four(size: int) -> None:
+    sizes = gather.shape_sizes(size)
+    assert len(set(sizes)) == 12
+    assert all(s % 4 == 0 and s >= 16 for s in sizes)
+
+
+def test_letters_are_checked_and_ordered() -> None:
+    assert script.letters("d, a") == ("a", "d")
+    with pytest.raises(argparse.ArgumentTypeError, match="'z'"):
+        script.letters("a,z")
+
+
+@pytest.mark.parametrize("model", ["convnet_v0", "single_conv"])
+def test_the_naive_loop_runs_in_a_process_of_its_own(model: str) -> None:
+    readings = child("naive", "--model", model, "--benchmark", "on", "--batch", "1", "--size", "16", "--steps", "2")
+    parsed = from_json(NaiveLoop, {"model": model, "mode": "train", "benchmark": True, "steps": 2} | readings, "")
+    assert min(parsed.cold_ns, parsed.warm_ns, parsed.true_ns, parsed.flipped_ns) > 0
+    assert [p.phase for p in parsed.early] == ["forward", "loss", "backward", "optimizer"]
+    whole_ns = sum(p.stopwatch_ns or 0 for p in parsed.late)
+    assert 0 < whole_ns < 100 * parsed.true_ns
+
+
+def test_the_shape_loop_times_every_round() -> None:
+    readings = child("shapes", "--benchmark", "off", "--batch", "2", "--sizes", "16,20", "--cycles", "2")
+    assert len(readings["cycles_ns"]) == 2
+    assert min(*readings["cycles_ns"], readings["tail_ns"]) > 0
+
+
+def child(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, str(ROOT / "scripts" / "case_study" / "loops.py"), *arguments]
+    printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert printed["environment"]["device"] == "cpu"
+    readings: dict[str, Any] = printed["readings"]
+    return readings
+
+
+def test_a_loop_that_fails_is_a_problem_and_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(command: list[str], **_: object) -> object:
+        raise subprocess.CalledProcessError(1, command, stderr="Traceback\nRuntimeError: out of memory\n")
+
+    monkeypatch.setattr(subprocess, "run", failing)
+    figures = gather.gather(gather.Options(claims=("i",)), say=lambda _: None)
+    assert figures.naive == ()
+    assert len(figures.problems) == 2
+    assert all("out of memory" in problem for problem in figures.problems)
