@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
 from profiler_kit.target.place import first_line
@@ -61,8 +61,7 @@ def _tensors(model: nn.Module) -> Iterator[Tensor]:
 
 def _walk(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
-        if not is_lazy(value):
-            yield value
+        yield value
     elif isinstance(value, dict):
         for item in value.values():
             yield from _walk(item)
@@ -72,6 +71,11 @@ def _walk(value: object) -> Iterator[Tensor]:
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
+    if isinstance(
+        tensor, (UninitializedParameter, UninitializedBuffer)
+    ):  # Module.to() would make it a plain, empty tensor
+        lazy: Any = type(tensor)
+        return cast(Tensor, lazy(requires_grad=tensor.requires_grad, device="meta", dtype=tensor.dtype))
     made = tensor.detach().to("meta")
     if not isinstance(tensor, nn.Parameter):
         return made.requires_grad_(tensor.requires_grad and tensor.is_leaf)

@@ -157,9 +157,8 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None) -> Source:
 
 
 def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
-    if Path(f"{name}.py").is_file():
-        target = f"{name}.py" + (f":{attr}" if attr else "")
-        raise TargetError("no such file", where=name, hint=next_line(spec, target=target))
+    if attr is None and Path(f"{name}.py").is_file():
+        raise TargetError("no such file", where=name, hint=next_line(spec, target=f"{name}.py"))
     if attr is None or not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(
             f"{spec.spec} is neither file.py, file.py:attr nor pkg.mod:attr", hint=next_line(spec, target=f"{name}:Net")

@@ -162,7 +162,7 @@ ROWS = [
         "not Python", {"net.pt": "x"},
         "is not a Python file", "net.pt", "profiler-kit analyze my_model.py", spec="net.pt",
     ),
-    bad("forgotten suffix", NET, "no such file", "net", "profiler-kit analyze net.py:Net", spec="net:Net"),
+    bad("forgotten suffix", NET, "no such file", "net", "profiler-kit analyze net.py", spec="net"),
     bad("bare word", "", "neither file.py, file.py:attr nor pkg.mod:attr", "", "resnet:Net", spec="resnet", code=USAGE),
     bad(
         "no name after the colon", NET,
