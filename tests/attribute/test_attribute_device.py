@@ -309,6 +309,63 @@ def test_recomputing_without_reentry(tmp_path: Path) -> None:
     }
 
 
+def test_work_redone_outside_modules_belongs_to_who_asked_for_it(tmp_path: Path) -> None:
+    """The root checkpoints a function that calls block.inner and adds: "block" encloses the module called, not the addition."""
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.module("", 0, 99)
+    t.module("block", 5, 9)
+    t.op("CheckpointFunction", 22, 58, sequence=2)
+    t.module("block.inner", 23, 57)
+    t.phase("backward", 200, 900)
+    t.node("CheckpointFunctionBackward", 210, 400, 2)
+    t.module("block.inner", 220, 260, tid=ENGINE)
+    t.op("aten::add", 270, 275, sequence=2, tid=ENGINE)
+    t.kernel("add again", 270, 273, launched=271, tid=ENGINE)
+    assert by_owner(t.attribute(tmp_path)) == {("", "recompute"): 3}
+
+
+def test_a_backward_pass_inside_a_redone_module_is_backward(tmp_path: Path) -> None:
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.module("a", 0, 99)
+    t.op("CheckpointFunction", 22, 58, sequence=2)
+    t.phase("backward", 200, 900)
+    t.node("CheckpointFunctionBackward", 210, 400, 2)
+    t.module("a.b", 220, 300, tid=ENGINE)
+    t.op("aten::mul", 230, 240, sequence=1, tid=ENGINE)
+    t.node("MulBackward0", 250, 290, 1, forward_thread=2)
+    t.kernel("mul bwd", 260, 270, launched=255, tid=ENGINE)
+    assert by_owner(t.attribute(tmp_path)) == {("a.b", "backward"): 10}
+
+
+def test_what_the_engine_launches_before_its_first_node_does_not_follow_the_last_step(tmp_path: Path) -> None:
+    t = TraceText()
+    for i in (0, 1):
+        at = 1000 * i
+        t.step(i, at, at + 900)
+        t.phase("forward", at, at + 100)
+        t.module("a", at, at + 50)
+        t.op("aten::mul", at + 10, at + 20, sequence=1 + i)
+        t.phase("backward", at + 200, at + 800)
+        t.kernel("early", at + 210, at + 212, launched=at + 205, tid=ENGINE)
+        t.node("MulBackward0", at + 250, at + 290, 1 + i)
+    assert by_owner(t.attribute(tmp_path)) == {("(loss)", "backward"): 2}
+
+
+def test_lanes_have_a_span_of_their_own_for_each_step(tmp_path: Path) -> None:
+    t = TraceText()
+    for i in (0, 1):
+        t.step(i, 100 * i, 100 * i + 90)
+        t.phase("forward", 100 * i, 100 * i + 90)
+        for start in (10, 30):
+            t.kernel("k", 100 * i + start, 100 * i + start + 10, launched=100 * i + start)
+    found = t.attribute(tmp_path)
+    assert [(s.start_ns, s.end_ns) for s in found.spans if s.lane == "device: phase"] == [(10, 40), (110, 140)]
+
+
 def test_modules_called_on_a_replicas_thread(tmp_path: Path) -> None:
     t = TraceText()
     t.step(0, 0, 100)

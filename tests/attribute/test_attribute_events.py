@@ -58,6 +58,24 @@ def test_events_are_typed_and_in_order(tmp_path: Path) -> None:
     assert read.host[2].correlation == read.device[1].correlation
 
 
+def test_numbers_may_be_quoted_and_minus_one_is_none() -> None:
+    args = [
+        {"Sequence number": "7", "Fwd thread id": "2"},
+        {"Sequence number": -1, "Fwd thread id": 0},
+        {"Sequence number": None},
+    ]
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "x", "pid": 1, "tid": 1, "ts": i, "dur": 1, "args": a}
+        for i, a in enumerate(args)
+    ]
+    read = parse_trace(json.dumps(events).encode(), "t").host
+    assert [(e.sequence, e.forward_thread, e.is_node) for e in read] == [
+        (7, 2, True),
+        (None, 0, False),
+        (None, 0, False),
+    ]
+
+
 def test_old_and_new_names_of_categories_read_alike() -> None:
     old = [
         ("Operator", "aten::relu"),
