@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from profiler_kit.diagnose.families import algorithm
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.report import Report
@@ -201,14 +202,12 @@ def _run(model: str, run: ConfigRun, dominant: str | None, process: int) -> RunF
 
 
 def _dominant(layers: Iterable[LayerTiming], path: str | None) -> tuple[str | None, int | None]:
-    """The kernel family with most time in the forward of the layer at `path`, and that layer's forward time."""
+    """The kernel family that the forward of the layer at `path` amounts to, and that forward's time."""
     forward = [layer for layer in layers if layer.path == path and layer.phase == "forward"]
-    by_family: dict[str, int] = {}
-    for kernel in (k for layer in forward for k in layer.kernels):
-        by_family[kernel.family] = by_family.get(kernel.family, 0) + kernel.kernel_ns
     if not forward:
         return None, None
-    return max(by_family, key=lambda name: by_family[name], default=None), sum(layer.kernel_ns for layer in forward)
+    chosen = algorithm(kernel for layer in forward for kernel in layer.kernels)
+    return chosen.family if chosen is not None else None, sum(layer.kernel_ns for layer in forward)
 
 
 def merged(old: Figures, new: Figures) -> Figures:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from profiler_kit.diagnose.families import human
 from profiler_kit.records.document import Head, Table, Value
 from profiler_kit.units import Unit
 
@@ -34,6 +35,11 @@ def make_table(
     """A table whose columns are named and typed in order."""
     heads = tuple(Head(key=title, title=title, unit=unit) for title, unit in zip(titles, units, strict=True))
     return Table(name=name, caption=caption, heads=heads, rows=tuple(rows))
+
+
+def kernel_words(family: str | None) -> str | None:
+    """A kernel family in a person's words; unknown stays unknown."""
+    return None if family is None else human(family)
 
 
 def percent(share: float | None) -> float | None:

@@ -6,15 +6,15 @@ import math
 from typing import Final
 
 from case_study.figures import Figures, RunFigures
-from case_study.judgement import Judgement, Verdict, all_or_some, make_table, percent
+from case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent
 from case_study.pairs import pairs
+from profiler_kit.diagnose.families import IM2COL
 from profiler_kit.records.document import Value
 from profiler_kit.units import text
 
 MARKEDLY: Final = 0.10  # "markedly" faster: a tenth of the step or more
 NOTICEABLY: Final = 0.02  # less than this is drift of the device's clock
 HURTS: Final = 1.2  # a round over new shapes hurts when it takes a fifth longer
-IM2COL: Final = "im2col"
 
 BENCHMARK: Final = (("default", "benchmark"), ("no-tf32", "benchmark+no-tf32"))
 DETERMINISTIC: Final = (("default", "deterministic"), ("benchmark", "benchmark+deterministic"))
@@ -165,11 +165,11 @@ def judge_fallback(figures: Figures) -> Judgement:
     fell = []
     for pair in pairs(figures, OFF):
         before, after = pair.before, pair.after
-        fell.append(after.dominant_family is not None and IM2COL in after.dominant_family)
-        rows.append(
-            (before.model, before.dominant_path, before.dominant_family, after.dominant_family, pair.before_ns,
-             pair.after_ns, pair.after_ns / pair.before_ns, before.peak_allocated_bytes, after.peak_allocated_bytes)
-        )  # fmt: skip
+        fell.append(after.dominant_family == IM2COL)
+        kernels = kernel_words(before.dominant_family), kernel_words(after.dominant_family)
+        steps = pair.before_ns, pair.after_ns, pair.after_ns / pair.before_ns
+        peaks = before.peak_allocated_bytes, after.peak_allocated_bytes
+        rows.append((before.model, before.dominant_path, *kernels, *steps, *peaks))
     if not rows:
         return Judgement(verdict="not measured")
     table = make_table(

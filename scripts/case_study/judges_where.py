@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from case_study.figures import Figures, NaiveLoop, RunFigures
-from case_study.judgement import Judgement, Verdict, all_or_some, make_table, percent, percent_range
+from case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent, percent_range
 from profiler_kit.records.document import Table, Value
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.units import text
@@ -78,7 +78,7 @@ def time_ratio(figures: Figures) -> Table | None:
             continue
         ratio = v0.step_ns.median / v1.step_ns.median
         rows.append((config, v0.step_ns.median, v1.step_ns.median, ratio, work, ratio / work,
-                     v0.dominant_family, v1.dominant_family))  # fmt: skip
+                     kernel_words(v0.dominant_family), kernel_words(v1.dominant_family)))  # fmt: skip
     return make_table(
         "time",
         "The step of V0 over that of V1 = work ratio (forward MACs) x efficiency ratio, and the kernels of the largest "
