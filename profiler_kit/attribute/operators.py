@@ -33,7 +33,7 @@ _CONTAINS: Final = tuple(
 _WORDS: Final = {
     "gemm": "addmm mm bmm addbmm baddbmm matmul linear linear_backward mv addmv dot vdot inner outer ger addr einsum "
     "bilinear trilinear scaled_mm grouped_mm int_mm addmm_activation mkldnn_linear mkldnn_linear_backward*",
-    "cat/copy": "copy to_copy to clone contiguous cat concat stack pin_memory repeat repeat_interleave pad constant_pad_nd "
+    "cat/copy": "copy to_copy to clone contiguous select_backward slice_backward diagonal_backward unfold_backward cat concat stack pin_memory repeat repeat_interleave pad constant_pad_nd "
     "reflection_pad* replication_pad* flip roll tril triu type_as",
     "sync": "item local_scalar_dense is_nonzero equal",  # on a device these wait for it
     "view": "view* reshape* unsafe_view t transpose permute as_strided expand expand_as squeeze unsqueeze select slice narrow "
@@ -46,7 +46,7 @@ _WORDS: Final = {
     "pow reciprocal clamp* threshold* relu* leaky_relu* prelu* rrelu* elu* selu celu gelu* silu* mish* hardtanh* "
     "hardswish* hardsigmoid* sigmoid* tanh* glu* softplus* softshrink* hardshrink* sin cos tan asin acos atan atan2 "
     "sinh cosh erf* floor ceil round trunc frac lerp addcmul addcdiv where eq ne lt le gt ge minimum maximum fmax "
-    "fmin logical_* bitwise_* isnan isinf isfinite nan_to_num fill zero polar complex hypot xlogy amp_*",
+    "fmin logical_* bitwise_* isnan isinf isneginf isposinf isfinite nan_to_num fill zero polar complex hypot xlogy amp_*",
 }
 
 
