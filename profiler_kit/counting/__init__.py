@@ -13,7 +13,7 @@ from profiler_kit.counting.step import StepError, StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.records.counts import MemoryEstimate, StaticCount
-from profiler_kit.target import Target, explain_forward_failure, load
+from profiler_kit.target import NeedsDataError, Target, explain_forward_failure, load
 from profiler_kit.target.command import IN_PYTHON
 from profiler_kit.target.place import first_line, user_place
 
@@ -37,11 +37,11 @@ def count_target(target: Target, *, memory: bool = True) -> StaticCount:
         trace = _traced(target)
     except StepError as failed:
         told = explain_forward_failure(target, failed.error)
-        if told.message.startswith("data-dependent") and target.spec.spec != IN_PYTHON:
+        if isinstance(told, NeedsDataError) and target.device.type == "meta" and target.spec.spec != IN_PYTHON:
             note = f"counted on the CPU, with real compute: {told.where or 'the model'}: {told.message}"
             count = count_target(load(target.spec, device="cpu"), memory=memory)
             return replace(count, notes=(note, *count.notes))
-        if failed.phase == "backward" and not told.message.startswith("data-dependent"):
+        if failed.phase == "backward" and not isinstance(told, NeedsDataError):
             told = TargetError(
                 f"backward raised {first_line(failed.error)}",
                 where=user_place(failed.error) or target.spec.spec,

@@ -85,5 +85,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node is None:
             return watch.current, None, "backward"
         if torch.is_grad_enabled():
-            return "", node._sequence_nr(), "recompute"
+            sequence: int = node._sequence_nr()
+            watch.in_region(sequence)
+            return "", sequence, "recompute"
         return watch.of_node(node), None, "backward"

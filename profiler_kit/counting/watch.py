@@ -41,7 +41,7 @@ class ModuleWatch:
         self._owners = owners
         self._thread = threading.get_ident()
         self._starts = [-1]
-        self._interval_paths = [""]
+        self._interval_owners: list[str | int] = [""]  # a path, or the number of a recomputing node: see of_region
         self._callers: dict[str, str] = {}
         self._regions: dict[int, str] = {}
         self._base = ""
@@ -71,13 +71,23 @@ class ModuleWatch:
         """The path of the module that asked for the recomputation which runs inside the node numbered `sequence`.
 
         It is the caller, in forward, of the modules that the region calls; a region that calls none was run by the
-        module that made the node. To be asked after backward, when the region's calls are known.
+        module that made the node. To be asked once the recomputation is over, when the region's calls are known.
         """
         caller = self._regions.get(sequence)
         return self._of_sequence(sequence) if caller is None else caller
 
+    def in_region(self, sequence: int) -> None:
+        """An op runs outside any module, recomputed by the node numbered `sequence`; so do its like until a module does.
+
+        The op's own node has been numbered already when the op is seen. Should it have none, the number is that of a
+        node whose backward is over.
+        """
+        if self._interval_owners[-1] != sequence:
+            self._note(sequence, back=1)
+
     def _of_sequence(self, sequence: int) -> str:
-        return self._interval_paths[bisect_right(self._starts, sequence) - 1]
+        owner = self._interval_owners[bisect_right(self._starts, sequence) - 1]
+        return owner if isinstance(owner, str) else self.of_region(owner)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -93,7 +103,7 @@ class ModuleWatch:
                 output = original(module, *args, **kwargs)
             finally:
                 self.stack.pop()
-                self._note(self.current)
+                self._leave()
             if not self.in_backward:
                 self.calls.append(_module_call(path, output))
             return output
@@ -114,9 +124,14 @@ class ModuleWatch:
         self.stack.append(path)
         self._note(path)
 
-    def _note(self, path: str) -> None:
-        self._starts.append(torch._C._autograd._get_sequence_nr())
-        self._interval_paths.append(path)
+    def _leave(self) -> None:
+        node: Any = torch._C._current_autograd_node()
+        recomputing = self.in_backward and not self.stack and node is not None
+        self._note(node._sequence_nr() if recomputing else self.current)
+
+    def _note(self, owner: str | int, back: int = 0) -> None:
+        self._starts.append(max(torch._C._autograd._get_sequence_nr() - back, self._starts[-1]))
+        self._interval_owners.append(owner)
 
 
 def _module_call(path: str, output: Any) -> ModuleCall:
