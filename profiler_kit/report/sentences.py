@@ -80,8 +80,10 @@ def steps(run: ConfigRun) -> str:
 
 
 def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
-    if report.target.inputs_from == "guess":
-        yield f"{WARNING}the input shapes are a guess from the first layer: give yours with -i"
+    guessed = report.target.inputs_from == "guess"
+    said = [note for note in report.target.notes if guessed and "guess" in note.lower()]
+    if guessed:
+        yield from (WARNING + note for note in said or ["the input shapes are a guess: give yours with -i"])
     if run is not None and len(run.steps_ns) < FEW_STEPS:
         yield f"{WARNING}only {_some(len(run.steps_ns), 'timed step')}: a longer --budget gives a narrower interval"
     if report.static is None:
@@ -90,7 +92,7 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
         ops = report.static.uncounted
         calls = sum(op.calls for op in ops)
         yield f"{WARNING}{_some(len(ops), 'op')} without a formula ({_some(calls, 'call')}): FLOPs are a lower bound"
-    yield from report.target.notes
+    yield from (note for note in report.target.notes if note not in said)
     yield from report.notes
     if report.static is not None:
         yield from report.static.notes

@@ -137,6 +137,18 @@ def test_warnings_are_set_apart(v0_cpu_report: Report) -> None:
     assert "24 calls" in ops
 
 
+def test_the_targets_own_word_on_its_guess_is_the_warning() -> None:
+    report = transformer()
+    own = "GUESSED inputs 1,3,224,224 from the first layer"
+    blocks = section(
+        report_document(replace(report, target=replace(report.target, notes=(own, "loss: sum")))), "Target"
+    ).blocks
+    said = [(block.role, block.text) for block in blocks if isinstance(block, Paragraph) and block.role != "text"]
+    assert ("warning", own) in said
+    assert ("note", "loss: sum") in said
+    assert sum("guess" in text.lower() for _, text in said) == 1
+
+
 def test_many_steps_are_no_warning(v0_report: Report) -> None:
     blocks = section(report_document(v0_report), "Target").blocks
     assert not [block for block in blocks if isinstance(block, Paragraph) and block.role == "warning"]
