@@ -33,7 +33,9 @@ _CONTAINS: Final = tuple(
 _WORDS: Final = {
     "gemm": "addmm mm bmm addbmm baddbmm matmul linear linear_backward mv addmv dot vdot inner outer ger addr einsum "
     "bilinear trilinear scaled_mm grouped_mm int_mm addmm_activation mkldnn_linear mkldnn_linear_backward*",
-    "cat/copy": "copy to_copy to clone contiguous select_backward slice_backward diagonal_backward unfold_backward cat concat stack pin_memory repeat repeat_interleave pad constant_pad_nd "
+    "cat/copy": "copy to_copy to clone contiguous "
+    "select_backward slice_backward diagonal_backward unfold_backward "
+    "cat concat stack pin_memory repeat repeat_interleave pad constant_pad_nd "
     "reflection_pad* replication_pad* flip roll tril triu type_as",
     "sync": "item local_scalar_dense is_nonzero equal",  # on a device these wait for it
     "view": "view* reshape* unsafe_view t transpose permute as_strided expand expand_as squeeze unsqueeze select slice narrow "
