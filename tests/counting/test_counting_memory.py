@@ -1,0 +1,176 @@
+"""The memory estimate: what is held when, by hand for small nets and by its laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from profiler_kit.counting import count_target
+from profiler_kit.counting.memory import estimate_memory
+from profiler_kit.records.counts import MemoryEstimate
+from profiler_kit.target import from_model
+
+B, D, H = 16, 32, 64
+CATEGORIES = ("parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries")
+
+
+def memory(model: nn.Module, x: Tensor, **options: Any) -> MemoryEstimate:
+    options = {"loss": "sum", "optimizer": "sgd", **options}
+    if options.get("mode") == "infer":
+        options = {"mode": "infer"}
+    return estimate_memory(from_model(model, (x,), **options))
+
+
+def at(estimate: MemoryEstimate, name: str) -> int:
+    return next(point.bytes for point in estimate.timeline if point.at == name)
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(D, H), nn.ReLU(), nn.Linear(H, D)), torch.zeros(B, D)),
+    "dropout": lambda: (nn.Sequential(nn.Linear(D, H), nn.Dropout(0.5), nn.Linear(H, D)), torch.zeros(B, D)),
+    "in place": lambda: (nn.Sequential(nn.Linear(D, H), nn.ReLU(inplace=True), nn.Linear(H, D)), torch.zeros(B, D)),
+    "norm": lambda: (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), torch.zeros(B, 3, 8, 8)),
+    "lstm": lambda: (nn.LSTM(4, 4), torch.zeros(5, 2, 4)),
+    "encoder": lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.zeros(2, 5, 8)),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", MODELS)
+def test_categories_sum_to_the_peak(name: str, optimizer: str) -> None:
+    model, x = MODELS[name]()
+    estimate = memory(model, x, optimizer=optimizer)
+    assert sum(getattr(estimate.categories, category) for category in CATEGORIES) == estimate.peak_bytes
+    assert estimate.peak_bytes == max(point.bytes for point in estimate.timeline)
+    assert estimate.categories.workspace is None  # not known without a device
+    assert estimate.categories.parameters == sum(
+        tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers())
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_timeline_is_in_order(name: str) -> None:
+    estimate = memory(*MODELS[name]())
+    names = [point.at for point in estimate.timeline]
+    marks = ["before forward", "after forward", "after loss", "after backward", "after optimizer"]
+    assert [each for each in names if each in marks] == marks
+    assert estimate.peak_at in names
+
+
+def test_a_linear_layer_by_hand() -> None:
+    params, x, y, loss = 4 * (D * H + H), 4 * B * D, 4 * B * H, 4
+    estimate = memory(nn.Linear(D, H), torch.zeros(B, D))
+    assert at(estimate, "before forward") == params + x
+    assert at(estimate, "after forward") == params + x + y
+    assert at(estimate, "after loss") == params + x + y + loss
+    assert at(estimate, "after backward") == 2 * params + x + y + loss
+    assert at(estimate, "after optimizer") == params + x + y + loss
+
+
+def test_adam_keeps_two_numbers_per_parameter() -> None:
+    model = nn.Linear(D, H)
+    plain, adam = (memory(model, torch.zeros(B, D), optimizer=name) for name in ("sgd", "adam"))
+    assert adam.categories.optimizer_state == 2 * 4 * (D * H + H)
+    assert plain.categories.optimizer_state in (0, 4 * (D * H + H))
+
+
+def test_a_dropout_mask_is_kept_for_backward() -> None:
+    class Plain(nn.Module):
+        def __init__(self, p: float) -> None:
+            super().__init__()
+            self.inner = nn.Linear(D, H)
+            self.p = p
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.dropout(self.inner(x), self.p)
+
+    x = torch.zeros(B, D)
+    without, with_mask = (count_target(from_model(Plain(p), (x,), loss="sum")) for p in (0.0, 0.5))
+    assert with_mask.saved_bytes > without.saved_bytes == 0
+
+
+def test_views_of_a_storage_are_kept_once() -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(D, H)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.inner(x).exp()  # kept by exp, and again, as views, by the products below
+            left, right = y.chunk(2, dim=1)
+            return left * right + y.view(2, -1)[0].sum()
+
+    static = count_target(from_model(Views(), (torch.zeros(B, D),), loss="sum"))
+    assert static.saved_bytes == 4 * B * H
+
+
+def test_in_place_relu_keeps_no_second_tensor() -> None:
+    class Net(nn.Module):
+        def __init__(self, inplace: bool) -> None:
+            super().__init__()
+            self.parts = nn.Sequential(nn.Linear(D, H), nn.ReLU(inplace), nn.Linear(H, D))
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.parts(x)
+            return out
+
+    x = torch.zeros(B, D)
+    one, other = (count_target(from_model(Net(inplace), (x,), loss="sum")) for inplace in (False, True))
+    assert one.saved_bytes == other.saved_bytes == 4 * B * H
+
+
+def test_infer_mode_holds_no_gradients() -> None:
+    estimate = memory(nn.Sequential(nn.Linear(D, H), nn.Linear(H, D)), torch.zeros(B, D), mode="infer")
+    parts = estimate.categories
+    assert (parts.gradients, parts.optimizer_state, parts.saved_activations) == (0, 0, 0)
+    assert estimate.peak_bytes == 4 * (2 * D * H + H + D) + 4 * B * D + 4 * B * H + 4 * B * D
+    assert [point.at for point in estimate.timeline if point.at.endswith("forward")] == [
+        "before forward",
+        "after forward",
+    ]
+
+
+def test_checkpointing_lowers_the_peak() -> None:
+    class Deep(nn.Module):
+        def __init__(self, recompute: bool) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(
+                nn.Sequential(nn.Linear(D, 8 * D), nn.GELU(), nn.Linear(8 * D, D)) for _ in range(6)
+            )
+            self.recompute = recompute
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+            return x
+
+    x = torch.zeros(512, D)
+    kept, recomputed = (memory(Deep(recompute), x) for recompute in (False, True))
+    assert recomputed.peak_bytes < 0.6 * kept.peak_bytes
+
+
+def test_the_estimate_is_the_same_every_time() -> None:
+    model, x = MODELS["encoder"]()
+    target = from_model(model, (x,), loss="sum", optimizer="adam")
+    assert estimate_memory(target) == estimate_memory(target)
+
+
+def test_a_count_stands_without_its_estimate() -> None:
+    def refuse(model: nn.Module) -> torch.optim.Optimizer:
+        class Refusing(torch.optim.SGD):
+            def step(self, closure: Any = None) -> Any:
+                raise RuntimeError("this optimizer needs a device")
+
+        return Refusing(model.parameters(), lr=0.1)
+
+    target = from_model(nn.Linear(D, H), (torch.zeros(B, D),), loss="sum", configure_optimizer=refuse)
+    static = count_target(target)
+    assert static.memory is None
+    assert static.notes == ("memory is not estimated: RuntimeError: this optimizer needs a device",)
+    assert static.forward.macs == B * D * H
