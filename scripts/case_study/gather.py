@@ -100,22 +100,12 @@ class _Gathered:
 def gather(options: Options, say: Say) -> Figures:
     """All figures that the claims of `options` need. What could not be measured is a problem in them, not an end."""
     found = _Gathered()
-    if {"b", "c"} & set(options.claims):
-        _count(options, found, say)
-    cuda = options.device == "cuda"
-    needed = configurations([letter for letter in options.claims if cuda or letter in ANYWHERE])
-    for model, configs in needed.items():
-        _analyze(options, found, model, configs, 1, say)
-    if "f" in options.claims and cuda:
-        for process in range(2, options.processes + 1):
-            for model in FLAGGED:
-                _analyze(replace(options, budget_s=REPEAT_BUDGET_S), found, model, REPEATED, process, say)
-    if "e" in options.claims and cuda:
-        _shapes(options, found, say)
-    if "i" in options.claims:
-        _naive(options, found, say)
+    try:
+        _measure(options, found, say)
+    except KeyboardInterrupt:
+        found.problems.append("interrupted: what was measured before stands")
     return Figures(
-        cuda=cuda,
+        cuda=options.device == "cuda",
         size=options.size,
         batch=options.batch,
         budget_s=options.budget_s,
@@ -127,6 +117,24 @@ def gather(options: Options, say: Say) -> Figures:
         naive=tuple(found.naive),
         problems=tuple(found.problems),
     )
+
+
+def _measure(options: Options, found: _Gathered, say: Say) -> None:
+    cuda = options.device == "cuda"
+    if {"b", "c"} & set(options.claims):
+        _count(options, found, say)
+    needed = configurations([letter for letter in options.claims if cuda or letter in ANYWHERE])
+    for model, configs in needed.items():
+        _analyze(options, found, model, configs, 1, say)
+    if "f" in options.claims and cuda:
+        brief = replace(options, budget_s=REPEAT_BUDGET_S)
+        for process in range(2, options.processes + 1):
+            for model in FLAGGED:
+                _analyze(brief, found, model, REPEATED, process, say)
+    if "e" in options.claims and cuda:
+        _shapes(options, found, say)
+    if "i" in options.claims:
+        _naive(options, found, say)
 
 
 def configurations(claims: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -185,6 +193,8 @@ def _analyze(options: Options, found: _Gathered, model: str, configs: tuple[str,
     found.problems += [f"{model}, {run.config}: {run.failure}" for run in runs if run.failure is not None]
     described = (run.environment for run in report.runs if run.environment is not None)
     found.environment = found.environment or next(described, None)
+    if any(run.failure is not None and run.failure.kind == "interrupted" for run in report.runs):
+        raise KeyboardInterrupt  # the tool has stopped at Ctrl-C and kept what it had: so do we
 
 
 def _shapes(options: Options, found: _Gathered, say: Say) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -250,3 +251,27 @@ def test_a_loop_that_fails_is_a_problem_and_no_end(monkeypatch: pytest.MonkeyPat
     assert figures.naive == ()
     assert len(figures.problems) == 2
     assert all("out of memory" in problem for problem in figures.problems)
+
+
+def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object, **__: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", pressed)
+    monkeypatch.setattr(gather, "COUNTED_SIZES", (16,))
+    figures = gather.gather(gather.Options(claims=("b", "i"), size=16, batch=1), say=lambda _: None)
+    assert [c.model for c in figures.counts] == ["v0", "v1"]
+    assert figures.problems == ("interrupted: what was measured before stands",)
+
+
+def test_an_analysis_on_a_cpu_gives_figures_for_the_loss(tmp_path: Path) -> None:
+    """From end to end, as small as it goes: the command measures, saves, and judges the same when read again."""
+    saved = tmp_path / "figures.json"
+    command = [sys.executable, str(ROOT / "scripts" / "case_slow_small_network.py"), "--claims", "a", "--device", "cpu"]
+    command += ["--size", "16", "--batch", "1", "--budget", "2", "--json", str(saved)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    figures = load(saved)
+    assert {(r.model, r.failure) for r in figures.runs} == {("v0", None), ("v1", None)}
+    assert shown == page.terminal(figures, ("a",))
+    assert "verdict: fails" in shown
