@@ -66,8 +66,3 @@ def median_kernel_ns(run: ConfigRun) -> float | None:
         if 2 * seen >= total:
             return length
     return None
-
-
-def peak_bytes(run: ConfigRun) -> int | None:
-    """The steady step's peak of allocated bytes."""
-    return run.peak_allocated_bytes
