@@ -46,8 +46,8 @@ DEVICES: Final[tuple[Peaks, ...]] = (
         bandwidth=3352e9, source="NVIDIA H100 Tensor Core GPU Architecture, table of the SXM5",
     ),
     Peaks(
-        names=("NVIDIA H100 PCIe",), fp32=51.2e12, tf32=378e12, fp16=756e12, bf16=756e12,
-        bandwidth=2039e9, source="NVIDIA H100 PCIe product brief; H100 architecture paper",
+        names=("NVIDIA H100 PCIe",), fp32=51e12, tf32=378e12, fp16=756e12, bf16=756e12,
+        bandwidth=2000e9, source="NVIDIA H100 datasheet (PCIe; its tensor figures are with sparsity: halved)",
     ),
     Peaks(
         names=("NVIDIA H200",), fp32=66.9e12, tf32=494.7e12, fp16=989.4e12, bf16=989.4e12,
