@@ -196,6 +196,8 @@ OTHERS = [
     case("fft", torch.fft.fft, t(3, 8, dtype=COMPLEX), flops=round(3 * 5 * 8 * log2(8))),
     case("real fft", torch.fft.rfft, t(3, 8), flops=round(3 * 5 * 8 * log2(8)) // 2),
     case("distances", A._cdist_forward, t(3, 4), t(5, 4), 2.0, None, macs=60, flops=180),
+    case("pixel shuffle", F.pixel_shuffle, t(2, 8, 3, 3), 2, flops=0),
+    case("hinge loss", F.multi_margin_loss, t(3, 4), t(3, dtype=torch.int64), flops=4 * 12),
     case("views", lambda x: x.view(4, 3).t().unsqueeze(0).expand(2, -1, -1)[0], t(3, 4), flops=0),
     case("copies", lambda x: torch.cat([x.clone(), x.contiguous(), x.to(torch.float64)]), t(3, 4), flops=0),
     case("factories", lambda: torch.zeros(3, device="meta") + torch.arange(3.0, device="meta"), flops=3),

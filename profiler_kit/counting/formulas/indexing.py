@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from profiler_kit.counting.arithmetic import is_float, numel, per_element
+from profiler_kit.counting.arithmetic import contraction, is_float, numel, per_element
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -52,6 +52,26 @@ def embedding_bag(
 def embedding_bag_backward(grad: TensorSpec, indices: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """One add per element of every row looked up."""
     return Cost(flops=numel(indices) * grad.shape[-1])
+
+
+@formula("aten._embedding_bag_per_sample_weights_backward")
+def embedding_bag_weights_backward(
+    grad: TensorSpec, table: TensorSpec, indices: TensorSpec, *_: Any, out: TensorSpec, **__: Any
+) -> Cost:
+    """One dot product of the bag's gradient and the row, per row looked up."""
+    return contraction(numel(indices) * table.shape[1], grad)
+
+
+@formula("aten.segment_reduce", "aten._segment_reduce_backward")
+def segment_reduce(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """One operation per element."""
+    return per_element(x)
+
+
+@formula("aten._unsafe_masked_index_put_accumulate")
+def masked_index_put(x: TensorSpec, mask: TensorSpec, indices: Any, values: TensorSpec, *, out: TensorSpec) -> Cost:
+    """One add per value."""
+    return per_element(values)
 
 
 @formula("aten.index_select", "aten.gather", "aten.take", moves="own")

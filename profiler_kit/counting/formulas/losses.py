@@ -78,6 +78,18 @@ def soft_margin_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: Ten
     return per_element(x, 5)
 
 
+@formula("aten.multi_margin_loss", "aten.multilabel_margin_loss_forward")
+def margin_loss(x: TensorSpec, target: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Per class: subtract from the target's score, add the margin, clamp, add; one target per row is taken."""
+    return per_element(x, 4)
+
+
+@formula("aten.multi_margin_loss_backward", "aten.multilabel_margin_loss_backward")
+def margin_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Per class: the same three steps, and adding to the target's gradient."""
+    return per_element(x, 4)
+
+
 @formula("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.nll_loss", "aten.nll_loss2d", moves="own")
 def nll_loss(x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, *_: Any, out: Any) -> Cost:
     """One add per target; of the input only the targets' elements are read."""

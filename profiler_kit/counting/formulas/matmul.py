@@ -123,3 +123,17 @@ def cdist_backward(grad: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out:
     """The gradient of one side: one MAC per pair and coordinate, and its subtraction."""
     terms = numel(grad) * a.shape[-1]
     return contraction(terms, a) + Cost(flops=terms)
+
+
+@formula("aten._pdist_forward")
+def pdist_forward(x: TensorSpec, p: float = 2.0, *, out: TensorSpec) -> Cost:
+    """Distances of all pairs of rows: one MAC per pair and coordinate, and its subtraction."""
+    terms = numel(out) * x.shape[-1]
+    return contraction(terms, x) + Cost(flops=terms)
+
+
+@formula("aten._pdist_backward")
+def pdist_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """The gradient goes to both rows of a pair: two MACs per pair and coordinate, and one subtraction."""
+    terms = numel(grad) * x.shape[-1]
+    return contraction(2 * terms, x) + Cost(flops=terms)

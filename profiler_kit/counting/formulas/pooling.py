@@ -164,10 +164,25 @@ def grid_sampler_3d(x: TensorSpec, grid: TensorSpec, mode: int = 0, *_: Any, out
 
 
 @formula("aten.grid_sampler_2d_backward")
-def grid_sampler_2d_backward(grad: TensorSpec, x: TensorSpec, grid: TensorSpec, mode: int, *_: Any, out: Any) -> Cost:
+def grid_sampler_2d_backward(
+    grad: TensorSpec, x: TensorSpec, grid: TensorSpec, mode: int = 0, *rest: Any, out: Any, **_: Any
+) -> Cost:
     """Multiply and add for each tap, for each of the two gradients (nearest: one add)."""
-    mask = next((item for item in _ if isinstance(item, Sequence)), (True, True))
-    return per_element(grad, (8, 1, 32)[mode] * sum(bool(wanted) for wanted in mask))
+    return per_element(grad, (8, 1, 32)[mode] * wanted_gradients(rest))
+
+
+@formula("aten.grid_sampler_3d_backward")
+def grid_sampler_3d_backward(
+    grad: TensorSpec, x: TensorSpec, grid: TensorSpec, mode: int = 0, *rest: Any, out: Any, **_: Any
+) -> Cost:
+    """Multiply and add for each tap, for each of the two gradients (nearest: one add)."""
+    return per_element(grad, (16, 1, 1)[mode] * wanted_gradients(rest))
+
+
+def wanted_gradients(rest: Sequence[Any]) -> int:
+    """How many gradients an output mask among the arguments asks for; both where there is none."""
+    mask = next((item for item in rest if isinstance(item, Sequence)), (True, True))
+    return sum(bool(wanted) for wanted in mask)
 
 
 @formula("aten.im2col")

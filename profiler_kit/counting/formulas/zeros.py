@@ -12,7 +12,10 @@ from profiler_kit.records.counts import ZERO, Cost
 
 
 @formula(
-    "aten.clone", "aten._to_copy", "aten.cat", "aten.stack", "aten.repeat",
+    "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle", "aten.block_diag", "aten.alias_copy",
+    "aten.as_strided_copy", "aten.diagonal_copy", "aten.squeeze_copy", "aten.t_copy", "aten.transpose_copy",
+    "aten.unbind_copy", "aten.unsqueeze_copy", "aten.select_copy", "aten.slice_copy", "aten.detach_copy",
+    "aten._unsafe_masked_index", "aten.clone", "aten._to_copy", "aten.cat", "aten.stack", "aten.repeat",
     "aten.repeat_interleave", "aten.roll", "aten.flip", "aten.rot90", "aten.tril", "aten.triu", "aten.diag_embed",
     "aten.constant_pad_nd", "aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d",
     "aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d",
@@ -34,7 +37,7 @@ def copies(*args: Any, out: Any, **kwargs: Any) -> Cost:
 
 
 @formula("aten.slice_backward", "aten.select_backward", "aten.diagonal_backward", "aten.unfold_backward",
-         "aten.trace_backward", "aten.reflection_pad1d_backward",
+         "aten.trace_backward", "aten.masked_scatter_backward", "aten.reflection_pad1d_backward",
          "aten.reflection_pad2d_backward", "aten.reflection_pad3d_backward", "aten.replication_pad1d_backward",
          "aten.replication_pad2d_backward", "aten.replication_pad3d_backward", "aten.value_selecting_reduction_backward",
          "aten.masked_select_backward", "aten.index_select_backward", "aten.gather_backward",
@@ -65,9 +68,9 @@ def factories_like(*args: Any, out: Any, **kwargs: Any) -> Cost:
 
 
 @formula("aten.bernoulli", "aten.normal", "aten.multinomial", "aten.poisson", "aten.binomial", "aten._sample_dirichlet",
-         "aten._standard_gamma", "aten.randperm")  # fmt: skip
+         "aten._standard_gamma", "aten.randperm", "aten.linspace", "aten.logspace")  # fmt: skip
 def draws(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Random numbers; drawing is not counted."""
+    """Random or evenly spaced numbers; drawing them is not counted."""
     return ZERO
 
 
@@ -78,7 +81,8 @@ def draws(*args: Any, out: Any, **kwargs: Any) -> Cost:
     "aten.bitwise_left_shift", "aten.bitwise_right_shift", "aten.__and__", "aten.__or__", "aten.__xor__",
     "aten.__lshift__", "aten.__rshift__", "aten.any", "aten.all", "aten.equal", "aten.allclose", "aten.nonzero",
     "aten.nonzero_static", "aten.count_nonzero", "aten.argmax", "aten.argmin", "aten.sort", "aten.argsort",
-    "aten.topk", "aten.kthvalue", "aten.mode", "aten.searchsorted", "aten.bucketize", "aten.histc", "aten.bincount",
+    "aten.topk", "aten.kthvalue", "aten.mode", "aten.searchsorted", "aten.bucketize", "aten.histc", "aten.histogram",
+    "aten.bincount",
     "aten.unique_consecutive", "aten._unique", "aten._unique2", "aten.unique_dim", "aten.heaviside", "aten.msort",
     "aten.isneginf", "aten.isposinf", "torchvision.nms",
 )  # fmt: skip
