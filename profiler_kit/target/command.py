@@ -34,6 +34,7 @@ def next_line(
         ("--dtype", spec.dtype),
         ("--amp", spec.amp),
         ("--batch", spec.batch),
+        ("--seed", spec.seed or None),
     ):
         if value is not None and flag not in add:
             words += [flag, str(value)]

@@ -32,7 +32,7 @@ def _needed(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...] | None
             return _with(shape, 1, module.num_features)
         case nn.GroupNorm():
             return _with(shape, 1, module.num_channels)
-        case nn.LayerNorm():
+        case nn.LayerNorm() | nn.RMSNorm():
             wanted = tuple(module.normalized_shape)
             return (*shape[: -len(wanted)], *wanted) if len(shape) >= len(wanted) else None
         case nn.RNNBase():

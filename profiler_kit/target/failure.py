@@ -67,7 +67,16 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     calls = list(_calls(error))
     inner = calls[-1] if calls else None
     where = user_place(error)
-    for explain in (_missing_inputs, _embedding, _needs_values, _device_mix, _single_row, _shapes, _dtypes):
+    for explain in (
+        _missing_inputs,
+        _embedding,
+        _needs_values,
+        _device_mix,
+        _single_row,
+        _assert_on_device,
+        _shapes,
+        _dtypes,
+    ):
         told = explain(target, error, inner, where)
         if told is not None:
             return told
@@ -246,4 +255,14 @@ def _single_row(target: Target, error: Exception, inner: _Call | None, where: st
         f"{_label(target, inner.module)} needs more than one value per channel to train on",
         where=where,
         hint=next_line(target.spec, add=("--batch", "2")),
+    )
+
+
+def _assert_on_device(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if "device-side assert" not in str(error):
+        return None
+    return TargetError(
+        "an assertion failed on the device: most often an index or a label outside its range",
+        where=where,
+        hint=f"see which one: {next_line(target.spec, add=('--device', 'cpu'))}",
     )

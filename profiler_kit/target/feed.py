@@ -24,7 +24,8 @@ from profiler_kit.target.inputs import DTYPES, FILE_INPUT, GRAMMAR, InputText, p
 from profiler_kit.target.loader import Loader
 from profiler_kit.target.place import a_kind, first_line, user_place
 from profiler_kit.target.smoke import smoke_test
-from profiler_kit.target.source import Source, open_file, seeded, user_code
+from profiler_kit.target.source import Source, open_file
+from profiler_kit.target.surroundings import seeded, user_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class Feeder:
         if match is None:
             raise UsageError(f"-i {files[0]}: it does not read as an input", hint=GRAMMAR)
         path, name = match.group("file", "name")
-        source = open_file(self.spec, Path(path), name)
+        source = open_file(self.spec, Path(path), name, beside=self.source)
         if not hasattr(source.module, name):
             raise TargetError(
                 f"has no {name!r}", where=path, hint=f"define {name}(), returning a tensor, tuple or dict"

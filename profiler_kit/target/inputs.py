@@ -129,15 +129,19 @@ def _bounds(text: str, bounds: str | None, dtype: str | None) -> tuple[int | flo
     if dtype == "bool" or (dtype is not None and DTYPES[dtype].is_complex):
         raise _wrong(text, f"{dtype} takes no range")
     low, high = (float(n) if re.search(r"[.eE]", n) else int(n) for n in match.groups())
-    if dtype is not None and _is_integer(DTYPES[dtype]):
-        if isinstance(low, float) or isinstance(high, float):
-            raise _wrong(text, f"a range of {dtype} has integer ends")
-        limits = torch.iinfo(DTYPES[dtype])
-        if low < limits.min or high - 1 > limits.max:
-            raise _wrong(text, f"{bounds} does not fit {dtype}")
+    if dtype is not None and _is_integer(DTYPES[dtype]) and not (isinstance(low, int) and isinstance(high, int)):
+        raise _wrong(text, f"a range of {dtype} has integer ends")
+    if dtype is not None and not _holds(DTYPES[dtype], low, high):
+        raise _wrong(text, f"{bounds} does not fit {dtype}")
     if not low < high:
         raise _wrong(text, f"{bounds} is empty")
     return low, high
+
+
+def _holds(dtype: torch.dtype, low: float, high: float) -> bool:
+    if _is_integer(dtype):
+        return low >= torch.iinfo(dtype).min and high - 1 <= torch.iinfo(dtype).max
+    return max(abs(low), abs(high)) <= torch.finfo(dtype).max
 
 
 def _wrong(text: str, reason: str) -> UsageError:

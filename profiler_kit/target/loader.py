@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.target.batch import Batch, Forward
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
-from profiler_kit.target.source import Source, user_code
+from profiler_kit.target.source import Source
+from profiler_kit.target.surroundings import user_code
 
 NAMES = ("train_loader", "get_loader", "make_loader")
 LABEL_KEYS = ("labels", "label", "target", "targets", "y")
@@ -62,13 +65,14 @@ class Loader:
     forward: Forward
     batches: Callable[[], Iterable[Any]]
 
-    def __call__(self) -> Iterator[Batch]:
-        """The batches, on the host. Raises TargetError when the user's loader raises."""
+    def __call__(self, *, plain: bool = False) -> Iterator[Batch]:
+        """The batches, on the host; `plain`: without worker processes and pinned memory. Raises TargetError."""
         try:
-            with user_code(
-                self.source.folders, self.source.name
-            ):  # worker processes are started here and need the path
-                iterator = iter(self.batches())
+            # worker processes are started here, and need the path
+            with user_code(self.source.folders, self.source.name):
+                batches = self.batches()
+                with _plain(batches) if plain else contextlib.nullcontext():
+                    iterator = iter(batches)
             while True:
                 try:
                     value = next(iterator)
@@ -88,7 +92,7 @@ class Loader:
 
     def first(self) -> Batch:
         """The first batch. Raises TargetError when there is none."""
-        iterator = self()
+        iterator = self(plain=True)
         try:
             return next(iterator)
         except StopIteration:
@@ -99,6 +103,20 @@ class Loader:
             ) from None
         finally:
             iterator.close()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _plain(batches: Iterable[Any]) -> Iterator[None]:
+    """Makes a DataLoader's next iterator work in this process alone: one batch is not worth workers or a CUDA context."""
+    if not isinstance(batches, DataLoader):
+        yield
+        return
+    kept = batches.num_workers, batches.pin_memory
+    batches.num_workers, batches.pin_memory = 0, False
+    try:
+        yield
+    finally:
+        batches.num_workers, batches.pin_memory = kept
 
 
 def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> Loader | None:

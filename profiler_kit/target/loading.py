@@ -25,7 +25,8 @@ from profiler_kit.target.objective import AUTO, Objective
 from profiler_kit.target.optimizers import DEFAULT, check_optimizer
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 from profiler_kit.target.resolve import Candidate, parse_arguments, resolve
-from profiler_kit.target.source import Source, open_source, seeded, user_code
+from profiler_kit.target.source import Source, open_source
+from profiler_kit.target.surroundings import seeded, user_code
 from profiler_kit.target.syntax import binding_lines, builders
 
 MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
@@ -68,7 +69,10 @@ def load(spec: TargetSpec, *, device: str = "meta") -> Target:
     names = vars(source.module)
     objective = _objective(spec, feed.batch, names.get("loss_fn"), source.at(lines.get("loss_fn")))
     tuning = _tuning(spec, names.get("configure_optimizer"), source.at(lines.get("configure_optimizer")))
-    return _assemble(spec, model, forward, feed, objective, tuning, where, place, notes=built.notes)
+    notes = built.notes
+    if source.flags:
+        notes += (f"{source.name} sets {', '.join(source.flags)}: put back, each configuration sets its own",)
+    return _assemble(spec, model, forward, feed, objective, tuning, where, place, notes=notes)
 
 
 def from_model(
@@ -106,6 +110,7 @@ def from_model(
             f"got {a_kind(model)}, not an nn.Module",
             hint="pass the model itself: profiler_kit.count(model, inputs)",
         )
+    model, notes = _eager(model)
     name = type(model).__name__
     forward = _forward(spec, model, name)
     copied = _formatted(spec, meta_copy(model) if where.type == "meta" else private_copy(model))
@@ -121,7 +126,7 @@ def from_model(
     check_fit(spec, forward, feed.batch, name)
     objective = _objective(spec, feed.batch, loss_fn, None)
     tuning = _tuning(spec, configure_optimizer, None)
-    return _assemble(spec, copied, forward, feed, objective, tuning, where, name, notes=())
+    return _assemble(spec, copied, forward, feed, objective, tuning, where, name, notes=notes)
 
 
 def _device(name: str) -> torch.device:
@@ -165,12 +170,23 @@ def _build(source: Source, candidate: Candidate, arguments: Mapping[str, Any], *
         instead = f"{source.name}:{ready[0]}" if ready else None
         check_arguments(spec, candidate.name, candidate.value, arguments, where, instead)
         built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
+    model, notes = _eager(built.model)
     if on_meta:
-        model = built.model if is_all_meta(built.model) and not candidate.is_model else meta_copy(built.model)
-    else:
-        is_ours = source.is_fresh or isinstance(candidate.value, type)
-        model = built.model if is_ours else private_copy(built.model)
-    return Built(model=model, inputs=built.inputs, notes=built.notes)
+        model = model if is_all_meta(model) and not candidate.is_model else meta_copy(model)
+    elif not (source.is_fresh or isinstance(candidate.value, type)):
+        model = private_copy(model)
+    return Built(model=model, inputs=built.inputs, notes=built.notes + notes)
+
+
+def _eager(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    """The model that ``torch.compile`` wrapped, and a note; `model` itself when it is not compiled.
+
+    A compiled model runs no module of its own, so nothing could be told apart in it.
+    """
+    inner = getattr(model, "_orig_mod", None)
+    if not isinstance(inner, nn.Module):
+        return model, ()
+    return inner, ("torch.compile is left out: the figures are those of the model as written",)
 
 
 def _forward(spec: TargetSpec, model: nn.Module, where: str) -> Forward:

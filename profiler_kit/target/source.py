@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import difflib
 import importlib
 import importlib.util
-import os
-import random
 import sys
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-
-import torch
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.target.command import PROGRAM, next_line
 from profiler_kit.target.importing import import_failure, watchdog
-from profiler_kit.target.place import shown
+from profiler_kit.target.place import is_users, shown
+from profiler_kit.target.surroundings import seeded, user_code
 
 # Modules that earlier loads brought in. A later load whose folder holds files of the same names drops them first, so that
 # two folders may each have a `layers.py`, and a target that was edited is read anew.
@@ -33,7 +28,8 @@ _brought: set[str] = set()
 class Source:
     """An imported target: its module, its file and syntax tree (None where it has none), the attribute asked for.
 
-    `is_fresh` says that this load imported it, so that nobody else holds what its globals hold.
+    `is_fresh` says that this load imported it, so that nobody else holds what its globals hold; `brought` are the modules
+    that came with it, `flags` the torch flags that its import set and that were put back.
     """
 
     spec: TargetSpec
@@ -43,6 +39,8 @@ class Source:
     folders: tuple[Path, ...]
     attr: str | None
     is_fresh: bool
+    brought: frozenset[str]
+    flags: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -57,44 +55,6 @@ class Source:
         """``net.py:41``; the file alone when the line is not known."""
         place = shown(self.file) if self.file is not None else self.module.__name__
         return place if line is None else f"{place}:{line}"
-
-
-@contextlib.contextmanager
-def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[None]:
-    """Lets the user's code run as if from its own folder, then puts everything back.
-
-    The first folder comes first on ``sys.path``, the others last; ``sys.argv`` holds the file alone; what it prints goes
-    to stderr, so that stdout holds results only; a changed working directory is changed back.
-    """
-    path, argv, cwd = list(sys.path), list(sys.argv), Path.cwd()
-    sys.path[:] = [str(folders[0]), *path, *(str(f) for f in folders[1:] if str(f) not in path)]
-    sys.argv[:] = [argv0]
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        sys.path[:], sys.argv[:] = path, argv
-        if Path.cwd() != cwd:
-            os.chdir(cwd)
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seeds torch's, Python's and (where it is imported) numpy's generators, and gives them their states back after."""
-    numpy = sys.modules.get("numpy")
-    python_state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if numpy is not None:
-            numpy.random.seed(seed % 2**32)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            if numpy is not None:
-                numpy.random.set_state(numpy_state)
 
 
 def open_source(spec: TargetSpec) -> Source:
@@ -116,8 +76,11 @@ def open_source(spec: TargetSpec) -> Source:
     return _open_module(spec, place, attr or None)
 
 
-def open_file(spec: TargetSpec, path: Path, attr: str | None) -> Source:
-    """Imports the file at `path`, under its package's name when it lies in one. Raises TargetError."""
+def open_file(spec: TargetSpec, path: Path, attr: str | None, beside: Source | None = None) -> Source:
+    """Imports the file at `path`, under its package's name when it lies in one; what came with `beside` is shared.
+
+    Raises TargetError.
+    """
     text = str(path)
     if path.is_dir():
         inside = sorted(path.glob("*.py"))
@@ -136,14 +99,14 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None) -> Source:
     root, name = _package(file)
     in_package = root != file.parent or file.name == "__init__.py"
     folders = _distinct(root, file.parent, Path.cwd())
-    _drop_earlier(folders)
+    _drop_earlier(folders, beside.brought if beside is not None else frozenset())
     if in_package:
         _refuse_foreign(spec, name.split(".")[0], root)
         is_fresh = name not in sys.modules
     else:
         name, is_fresh = _free_name(name, file), True
     before = set(sys.modules)
-    with user_code(folders, text), seeded(spec.seed):
+    with user_code(folders, text) as flags, seeded(spec.seed):
         try:
             with watchdog(spec, file):
                 module = importlib.import_module(name) if in_package else _execute(name, file)
@@ -152,8 +115,11 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None) -> Source:
         except (Exception, SystemExit) as error:
             raise import_failure(spec, file, error) from error
         finally:
-            _remember(before, folders)
-    return Source(spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr, is_fresh=is_fresh)
+            brought = _remember(before, folders)
+    return Source(
+        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
+        is_fresh=is_fresh, brought=brought, flags=tuple(flags),
+    )  # fmt: skip
 
 
 def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
@@ -164,9 +130,9 @@ def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
             f"{spec.spec} is neither file.py, file.py:attr nor pkg.mod:attr", hint=next_line(spec, target=f"{name}:Net")
         )
     folders = (Path.cwd(),)
-    _drop_earlier(folders)
+    _drop_earlier(folders, frozenset())
     before = set(sys.modules)
-    with user_code(folders, name), seeded(spec.seed):
+    with user_code(folders, name) as flags, seeded(spec.seed):
         try:
             with watchdog(spec, None):
                 module = importlib.import_module(name)
@@ -175,13 +141,14 @@ def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
         except (Exception, SystemExit) as error:
             raise import_failure(spec, None, error) from error
         finally:
-            _remember(before, folders)
+            brought = _remember(before, folders)
     origin = getattr(module, "__file__", None)
     file = Path(origin).resolve() if origin else None
     tree = _parse(file) if file is not None and file.suffix == ".py" else None
     return Source(
-        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr, is_fresh=name not in before
-    )
+        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
+        is_fresh=name not in before, brought=brought, flags=tuple(flags),
+    )  # fmt: skip
 
 
 def _parse(file: Path) -> ast.Module:
@@ -247,24 +214,26 @@ def _distinct(*folders: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folder.resolve() for folder in folders))
 
 
-def _drop_earlier(folders: tuple[Path, ...]) -> None:
-    for name in sorted(_brought):
+def _drop_earlier(folders: tuple[Path, ...], keep: frozenset[str]) -> None:
+    for name in sorted(_brought - keep):
         top = name.split(".")[0]
-        if any((folder / f"{top}.py").exists() or (folder / top).is_dir() for folder in folders) or top.startswith(
-            "target_"
-        ):
+        if any((folder / f"{top}.py").exists() or (folder / top).is_dir() for folder in folders):
             sys.modules.pop(name, None)
             _brought.discard(name)
 
 
-def _remember(before: set[str], folders: tuple[Path, ...]) -> None:
+def _remember(before: set[str], folders: tuple[Path, ...]) -> frozenset[str]:
+    """The names of the modules that were imported since `before` and lie in `folders`; they are kept in `_brought`."""
+    found = set()
     for name in set(sys.modules) - before:
         module = sys.modules[name]
         places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-        for place in places:
-            full = Path(place).resolve() if place else None
-            if full is not None and "site-packages" not in full.parts and any(full.is_relative_to(f) for f in folders):
-                _brought.add(name)
+        if any(
+            place and is_users(place) and Path(place).resolve().is_relative_to(f) for place in places for f in folders
+        ):
+            found.add(name)
+    _brought.update(found)
+    return frozenset(found)
 
 
 def _similar(path: Path) -> str | None:

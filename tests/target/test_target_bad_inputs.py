@@ -259,11 +259,13 @@ ROWS = [
     *(
         bad(f"input {text!r}", NET, f"-i {text}: {reason}", "", "[name=]DIMS[:dtype][[lo:hi]]", inputs=(text,), code=USAGE)
         for text, reason in {
-            "": "it does not read", "8x3": "'8x3' is no dimension", "8,,3": "a dimension is missing", "8,0": "a dimension is 0",
+            "": "it does not read", "x=8:int64[0:9]]": "[0:9]] is no range",
+            "8x3": "'8x3' is no dimension", "8,,3": "a dimension is missing", "8,0": "a dimension is 0",
             "8,-1": "'-1' is no dimension", "2a=8": "'2a' is no parameter name", "8:int64[0]": "[0] is no range",
             "8:int64[3:3]": "[3:3] is empty",
             "8:bool[0:2]": "bool takes no range", "8:int64[0:1.5]": "a range of int64 has integer ends",
             "8:uint8[0:999]": "[0:999] does not fit uint8",
+            "8:float16[0:1e6]": "[0:1e6] does not fit float16", "[0:1]": "a dimension is missing",
         }.items()
     ),
     bad(

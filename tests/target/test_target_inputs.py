@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_kit.records.target import TargetSpec
@@ -54,8 +54,8 @@ def input_texts(draw: st.DrawFn) -> InputText:
         low = draw(st.integers(0, 100))
         high = draw(st.integers(low + 1, 127))
     elif (dtype is None or "float" in dtype) and draw(st.booleans()):
-        low = draw(st.floats(-1e6, 1e6))
-        high = low + draw(st.floats(0.5, 1e6))
+        low = draw(st.floats(-1e4, 1e4))
+        high = low + draw(st.floats(0.5, 1e4))
     return InputText(
         shape=tuple(draw(st.lists(st.integers(1, 4), max_size=4))),
         name=draw(st.none() | st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)),
@@ -63,11 +63,13 @@ def input_texts(draw: st.DrawFn) -> InputText:
     )  # fmt: skip
 
 
+@settings(derandomize=True)
 @given(input_texts())
 def test_text_and_input_are_each_others_inverse(text: InputText) -> None:
     assert parse_input(str(text)) == text
 
 
+@settings(derandomize=True)
 @given(input_texts())
 def test_values_are_what_the_text_says(text: InputText) -> None:
     make = {"dtype": torch.float32, "device": torch.device("cpu")}
@@ -83,7 +85,7 @@ def test_values_are_what_the_text_says(text: InputText) -> None:
             0.01 * (high - low) + 0.01 * max(abs(low), abs(high)) if first.is_floating_point() else 0
         )  # half precision rounds
         assert first.min().item() >= low - slack
-        assert first.max().item() < high + slack or first.dtype == torch.float16
+        assert first.max().item() < high + slack
 
 
 @pytest.mark.parametrize(

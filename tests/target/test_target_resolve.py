@@ -16,7 +16,7 @@ from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import Target, load
+from profiler_kit.target import Target, from_model, load
 
 HEAD = "import torch\nfrom torch import nn\n"
 NET = HEAD + (
@@ -176,6 +176,30 @@ def test_the_process_is_left_as_it_was(write: Write, ends: str, capsys: pytest.C
     assert "noise ['nets/net.py']" in captured.err
 
 
+def test_cudnn_flags_set_on_import_are_put_back_and_named(write: Write) -> None:
+    write({"net.py": NET + "torch.backends.cudnn.benchmark = True\n"})
+    before = torch.backends.cudnn.benchmark
+    target = loaded("net.py")
+    assert not before
+    assert torch.backends.cudnn.benchmark == before
+    assert any("cudnn.benchmark=True" in note for note in target.info.notes)
+
+
+def test_an_inputs_file_shares_the_targets_modules(write: Write) -> None:
+    write({"net.py": "from parts import Net\nmodel = Net()\n", "parts.py": NET})
+    write({"feed.py": "import parts, torch\ndef make():\n    return {'x': torch.ones(2, 3), 'kind': parts.Net}\n"})
+    write(
+        {
+            "parts.py": NET.replace(
+                "def forward(self, x):\n        return self.block",
+                "def forward(self, x, kind):\n        return self.block",
+            )
+        }
+    )
+    target = load(TargetSpec(spec="net.py", inputs=("feed.py:make",)))
+    assert target.batch.kwargs["kind"] is type(target.model)
+
+
 def test_an_earlier_timer_goes_on_after_the_import(write: Write) -> None:
     write({"net.py": NET})
     rung = []
@@ -274,3 +298,11 @@ def test_lazy_layers_get_their_shapes(write: Write) -> None:
         assert target.model[0].weight.shape == (4, 3)
         assert target.model[2].weight.shape == (2, 4)
         assert any("lazy layers" in note for note in target.info.notes)
+
+
+def test_a_compiled_model_is_taken_as_written(write: Write) -> None:
+    write({"net.py": NET + "model = torch.compile(Net())\n"})
+    for target in (loaded("net.py"), from_model(torch.compile(nn.Linear(3, 3)), torch.ones(2, 3))):
+        assert "" in target.paths().values()
+        assert target.info.name in ("Net", "Linear")
+        assert any("torch.compile is left out" in note for note in target.info.notes)

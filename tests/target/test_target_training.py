@@ -247,6 +247,19 @@ def test_a_shuffling_loader_gives_every_process_the_same_first_batch(folder: Pat
     assert first.batch.args[0].shape == (5, 4)
 
 
+def test_one_batch_starts_no_workers(folder: Path) -> None:
+    text = NET.format("x") + (
+        "from torch.utils.data import DataLoader, Dataset, get_worker_info\n"
+        "class Data(Dataset):\n    def __len__(self):\n        return 4\n"
+        "    def __getitem__(self, i):\n        return torch.full((4,), float(get_worker_info() is not None)), 1\n"
+        "train_loader = DataLoader(Data(), batch_size=2, num_workers=1)\n"
+    )
+    target = load_text(folder, text)
+    assert not target.batch.args[0].any()
+    assert target.loader is not None
+    assert all(batch.args[0].all() for batch in target.loader())  # a pass over the loader is the user's own again
+
+
 def test_given_inputs_put_the_loader_aside_and_say_so(folder: Path) -> None:
     text = NET.format("x") + "train_loader = [(X, Y)]\n"
     for target in (load_text(folder, text, "7,4"), load_text(folder, text, batch=7)):
