@@ -140,22 +140,28 @@ class _Watch:
         self.steps[-1].append((phase, time.perf_counter_ns(), event))
 
 
-def timed_steps(runner: Runner, count: int) -> TimedSteps:
+def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | None = None) -> TimedSteps:
     """`count` steps timed without the profiler and without a synchronisation of our own.
 
+    Once the clock (`time.perf_counter_ns`) has passed `until_ns` it stops early, after no fewer than `fewest` steps.
     A step's duration runs from its beginning to the next one's: the device works behind the host, so only this period is
     the step's true cost. On CUDA one more step is run to close the last period; then the device is waited for.
     """
     watch = _Watch(events=runner.cuda)
     begins: list[int] = []
-    for _ in range(count + 1 if runner.cuda else count):
+    closing = 1 if runner.cuda else 0
+    while len(begins) < count + closing:
+        now_ns = time.perf_counter_ns()
+        if until_ns is not None and now_ns > until_ns and len(begins) >= fewest + closing:
+            break
         watch.steps.append([])
-        begins.append(time.perf_counter_ns())
+        begins.append(now_ns)
         runner.step(watch)
     begins.append(time.perf_counter_ns())
     runner.synchronize()
-    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:count])
-    for marks, end in zip(watch.steps[:count], begins[1:], strict=False):
+    done = len(begins) - 1 - closing
+    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:done])
+    for marks, end in zip(watch.steps[:done], begins[1:], strict=False):
         _add_phases(timed, marks, end)
     return timed
 

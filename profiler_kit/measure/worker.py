@@ -101,11 +101,13 @@ def _run(job: Job, say: Say) -> ConfigRun:
     warmup = _warm_up(runner, first_ns, deadline_ns, say)
     step_ns = min(warmup)
     left_ns = max(0, deadline_ns - time.perf_counter_ns())
-    count = job.steps or samples.steps_within(round(left_ns * TIMED_SHARE), step_ns)
+    timed_ns = round(left_ns * TIMED_SHARE)
+    count = job.steps or samples.steps_within(timed_ns, step_ns)
     say(f"{count} timed steps of about {step_ns / 1e6:.4g} ms")
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
-    timed = timed_steps(runner, count)
+    until_ns = None if job.steps else time.perf_counter_ns() + timed_ns
+    timed = timed_steps(runner, count, fewest=samples.FEWEST_STEPS, until_ns=until_ns)
     run = ConfigRun(
         config=job.config,
         environment=where,
