@@ -121,9 +121,8 @@ class Feeder:
         if index is None:
             return texts, ()
         path, rows = embedding
-        ranged = texts[index].ranged(0, rows)
-        note = f"integers of input {ranged} drawn from [0, {rows}), the rows of the first embedding{f' {path}' if path else ''}"
-        return (*texts[:index], ranged, *texts[index + 1 :]), (note,)
+        note = f"input {texts[index]}: integers in [0, {rows}), the rows of the first embedding{f' {path}' if path else ''}"
+        return (*texts[:index], texts[index].ranged(0, rows), *texts[index + 1 :]), (note,)
 
     def _example(self) -> Feed | None:
         if self.beside is not NO_INPUTS:

@@ -91,7 +91,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
         place = f"{shown(error.filename)}:{error.lineno}" if error.filename else where
         return TargetError(f"syntax error: {error.msg}", where=place, hint=f"mend it, then run {next_line(spec)}")
     if isinstance(error, ImportError) and "relative import" in str(error) and file is not None:
-        return _relative(spec, file, where)
+        return _relative(spec, file, error, where)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _missing(spec, file, error.name, where)
     return TargetError(
@@ -105,14 +105,23 @@ def _import_line(file: Path | None, spec: TargetSpec) -> str:
     return f"{sys.executable} {shown(file)}"
 
 
-def _relative(spec: TargetSpec, file: Path, where: str) -> TargetError:
+def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> TargetError:
+    if "beyond top-level" in str(error):
+        top = file.parent
+        while (top.parent / "__init__.py").is_file():
+            top = top.parent
+        return TargetError(
+            f"relative import: it goes above the package {top.name!r}",
+            where=where,
+            hint=f"touch {shown(top.parent / '__init__.py')} && {next_line(spec)}",
+        )
     package = file.parent
     attr = f":{spec.spec.rpartition(':')[2]}" if ":" in spec.spec else ":Net"
-    name = f"{package.name}.{file.stem}{attr}"
+    go = "" if package.parent == Path.cwd() else f"cd {shown(package.parent)} && "
     return TargetError(
-        f"relative import: {file.name} lies in the folder {package.name!r}, which has no __init__.py",
+        f"relative import: {file.name} lies in the folder {package.name!r}, which is no package",
         where=where,
-        hint=f"cd {shown(package.parent)} && {next_line(spec, target=name)}",
+        hint=go + next_line(spec, target=f"{package.name}.{file.stem}{attr}"),
     )
 
 

@@ -141,7 +141,7 @@ ROWS = [
     ),
     bad(
         "9 relative import", {"nets/net.py": "from .layers import X\n" + NET, "nets/layers.py": "X = 1\n"},
-        "relative import: net.py lies in the folder 'nets', which has no __init__.py",
+        "relative import: net.py lies in the folder 'nets', which is no package",
         "nets/net.py:1", "profiler-kit analyze nets.net:Net", spec="nets/net.py",
     ),
     bad(
@@ -210,6 +210,11 @@ ROWS = [
         "module of the folder above", {"project/nets/net.py": "import common_parts\n" + NET, "project/common_parts.py": ""},
         "No module named 'common_parts'",
         "project/nets/net.py:1", "PYTHONPATH=project profiler-kit analyze project/nets/net.py", spec="project/nets/net.py",
+    ),
+    bad(
+        "relative import above the package", {"top/nets/net.py": "from ..x import y\n", "top/nets/__init__.py": ""},
+        "relative import: it goes above the package 'nets'",
+        "top/nets/net.py:1", "touch top/__init__.py && profiler-kit analyze top/nets/net.py", spec="top/nets/net.py",
     ),
     bad("package by another name", "import cv2\n", "No module named 'cv2'", "net.py:1", "-m pip install opencv-python"),
     # building
