@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # Square sizes worth trying when a network wants another image than it was given: the common data sets' and pretrained ones'.
 _SIZES: Final = (224, 32, 28, 64, 128, 256, 96, 299, 384, 512)
+_TRIAL_S: Final = 5.0  # a hint is not worth a longer wait
 _NEEDS_VALUES: Final = (
     "called on meta tensors",
     "out of meta tensor",
@@ -223,7 +225,10 @@ class _Trial:
         if needed is not None and given is not None and tuple(given.shape) == shape:
             shape = needed  # the module that complains takes the model's own input
         shapes = [shape, *(shape[:2] + (size,) * (len(shape) - 2) for size in _SIZES if len(shape) > 3)]
+        deadline = time.monotonic() + _TRIAL_S
         for wanted in shapes:
+            if time.monotonic() > deadline:
+                break
             if self._runs(Batch(args=(torch.empty(wanted, dtype=now.dtype, device="meta"),))):
                 return InputText(shape=wanted, dtype=text_of(now).dtype)
         return None

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.target.batch import Batch, Forward
+from profiler_kit.target.construct import missing_arguments
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 from profiler_kit.target.source import Source
 from profiler_kit.target.surroundings import user_code
@@ -134,6 +135,8 @@ def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> L
             )
         if isinstance(value, Iterable):
             return Loader(source=source, name=name, where=where, forward=forward, batches=_same(value))
+        if callable(value) and missing_arguments(value, {}):
+            continue  # a helper of the training script, not a loader that is ready
         if callable(value):
             return Loader(
                 source=source, name=f"{name}()", where=where, forward=forward, batches=_Made(value, name, where)

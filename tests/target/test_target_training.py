@@ -247,6 +247,12 @@ def test_a_shuffling_loader_gives_every_process_the_same_first_batch(folder: Pat
     assert first.batch.args[0].shape == (5, 4)
 
 
+def test_a_loader_function_that_needs_arguments_is_not_the_targets_loader(folder: Path) -> None:
+    target = load_text(folder, NET.format("x") + "def get_loader(path):\n    1 / 0\n", "3,4")
+    assert target.loader is None
+    assert not any("get_loader" in note for note in target.info.notes)
+
+
 def test_one_batch_starts_no_workers(folder: Path) -> None:
     text = NET.format("x") + (
         "from torch.utils.data import DataLoader, Dataset, get_worker_info\n"
