@@ -60,7 +60,7 @@ def row(name: str, repeats: int) -> list[str | float]:
 def step(target: Target) -> None:
     """Forward, loss and backward, nothing else."""
     output = target.model(*target.batch.args, **target.batch.kwargs)
-    target.loss(output, target.batch, target.labels_for(output)).backward()  # type: ignore[no-untyped-call]
+    target.loss(output, target.batch, target.labels_for(output)).backward()
     target.model.zero_grad(set_to_none=True)
 
 

@@ -112,7 +112,7 @@ class Bare:
         x, labels = next(self.batches)
         loss = F.cross_entropy(self.model(x), labels)
         loss.item()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 

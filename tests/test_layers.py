@@ -121,7 +121,9 @@ def test_nothing_below_cli_prints_or_exits(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            assert called not in ("print", "exit", "quit", "sys.exit", "os._exit"), f"{relative}:{node.lineno}: {called}"
+            assert called not in ("print", "exit", "quit", "sys.exit", "os._exit"), (
+                f"{relative}:{node.lineno}: {called}"
+            )
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.counting.modules import parameter_owners
 from profiler_kit.counting.operands import tensors_in
 from profiler_kit.counting.restore import unchanged
 from profiler_kit.counting.watch import ModuleWatch, output_tensors
@@ -29,6 +28,7 @@ from profiler_kit.records.counts import (
     Phase,
 )
 from profiler_kit.target import Target
+from profiler_kit.target.ownership import parameter_owners
 
 Category = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries"]
 
@@ -106,7 +106,7 @@ def _training_step(target: Target, optimizer: torch.optim.Optimizer, lifetimes: 
     watch.in_backward = True
     with watch.watching(), lifetimes:
         if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
     lifetimes.label((p.grad for p in target.model.parameters() if p.grad is not None), "gradients")
     lifetimes.mark("after backward")
 
@@ -150,7 +150,7 @@ class _Log:
     step_start: int = 0
 
 
-class Lifetimes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Lifetimes(TorchDispatchMode):
     """A dispatch mode that logs when storages on one kind of device are born, grow and die."""
 
     def __init__(self, watch: ModuleWatch, device_type: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -46,16 +46,6 @@ def describe_modules(model: nn.Module) -> tuple[ModuleFacts, ...]:
             )
         )
     return tuple(facts)
-
-
-def parameter_owners(model: nn.Module) -> Mapping[int, str]:
-    """id(parameter) to the path of the first module that owns it."""
-    owners: dict[int, str] = {}
-    for path, module in model.named_modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), path)
-    return owners
 
 
 def config_text(module: nn.Module) -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from profiler_kit.counting.modules import parameter_owners
 from profiler_kit.counting.saved import SavedStorages
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleCall, ModuleWatch, output_tensors
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import LOSS_PATH, CountPhase, OpRecord, SavedTensor
 from profiler_kit.target import Target
+from profiler_kit.target.ownership import parameter_owners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,5 +84,5 @@ def trace_step(target: Target) -> StepTrace:
     tracer.set_phase("backward")
     if loss.requires_grad:
         with _telling("backward"), watch.watching(), tracer:
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
     return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=kept)

@@ -24,7 +24,7 @@ class _Seen:
     cost: Cost | None
 
 
-class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tracer(TorchDispatchMode):
     """A dispatch mode that records ops. It can be entered several times, one phase after the other.
 
     In backward an op belongs to the module whose forward made the running autograd node. Where gradients are being

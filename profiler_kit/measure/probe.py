@@ -6,8 +6,6 @@ ran: cuDNN workspaces, layout copies, reduction buffers. Done in a step of its o
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,10 +14,17 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.measure.steps import Runner
-from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH, Phase
+from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
+from profiler_kit.target.ownership import Ownership, parameter_owners
 
 LISTED_OPS = 20  # the ops with the largest workspaces that a report keeps
+_OWNER_OF_PHASE: dict[Phase, str] = {
+    "data": DATA_PATH,
+    "transfer": TRANSFER_PATH,
+    "loss": LOSS_PATH,
+    "optimizer": OPTIMIZER_PATH,
+}
 
 
 def peak_memory(runner: Runner) -> PeakMemory | None:
@@ -28,7 +33,7 @@ def peak_memory(runner: Runner) -> PeakMemory | None:
     if runner.optimizer is not None:
         runner.optimizer.zero_grad(set_to_none=True)
     probe = _Probe(runner)
-    with probe.watching(), probe:
+    with probe.owners.watching(), probe:
         runner.step(probe.mark)
     runner.synchronize()
     if not probe.ops:
@@ -40,41 +45,17 @@ class _Probe(TorchDispatchMode):
     """Records each op's own peak, with the phase and the module it ran for."""
 
     def __init__(self, runner: Runner) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.device = runner.target.device
-        self.paths = runner.target.paths()
         self.phase: Phase = "forward"
         self.ops: list[OpMemory] = []
         self.live_gradients: list[int] = []  # gradient bytes live when each op began, beside `ops`
-        self._stack: list[str] = [""]
-        # the module whose ops have the sequence numbers from each of these on; ascending
-        self._from: list[int] = [0]
-        self._owners: list[str] = [""]
+        self.owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
         self._parameters = list(runner.target.model.parameters())
 
     def mark(self, phase: Phase) -> None:
         self.phase = phase
-        self._owner_changes(LOSS_PATH if phase == "loss" else self._stack[-1])
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """While it lasts, module calls are followed, so that forward and backward ops find their module."""
-        original = nn.Module.__call__
-
-        def followed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            self._stack.append(self.paths.get(id(module), self._stack[-1]))
-            self._owner_changes(self._stack[-1])
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                self._stack.pop()
-                self._owner_changes(self._stack[-1])
-
-        nn.Module.__call__ = followed  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
+        self.owners.stand_in(_OWNER_OF_PHASE.get(phase, ""))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -98,17 +79,11 @@ class _Probe(TorchDispatchMode):
             self.live_gradients.append(_gradient_bytes(self._parameters))
         return result
 
-    def _owner_changes(self, path: str) -> None:
-        self._from.append(torch._C._autograd._get_sequence_nr())
-        self._owners.append(path)
-
     def _owner(self) -> str:
-        if self.phase == "optimizer":
-            return OPTIMIZER_PATH
-        node = torch._C._current_autograd_node()
-        if node is None:
-            return LOSS_PATH if self.phase == "loss" else self._stack[-1]
-        return self._owners[bisect.bisect_right(self._from, node._sequence_nr()) - 1]
+        node: Any = torch._C._current_autograd_node()  # None outside backward
+        if node is None or self.owners.stack:  # forward, or forward again inside backward
+            return self.owners.current
+        return self.owners.of_node(node)
 
 
 def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from profiler_kit.measure.steps import Runner
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
+from profiler_kit.target.ownership import Call, wrapped_calls
 
 
 def traced_steps(runner: Runner, count: int, path: Path) -> None:
@@ -27,7 +25,10 @@ def traced_steps(runner: Runner, count: int, path: Path) -> None:
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
     # torch writes beside its target; a name of our own until it is whole keeps half a trace from being taken for one
     partial = path.with_name(f"partial-{path.name}")
-    with module_marks(runner), profile(activities=activities, schedule=schedule) as profiler:
+    with (
+        wrapped_calls(runner.target.paths(), _marked_call),
+        profile(activities=activities, schedule=schedule) as profiler,
+    ):
         for index in range(count + 1):
             with record_function(marks.step(index)):
                 _marked_step(runner)
@@ -57,25 +58,6 @@ def _marked_step(runner: Runner) -> None:
         close()
 
 
-@contextlib.contextmanager
-def module_marks(runner: Runner) -> Iterator[None]:
-    """While it lasts, every call of a module of the target is inside a range named by its path.
-
-    `nn.Module.__call__` is wrapped once instead of hooking each module: nothing is left on the model, and modules called
-    with keywords or returning no tensors are seen too.
-    """
-    paths = runner.target.paths()
-    original = nn.Module.__call__
-
-    def marked(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        path = paths.get(id(module))
-        if path is None:
-            return original(module, *args, **kwargs)
-        with record_function(marks.module(path)):
-            return original(module, *args, **kwargs)
-
-    nn.Module.__call__ = marked  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
+def _marked_call(path: str, call: Call) -> Any:
+    with record_function(marks.module(path)):
+        return call()

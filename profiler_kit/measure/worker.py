@@ -59,8 +59,7 @@ def _run_or_failure(job: Job, say: Say) -> ConfigRun:
         return _failed(job.config, "out_of_memory", error)
     except RuntimeError as error:
         # the CPU allocator raises a plain RuntimeError
-        kind = "out_of_memory" if "can't allocate memory" in str(error) else "error"
-        return _failed(job.config, kind, error)
+        return _failed(job.config, "out_of_memory" if "can't allocate memory" in str(error) else "error", error)
     except Exception as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
         return _failed(job.config, "error", error)
 

@@ -46,7 +46,9 @@ def loads_report(text: str | bytes, where: str) -> Report:
     except (ValueError, RecursionError) as error:
         raise ReportError(f"not JSON: {error}", where=where, hint="give the report.json that analyze wrote") from error
     if not isinstance(data, dict) or "schema" not in data:
-        raise ReportError("not a profiler_kit report: no 'schema'", where=where, hint="give the report.json that analyze wrote")
+        raise ReportError(
+            "not a profiler_kit report: no 'schema'", where=where, hint="give the report.json that analyze wrote"
+        )
     schema = data["schema"]
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise ReportError(f"'schema' is {schema!r}, not a version number", where=where, hint="write the report anew")
@@ -67,7 +69,9 @@ def read_report(path: str | Path) -> Report:
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise ReportError(f"cannot be read: {error.strerror}", where=str(file), hint="give a report.json or its folder") from error
+        raise ReportError(
+            f"cannot be read: {error.strerror}", where=str(file), hint="give a report.json or its folder"
+        ) from error
     return loads_report(text, str(file))
 
 
@@ -106,7 +110,9 @@ def _read_record(kind: type, data: object, where: str) -> Any:
         if field.name in data:
             values[field.name] = _read(_hints(kind)[field.name], data[field.name], f"{where}.{field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ReportError(f"'{field.name}' is missing", where=where, hint="the file is cut off or was edited: write it anew")
+            raise ReportError(
+                f"'{field.name}' is missing", where=where, hint="the file is cut off or was edited: write it anew"
+            )
     try:
         return kind(**values)
     except ValueError as error:  # a record's own invariant
@@ -128,4 +134,6 @@ def _read_union(kinds: tuple[Any, ...], data: object, where: str) -> Any:
 def _wrong(where: str, wanted: str, data: object) -> ReportError:
     shown = repr(data)
     shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return ReportError(f"expected {wanted}, found {shown}", where=where, hint="the file was edited or is no report: write it anew")
+    return ReportError(
+        f"expected {wanted}, found {shown}", where=where, hint="the file was edited or is no report: write it anew"
+    )

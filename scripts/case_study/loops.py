@@ -162,7 +162,7 @@ def shapes(loop: Loop, sizes: list[int], cycles: int, batch: int) -> dict[str, A
 def environment(device: torch.device) -> dict[str, str | None]:
     """What the loop ran on, named as in the tool's `Environment` record."""
     cuda = device.type == "cuda"
-    cudnn = torch.backends.cudnn.version() if cuda else None  # type: ignore[no-untyped-call]
+    cudnn = torch.backends.cudnn.version() if cuda else None
     return {
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),

@@ -118,7 +118,9 @@ def test_memory_parts_sum_to_the_probe_s_peak(v0: Report, v1: Report) -> None:
         for run in report.runs:
             m = run.memory
             assert m is not None
-            parts = m.parameters + m.gradients + m.optimizer_state + m.inputs + m.saved_activations + m.workspace + m.rest
+            parts = (
+                m.parameters + m.gradients + m.optimizer_state + m.inputs + m.saved_activations + m.workspace + m.rest
+            )
             assert parts == m.peak_bytes
             assert m.rest >= 0
             assert run.peak_allocated_bytes == pytest.approx(m.peak_bytes, rel=0.02)
@@ -188,4 +190,8 @@ def test_a_flag_reaches_torch() -> None:
     run = launcher.measure(TargetSpec(spec=str(MODELS / "convnet_v1.py"), batch=1), config, device="cuda", budget_s=1)
     assert run.environment is not None
     flags = {f.name: f.value for f in run.environment.flags}
-    assert (flags["cudnn.benchmark"], flags["cudnn.deterministic"], flags["cudnn.allow_tf32"]) == ("True", "True", "False")
+    assert (flags["cudnn.benchmark"], flags["cudnn.deterministic"], flags["cudnn.allow_tf32"]) == (
+        "True",
+        "True",
+        "False",
+    )
