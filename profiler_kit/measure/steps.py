@@ -20,6 +20,7 @@ from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.target import Batch, Target
 
 Mark = Callable[[Phase], None]
+MARKS_A_STEP = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
 
 
 def unwatched(_: Phase) -> None:
@@ -125,19 +126,31 @@ class TimedSteps:
         )
 
 
-class _Watch:
-    """Stopwatch, and on CUDA an event, at the beginning of each phase of each step."""
+Marked = tuple[Phase, int, "torch.cuda.Event | None"]
 
-    def __init__(self, events: bool) -> None:
-        self.events = events
-        self.steps: list[list[tuple[Phase, int, torch.cuda.Event | None]]] = []
 
-    def __call__(self, phase: Phase) -> None:
-        event = None
-        if self.events:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-        self.steps[-1].append((phase, time.perf_counter_ns(), event))
+def _watch(events: bool, count: int) -> tuple[Mark, list[Marked]]:
+    """A mark that notes host time, and on CUDA an event, and the list it notes into. As short as can be: it is in the step.
+
+    Events for `count` marks are made, and recorded once so that the driver has made its part too, before anything is timed.
+    """
+    noted: list[Marked] = []
+    note, clock = noted.append, time.perf_counter_ns
+    if not events:
+        return lambda phase: note((phase, clock(), None)), noted
+    pool = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+    for event in pool:
+        event.record()
+    torch.cuda.synchronize()
+    take = pool.pop
+    stream = torch.cuda.current_stream()
+
+    def mark(phase: Phase) -> None:
+        event = take() if pool else torch.cuda.Event(enable_timing=True)
+        event.record(stream)
+        note((phase, clock(), event))
+
+    return mark, noted
 
 
 def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | None = None) -> TimedSteps:
@@ -147,26 +160,28 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     A step's duration runs from its beginning to the next one's: the device works behind the host, so only this period is
     the step's true cost. On CUDA one more step is run to close the last period; then the device is waited for.
     """
-    watch = _Watch(events=runner.cuda)
-    begins: list[int] = []
     closing = 1 if runner.cuda else 0
+    mark, noted = _watch(runner.cuda, (count + closing) * MARKS_A_STEP)
+    begins: list[int] = []
+    firsts: list[int] = []  # where each step's marks begin in `noted`
     while len(begins) < count + closing:
         now_ns = time.perf_counter_ns()
         if until_ns is not None and now_ns > until_ns and len(begins) >= fewest + closing:
             break
-        watch.steps.append([])
+        firsts.append(len(noted))
         begins.append(now_ns)
-        runner.step(watch)
+        runner.step(mark)
     begins.append(time.perf_counter_ns())
+    firsts.append(len(noted))
     runner.synchronize()
     done = len(begins) - 1 - closing
     timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:done])
-    for marks, end in zip(watch.steps[:done], begins[1:], strict=False):
-        _add_phases(timed, marks, end)
+    for step in range(done):
+        _add_phases(timed, noted[firsts[step] : firsts[step + 1]], begins[step + 1])
     return timed
 
 
-def _add_phases(timed: TimedSteps, marks: list[tuple[Phase, int, torch.cuda.Event | None]], end_ns: int) -> None:
+def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
     """Adds one step's phases: each runs until the next mark; the closing ``other`` counts only where something ran in it."""
     for i, (phase, begin, event) in enumerate(marks):
         last = i == len(marks) - 1

@@ -24,6 +24,10 @@ class Batch:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     labels: tuple[Any, ...] = ()
 
+    def values(self) -> tuple[Any, ...]:
+        """The inputs, positional ones first, as a loss_fn without labels is given them."""
+        return (*self.args, *self.kwargs.values())
+
     def tensors(self) -> Iterator[Tensor]:
         """The input tensors, nested ones too, labels excluded."""
         yield from tensors_in(self.args)

@@ -16,7 +16,7 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.target.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.target.inputs import DTYPES
-from profiler_kit.target.objective import Objective
+from profiler_kit.target.objective import Objective, QuickLoss
 from profiler_kit.target.optimizers import OPTIMIZERS
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 
@@ -62,6 +62,7 @@ class Target:
         self._objective = objective
         self._tuning = tuning
         self._made_up: tuple[Any, ...] | None = None
+        self._quick: QuickLoss | None = None
         self._settled = objective is None
 
     @property
@@ -87,8 +88,15 @@ class Target:
         Without `labels` those of `batch` hold; where it has none and the loss needs some, they are made up on the spot.
         """
         given = labels or batch.labels
+        quick = self._quick
+        if quick is not None and type(output) is Tensor and output.shape == quick.shape:
+            value: Tensor = quick.function(output, *(given or batch.values())[: quick.places])
+            return value
         objective = self._settle(output, given)
-        return objective(output, batch, given or self._make_labels(objective, output))
+        given = given or self._make_labels(objective, output)
+        loss = objective(output, batch, given)
+        self._quick = objective.quick(output, given)
+        return loss
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters. Raises TargetError when the target's own function makes none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,6 +35,15 @@ _LABELS_OF: dict[type[nn.Module], LabelKind] = {
     nn.BCEWithLogitsLoss: "binary",
     nn.BCELoss: "binary",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuickLoss:
+    """A loss for tensors of one shape, all questions answered: `function` of the output and as many values as it takes."""
+
+    shape: torch.Size
+    function: Callable[..., Any]
+    places: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +118,28 @@ class Objective:
             )
         return loss
 
+    def quick(self, output: object, labels: tuple[Any, ...]) -> QuickLoss | None:
+        """A shorter way to the loss of outputs like `output`, for once `__call__` has found it right; None where there is none.
+
+        What a loss needs to know of shapes is known by then, and asking again in every step would slow small models down.
+        """
+        if type(output) is not Tensor:
+            return None
+        if self.function is not None:
+            stock = isinstance(self.function, nn.Module) and self._label_kind() != "none"
+            places = None if stock else _places_after_output(self.function)
+            return QuickLoss(shape=output.shape, function=self.function, places=places)
+        if self.name not in LOSSES or len(labels) != 1 or main_output(output) is not output:
+            return None
+        class_last = is_class_last(output, self.token_shapes, labels[0])
+        value = LOSSES[self.name].value
+        return QuickLoss(shape=output.shape, function=lambda o, label: value(o, label, class_last), places=None)
+
     def _value(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Any:
         if self.function is not None:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
-            return self.function(output, *_accepted(self.function, labels or (*batch.args, *batch.kwargs.values())))
+            return self.function(output, *_accepted(self.function, labels or batch.values()))
         if self.name == "output.loss":
             return own_loss(output)
         if self.name in LOSSES:
@@ -130,11 +157,16 @@ class Objective:
 
 def _accepted(function: Callable[..., Any], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """As many of `values` as `function` takes after the output."""
+    return values[: _places_after_output(function)]
+
+
+@lru_cache(maxsize=64)  # asked in every step, and reading a signature takes longer than many a loss
+def _places_after_output(function: Callable[..., Any]) -> int | None:
+    """How many positional arguments `function` takes after the first; None where any number."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return values
+        return None
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return values
-    places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-    return values[: max(places - 1, 0)]
+        return None
+    return max(sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1, 0)
