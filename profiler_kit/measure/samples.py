@@ -12,7 +12,7 @@ from profiler_kit.records.runs import Interval
 RESAMPLES: Final = 1000
 CONFIDENCE: Final = 0.95
 FEWEST_STEPS: Final = 3  # below three samples a median says no more than one of them
-MOST_STEPS: Final = 200  # beyond this the interval narrows more slowly than the user waits
+MOST_STEPS: Final = 100  # beyond this the interval narrows more slowly than the user waits
 MOST_WARMUP_STEPS: Final = 20
 STEADY_SPREAD: Final = 0.05  # three warm-up steps within 5 % of each other: caches, clocks and plans have settled
 
@@ -40,5 +40,5 @@ def is_steady(warmup_ns: Sequence[int]) -> bool:
 
 
 def steps_within(budget_ns: int, step_ns: int) -> int:
-    """How many timed steps of `step_ns` fit into `budget_ns`: at least three, at most two hundred."""
+    """How many timed steps of `step_ns` fit into `budget_ns`: at least three, at most a hundred."""
     return max(FEWEST_STEPS, min(MOST_STEPS, budget_ns // max(1, step_ns)))

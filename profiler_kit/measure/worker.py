@@ -27,7 +27,7 @@ from profiler_kit.target import explain_forward_failure, load
 
 Say = Callable[[str], None]
 
-TIMED_SHARE = 0.6  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
+TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
 CHECK_STEPS = 8  # what the checks cost, in steps: two passes for the bits, and float64 at several times the price
