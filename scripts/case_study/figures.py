@@ -223,13 +223,15 @@ def merged(old: Figures, new: Figures) -> Figures:
             "the saved figures are of another machine, version or size",
             hint="save to another file, or measure with the same --size and --batch",
         )
-    models = {(run.model, run.process, run.config) for run in new.runs}
+    # A run measured again takes the place of the old one, so that tables keep their order.
+    again = {(run.model, run.process, run.config): run for run in new.runs}
+    kept = tuple(again.pop((run.model, run.process, run.config), run) for run in old.runs)
     sizes = {(count.model, count.size) for count in new.counts}
     return replace(
         new,
         claims=tuple(sorted({*old.claims, *new.claims})),
         counts=(*(c for c in old.counts if (c.model, c.size) not in sizes), *new.counts),
-        runs=(*(r for r in old.runs if (r.model, r.process, r.config) not in models), *new.runs),
+        runs=(*kept, *again.values()),
         shapes=new.shapes or old.shapes,
         naive=new.naive or old.naive,
         problems=tuple(dict.fromkeys((*old.problems, *new.problems))),

@@ -169,7 +169,9 @@ def judge_fallback(figures: Figures) -> Judgement:
         kernels = kernel_words(before.dominant_family), kernel_words(after.dominant_family)
         steps = pair.before_ns, pair.after_ns, pair.after_ns / pair.before_ns
         peaks = before.peak_allocated_bytes, after.peak_allocated_bytes
-        rows.append((before.model, before.dominant_path, *kernels, *steps, *peaks))
+        rows.append(
+            (before.model, "(root)" if before.dominant_path == "" else before.dominant_path, *kernels, *steps, *peaks)
+        )
     if not rows:
         return Judgement(verdict="not measured")
     table = make_table(
