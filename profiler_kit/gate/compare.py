@@ -7,7 +7,7 @@ from profiler_kit.gate.layers import device_times, layer_changes
 from profiler_kit.gate.metrics import METRICS, static_reason, value_of
 from profiler_kit.gate.ratios import memory_splits, time_ratio
 from profiler_kit.gate.timed import environment_reason, measured_rows
-from profiler_kit.gate.words import notes, sentences
+from profiler_kit.gate.words import notes, sentences, telling
 from profiler_kit.records.comparison import Comparison, LayerChange, MetricRow, Side, Verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -35,6 +35,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
     layers: tuple[LayerChange, ...] = ()
     if a.static is not None and b.static is not None:
         layers = layer_changes(a.static, b.static, *(traced or (None, None)))
+    configs = telling(a, times)
     return Comparison(
         a=sides[0],
         b=sides[1],
@@ -43,7 +44,8 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         times=times,
         memory=memory,
         layers=layers,
-        sentences=sentences(a, b, sides, times, memory, layers),
+        sentences=sentences(a, b, sides, times, memory, layers, configs),
+        telling=configs,
         notes=notes(a, b, sides, shared),
     )
 

@@ -10,7 +10,7 @@ from profiler_kit.gate.metrics import shapes
 from profiler_kit.gate.plain_tables import plain_budgets, plain_layers, plain_metrics
 from profiler_kit.gate.ratios import PART_TITLES
 from profiler_kit.gate.words import percent_change, shown_path, signed
-from profiler_kit.records.comparison import BudgetRow, CheckResult, Comparison, LayerChange, MemorySplit
+from profiler_kit.records.comparison import BudgetRow, CheckResult, Comparison, LayerChange, MemorySplit, MetricRow
 from profiler_kit.records.document import Block, Document, Head, Paragraph, Section, Table, Value
 from profiler_kit.records.serde import to_json
 from profiler_kit.units import Unit, bytes_text, text
@@ -33,13 +33,21 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in comparison.sentences)),
         Section(title="Metrics", blocks=_metric_blocks(comparison)),
     ]
+    told = (None, *comparison.telling)
+    rest = tuple(row for row in comparison.metrics if row.config not in told)
+    others = tuple(_memory_table(split, a, b) for split in comparison.memory if split.config not in told)
     if comparison.times:
         sections.append(Section(title="Time taken apart", blocks=(_time_table(comparison),)))
     if comparison.memory:
-        tables = tuple(_memory_table(split, a, b) for split in comparison.memory)
+        tables = tuple(_memory_table(split, a, b) for split in comparison.memory if split.config in told)
         sections.append(Section(title="Peak memory taken apart", blocks=tables))
     if comparison.layers:
         sections.append(Section(title="Layers", blocks=_layer_blocks(comparison, top)))
+    if rest:
+        blocks = (_metric_table(comparison, rest),)
+        sections.append(Section(title="Metrics under the other configurations", blocks=blocks, detail=True))
+    if others:
+        sections.append(Section(title="Peak memory under the other configurations", blocks=others, detail=True))
     sections += _note_sections(comparison.notes)
     return Document(
         title=f"{a} and {b}",
@@ -146,10 +154,11 @@ def _budget_table(rows: Sequence[BudgetRow]) -> Table:
 def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
     """The metrics, and why some are noise; what failed or does not compare stands in the notes."""
     noise = {row.reason: None for row in comparison.metrics if row.verdict == "noise"}
-    return (_metric_table(comparison), *(Paragraph(text=f"Noise: {reason}.", role="note") for reason in noise))
+    told = tuple(row for row in comparison.metrics if row.config in (None, *comparison.telling))
+    return (_metric_table(comparison, told), *(Paragraph(text=f"Noise: {reason}.", role="note") for reason in noise))
 
 
-def _metric_table(comparison: Comparison) -> Table:
+def _metric_table(comparison: Comparison, rows: Sequence[MetricRow]) -> Table:
     return Table(
         name="metrics",
         caption=f"Ratio: {comparison.b.label} over {comparison.a.label}; less is better; counted figures are exact",
@@ -170,7 +179,7 @@ def _metric_table(comparison: Comparison) -> Table:
                 row.ratio,
                 VERDICTS.get(row.verdict, row.verdict),
             )
-            for row in comparison.metrics
+            for row in rows
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import Unit, digits, text
 
 WHY_LAYERS: Final = 4  # named in the sentence; the table has all
+TELLING_RATIO: Final = 1.1  # a time ratio that a flag moves by less tells the same story
 WORTH_SHARE: Final = 0.001  # of a total: a smaller change of it explains nothing
 
 
@@ -25,18 +27,54 @@ def sentences(
     times: Sequence[TimeRatio],
     memory: Sequence[MemorySplit],
     layers: Sequence[LayerChange],
+    configs: Sequence[str],
 ) -> tuple[str, ...]:
-    """The result in sentences: the time ratio, the work where nothing was timed, memory that misleads, the layers."""
-    told = [f"Under {one.config}: {one.sentence}" if len(times) > 1 else one.sentence for one in times]
+    """The result in sentences: the time ratio, the work where nothing was timed, memory that misleads, the layers.
+
+    Of several configurations only `configs`, the telling ones, get sentences.
+    """
+    told = [
+        f"Under {one.config}: {one.sentence}" if len(times) > 1 else one.sentence
+        for one in times
+        if one.config in configs
+    ]
     if not times and a.static is not None and b.static is not None:
         told.append(_work(a.static, b.static, sides))
     for split in memory:
+        if split.config is not None and split.config not in configs:
+            continue
         runs = (a.run(split.config), b.run(split.config)) if split.config is not None else (None, None)
         sentence = opposite_sentence(a, b, split, sides, runs)
         if sentence is not None:
             told.append(f"Under {split.config}: {sentence}" if split.config is not None else f"Predicted: {sentence}")
     told.append(why(layers))
     return tuple(_begun(sentence) for sentence in told if sentence)
+
+
+def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:
+    """The baseline, and of the configurations that differ from it by one flag the one with the most different time ratio.
+
+    Nine configurations make nine sentences that say the same; these two say it, and what the picture depends on.
+    """
+    if not times:
+        return tuple(run.config.name for run in a.runs[:1])
+    first = times[0]
+    flags = {run.config.name: _flags(run) for run in a.runs if run.config.repeat_of is None}
+    here = flags[first.config]
+
+    def differs(one: TimeRatio) -> float:
+        return abs(math.log(one.time_ratio / first.time_ratio))
+
+    neighbours = [one for one in times[1:] if sum(x != y for x, y in zip(flags[one.config], here, strict=True)) == 1]
+    other = max(neighbours, key=differs, default=None)
+    if other is None or differs(other) < math.log(TELLING_RATIO):
+        return (first.config,)
+    return (first.config, other.config)
+
+
+def _flags(run: ConfigRun) -> tuple[bool | None, ...]:
+    config = run.config
+    return (config.enabled, config.benchmark, config.deterministic, config.allow_tf32)
 
 
 def _begun(sentence: str) -> str:
@@ -90,7 +128,7 @@ def layer_name(one: LayerChange) -> str:
 
 def shown_path(path: str) -> str:
     """A module path as it is shown; the root's has no text of its own."""
-    return path or "(model)"
+    return path or "(root)"
 
 
 def signed(value: int, unit: Unit) -> str:

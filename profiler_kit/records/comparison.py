@@ -142,7 +142,8 @@ class Comparison:
     """Two reports side by side. `config` is the configuration that the layers' device times are from.
 
     The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
-    `sentences` say the result; `notes` say what limits it.
+    `sentences` say the result; `notes` say what limits it. `telling` are the configurations that sentences and summaries
+    speak of: the baseline, and the one flag that changes the picture most; tables hold them all.
     """
 
     a: Side
@@ -154,6 +155,7 @@ class Comparison:
     layers: tuple[LayerChange, ...]
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
+    telling: tuple[str, ...] = ()
 
 
 BudgetSeverity = Literal["error", "warn", "off"]
