@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.diagnose.families import FEWER_OPERATIONS, algorithm, human
+from profiler_kit.diagnose.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.diagnose.hardware import Peaks, peaks_of
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.words import percent, work
 from profiler_kit.records.counts import CountPhase, Phase
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text
@@ -45,7 +46,7 @@ class Efficiency:
             said += (
                 f", {share} of the {text(self.peak_flops_per_s, 'flops/s')} that {self.device} reaches in {self.math}"
             )
-        return f"{said}, by {human(self.family)}."
+        return f"{said}, by {family_words(self.family)}."
 
     def evidence(self) -> tuple[Evidence, ...]:
         """Time, rate, and share of the peak where it is known."""
@@ -53,7 +54,7 @@ class Efficiency:
         found = [
             Evidence(name="device time", value=self.ns, unit="ns", where=where),
             Evidence(name="effective rate", value=self.rate_flops_per_s, unit="flops/s", where=where),
-            Evidence(name="algorithm", value=human(self.family), unit="text", where=where),
+            Evidence(name="algorithm", value=family_words(self.family), unit="text", where=where),
         ]
         if self.peak_flops_per_s is not None:
             share = 100.0 * self.rate_flops_per_s / self.peak_flops_per_s

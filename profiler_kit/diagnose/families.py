@@ -1,4 +1,4 @@
-"""Kernel families in a person's words, and which of them a layer's kernels amount to."""
+"""Which algorithm a layer's kernels amount to."""
 
 from __future__ import annotations
 
@@ -17,53 +17,6 @@ WINOGRAD: Final = "conv:winograd"
 
 # Families that do less arithmetic than the 2 x MAC that is counted; their effective rate may pass the device's peak.
 FEWER_OPERATIONS: Final = frozenset({FFT, WINOGRAD})
-
-_NAMES: Final = {
-    LAYOUT: "layout conversion",
-    WINOGRAD: "Winograd",
-    FFT: "FFT",
-    "gemm:complex": "complex matrix product",
-    "conv:depthwise": "depthwise convolution",
-    "conv:grouped": "grouped direct convolution",
-    IM2COL: "im2col and matrix product (PyTorch's own, not cuDNN)",
-    "conv:first_layer": "first-layer convolution",
-    "conv:sparse": "sparse convolution",
-    "conv:xmma_igemm": "implicit GEMM (xmma)",
-    "conv:cutlass_igemm": "implicit GEMM (CUTLASS)",
-    "conv:miopen_igemm": "implicit GEMM (MIOpen)",
-    "conv:naive": "naive convolution",
-    "conv": "convolution",
-    "conv:legacy_cask": "implicit GEMM (older cuDNN kernels)",
-    "conv:explicit_gemm": "explicit GEMM",
-    DIRECT: "direct convolution (older cuDNN kernels)",
-    "gemm:splitk_reduce": "split-K reduction",
-    "gemm": "matrix product",
-    "norm": "normalisation",
-    "pool": "pooling",
-    "loss/softmax": "softmax and loss",
-    "cat/copy": "copies",
-    "reduce": "reductions",
-    "pointwise": "pointwise kernels",
-    "optimizer": "optimizer kernels",
-    "attention": "attention",
-    "rnn": "RNN kernels",
-    "memcpy/memset": "memory copies and fills",
-    "comm": "communication",
-    "fft": "FFT operators",
-    "index": "indexing",
-    "sort/scan": "sorting and scans",
-    "random": "random numbers",
-    "interpolate": "interpolation",
-    "alloc": "allocation and fills",
-    "view": "views",
-    "sync": "waiting for results",
-    "other": "other kernels",
-}
-
-
-def human(family: str) -> str:
-    """`family` in words; a family this table does not know keeps its own name."""
-    return _NAMES.get(family, family)
 
 
 def is_convolution(family: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import Final
@@ -86,10 +87,10 @@ def shorten(written: str, width: int) -> str:
     head = (width - len(ELLIPSIS) + 1) // 2
     tail = width - len(ELLIPSIS) - head
     before, after = _prefix(written, head), _prefix(written[::-1], tail)[::-1]
-    if before and before[-1].isdigit() and written[len(before)].isdigit():
-        before = before.rstrip("0123456789")
-    if after and after[0].isdigit() and written[-len(after) - 1].isdigit():
-        after = after.lstrip("0123456789")
+    if before and before[-1].isdecimal() and written[len(before)].isdecimal():
+        before = re.sub(r"\d+\Z", "", before)
+    if after and after[0].isdecimal() and written[-len(after) - 1].isdecimal():
+        after = re.sub(r"\A\d+", "", after)
     return f"{before}{ELLIPSIS}{after}"
 
 

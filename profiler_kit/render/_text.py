@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from profiler_kit.records.document import Head, Table, Value
@@ -20,6 +21,15 @@ def one_line(written: str) -> str:
 def lines(written: str) -> list[str]:
     """`written` with its lines and indentation, otherwise as `one_line`."""
     return ["".join(_visible(char) for char in line.expandtabs(4)).rstrip() for line in written.splitlines()]
+
+
+# A sentence's end: a stop, then a space and something that begins a sentence. "9.0 %", "e.g. two" and "5.8\n%." are none.
+_END = re.compile(r"(?<=[^\s.][.!?])\s+(?=[A-Z\"(])")
+
+
+def first_sentence(written: str) -> str:
+    """`written` up to the end of its first sentence."""
+    return _END.split(written.strip(), maxsplit=1)[0]
 
 
 def _visible(char: str) -> str:

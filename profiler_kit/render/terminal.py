@@ -10,12 +10,12 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import Cells, fit
-from profiler_kit.render._text import lines, one_line
+from profiler_kit.render._text import first_sentence, lines, one_line
 from profiler_kit.units import text
 
 NARROWEST: Final = 60
-# Of more findings than these a summary gives the titles alone.
-SUMMARY_FINDINGS: Final = 5
+# A summary gives these findings' first sentences, and of more than these the titles alone.
+SUMMARY_FINDINGS: Final = 3
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 _SEVERITY_COLOR: Final = {"high": RED, "medium": YELLOW, "low": CYAN, "info": DIM}
@@ -47,7 +47,15 @@ class _Page:
         return "\n".join(line.rstrip() for line in out) + "\n"
 
     def _section(self, section: Section, first: bool) -> list[str]:
-        blocks = [self._block(block, section) for block in _joined(section.blocks, whole=self.detail)]
+        blocks: list[list[str]] = []
+        captioned = first
+        for block in _joined(section.blocks, whole=self.detail):
+            drawn = self._block(block, section)
+            if isinstance(block, Table) and block.caption:
+                if captioned:  # the section's heading has the first table's caption
+                    drawn = [*self._wrap(f"{block.caption}:"), *drawn]
+                captioned = True
+            blocks.append(drawn)
         body = [line for block in blocks for line in block]
         if first:  # the title above it is heading enough
             return body
@@ -86,29 +94,40 @@ class _Page:
     def _findings(self, findings: Sequence[Finding]) -> list[str]:
         out: list[str] = []
         for i, finding in enumerate(findings):
-            whole = self.detail or (finding.severity in ("high", "medium") and i < SUMMARY_FINDINGS)
-            out += self._finding(finding, whole)
+            out += self._title(finding)
+            if self.detail:
+                out += self._whole(finding)
+            elif i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
+                out += self._brief(finding)
+        if not self.detail:
+            out += self._wrap("In full, with their numbers: --detail.", color=DIM)
         return out
 
-    def _finding(self, finding: Finding, whole: bool) -> list[str]:
+    def _title(self, finding: Finding) -> list[str]:
         mark = f"[{finding.severity}] "
         out = self._wrap(finding.title, first=mark, rest=" " * len(mark))
         out[0] = self.paint(mark, _SEVERITY_COLOR[finding.severity]) + self.paint(out[0][len(mark) :], BOLD)
-        if not whole:
-            return out
-        if self.detail or finding.severity == "high":
-            out += self._wrap(finding.explanation, first="  ", rest="  ")
-        out += self._wrap(finding.advice, first="  -> ", rest="     ", color=CYAN)
-        if finding.trial is not None:
-            trial = finding.trial
-            change = f"{text(trial.before_ns.median, 'ns')} -> {text(trial.after_ns.median, 'ns')}"
-            out += self._wrap(f"tried {trial.config}: {change}, {trial.verdict}. {trial.note}", first="  ", rest="  ")
-        if self.detail:
-            numbers = [
-                f"{e.name} {text(e.value, e.unit)}" + (f" ({e.where})" if e.where else "") for e in finding.evidence
-            ]
-            out += self._wrap("; ".join(numbers), first="  ", rest="  ", color=DIM)
         return out
+
+    def _brief(self, finding: Finding) -> list[str]:
+        out = self._wrap(first_sentence(finding.explanation), first="  ", rest="  ")
+        out += self._wrap(first_sentence(finding.advice), first="  -> ", rest="     ", color=CYAN)
+        return out + self._trial(finding)
+
+    def _whole(self, finding: Finding) -> list[str]:
+        out = self._wrap(finding.explanation, first="  ", rest="  ")
+        out += self._wrap(finding.advice, first="  -> ", rest="     ", color=CYAN)
+        out += self._trial(finding)
+        numbers = [f"{e.name} {text(e.value, e.unit)}" + (f" ({e.where})" if e.where else "") for e in finding.evidence]
+        return out + self._wrap("; ".join(numbers), first="  ", rest="  ", color=DIM)
+
+    def _trial(self, finding: Finding) -> list[str]:
+        trial = finding.trial
+        if trial is None:
+            return []
+        change = f"{text(trial.before_ns.median, 'ns')} -> {text(trial.after_ns.median, 'ns')}"
+        note = f" {trial.note}" if self.detail and trial.note else ""
+        return self._wrap(f"tried {trial.config}: {change}, {trial.verdict}.{note}", first="  ", rest="  ")
 
     def _table(self, table: Table, section: Section) -> list[str]:
         pieces, left_out = fit(table, self.width)

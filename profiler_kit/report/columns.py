@@ -179,6 +179,11 @@ def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
     return share
 
 
+def _spread(row: RunRow) -> float | None:
+    interval = row.run.step_ns
+    return 50.0 * (interval.high - interval.low) / interval.median if interval is not None and interval.median else None
+
+
 def _ratio(row: RunRow) -> float | None:
     if (
         row.run.step_ns is None
@@ -238,8 +243,9 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (the A/A run)", place="data"),
     Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", rank=4),
     Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler"),
-    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", rank=8),
-    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", rank=8),
+    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", place="data"),
+    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", place="data"),
+    Column("step_spread", "±95 %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=3),
     Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11),
     Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", place="data"),
     Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", place="data"),
@@ -250,7 +256,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "most bytes allocated in the first step", rank=6),
     Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "most bytes the caching allocator held in the timed steps", rank=10),
     Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "most resident memory of the whole process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
-    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "largest scratch memory that one op used", rank=4),
+    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "largest scratch memory that one op used", rank=5),
     Column("kernel_shares", "time % f/l/b/o", "text", lambda r: phase_shares(r.run), "share of device time in forward / loss / backward / optimizer, in whole percent", place="page", rank=2),
     Column("forward_percent", "forward %", "percent", _kernel_share("forward"), "share of device time in forward", place="data"),
     Column("loss_percent", "loss %", "percent", _kernel_share("loss"), "share of device time in the loss", place="data"),

@@ -10,12 +10,13 @@ from torch import nn
 
 from profiler_kit.counting.modules import config_text
 from profiler_kit.diagnose.convolution import convolution_of
-from profiler_kit.diagnose.families import algorithm, human, is_convolution
+from profiler_kit.diagnose.families import algorithm, is_convolution
 from profiler_kit.diagnose.hardware import DEVICES, peaks_of
 from profiler_kit.diagnose.pairs import counterpart, measured, pairs
 from profiler_kit.diagnose.timing import device_share, median_kernel_ns, phase_shares, ratio
 from profiler_kit.diagnose.words import listing, plural
 from profiler_kit.records.counts import Cost, ModuleNode
+from profiler_kit.records.families import family_words
 from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming, RunConfig
 
 
@@ -89,8 +90,8 @@ def test_layout_conversion_is_no_convolution() -> None:
 
 
 def test_an_unknown_family_keeps_its_name() -> None:
-    assert human("conv:new") == "conv:new"
-    assert human("conv:fft") == "FFT"
+    assert family_words("conv:new") == "conv:new"
+    assert family_words("conv:fft") == "FFT"
 
 
 def test_recomputation_counts_as_backward() -> None:

@@ -16,7 +16,8 @@ from profiler_kit.records.document import Document, FindingList, Head, Paragraph
 from profiler_kit.records.report import Report
 from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.render._fit import COMFORT, display_width, fit, shorten
-from profiler_kit.render._text import cell
+from profiler_kit.render._text import cell, first_sentence
+from profiler_kit.render.terminal import SUMMARY_FINDINGS
 from profiler_kit.report import report_document
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -123,8 +124,45 @@ def test_many_findings_are_cut_to_their_titles() -> None:
     )
     text = render(document)
     assert "finding number 8" in text
-    assert "advice 4" in text
-    assert "advice 8" not in text
+    assert f"advice {SUMMARY_FINDINGS - 1}" in text
+    assert f"advice {SUMMARY_FINDINGS}" not in text
+
+
+@pytest.mark.parametrize(
+    ("written", "first"),
+    [
+        ("It takes 9.0 % of it. Then more.", "It takes 9.0 % of it."),
+        ("In 4.5 ms, by e.g. two kernels. Yes.", "In 4.5 ms, by e.g. two kernels."),
+        ('Set it. "default" follows.', "Set it."),
+        ("One sentence only", "One sentence only"),
+        ("Takes 5.8\n%. Over 9.", "Takes 5.8\n%."),
+    ],
+)
+def test_the_first_sentence(written: str, first: str) -> None:
+    assert first_sentence(written) == first
+
+
+def test_a_summary_gives_first_sentences_and_detail_gives_all() -> None:
+    finding = replace(v0_cuda().findings[0], explanation="Because of this. And of that.", advice="Do it. Then rest.")
+    document = Document(
+        title="t", sections=(Section(title="Findings", blocks=(FindingList(findings=(finding,)),)),), json="{}"
+    )
+    short, whole = render(document), render(document, detail=True)
+    assert "Because of this." in short
+    assert "Do it." in short
+    assert "And of that." not in short
+    assert "Then rest." not in short
+    assert "And of that." in whole
+    assert "Then rest." in whole
+
+
+def test_every_table_of_a_section_has_its_caption() -> None:
+    heads = (Head(key="k", title="k"),)
+    both = tuple(Table(name=n, caption=f"caption of {n}", heads=heads, rows=(("x",),)) for n in ("one", "two"))
+    sections = (Section(title="First", blocks=()), Section(title="Tables", blocks=both))
+    text = render(Document(title="t", sections=sections, json="{}"))
+    assert "Tables (caption of one)" in text
+    assert "caption of two:" in text
 
 
 def test_left_out_columns_are_said() -> None:
@@ -187,11 +225,12 @@ def test_a_shortened_name_never_holds_part_of_a_number(written: str, width: int)
     short = shorten(written, width)
     assert display_width(short) <= max(width, 0) or short == written
     if short != written:
-        before, _, after = short.partition("...")
-        assert written.startswith(before)
-        assert written.endswith(after)
+        # a name may have dots of its own beside the ellipsis
+        cuts = [(short[: m.start()], short[m.start() + 3 :]) for m in re.finditer(r"(?=\.\.\.)", short)]
+        sides = [(a, b) for a, b in cuts if written.startswith(a) and written.endswith(b)]
+        assert sides
         numbers = re.findall(r"\d+", written)
-        assert all(number in numbers for number in re.findall(r"\d+", before) + re.findall(r"\d+", after))
+        assert any(all(number in numbers for number in re.findall(r"\d+", a) + re.findall(r"\d+", b)) for a, b in sides)
 
 
 def test_long_names_are_shortened_in_the_middle_only_as_far_as_needed() -> None:

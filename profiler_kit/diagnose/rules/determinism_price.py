@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.families import algorithm, human
+from profiler_kit.diagnose.families import algorithm
 from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, trial, verdict
 from profiler_kit.diagnose.pairs import Pair, pairs
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.words import interval, layer, percent, phase, quoted, sentences, threshold
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.units import text
@@ -101,7 +102,9 @@ def _where_words(slower: tuple[LayerTiming, LayerTiming] | None) -> str:
     was, now = algorithm(before.kernels), algorithm(after.kernels)
     if was is None or now is None or was.kernel == now.kernel:
         return f"{said}."
-    return f"{said}, as {human(was.family)} ({was.kernel}) gives way to {human(now.family)} ({now.kernel})."
+    return (
+        f"{said}, as {family_words(was.family)} ({was.kernel}) gives way to {family_words(now.family)} ({now.kernel})."
+    )
 
 
 def _where_evidence(

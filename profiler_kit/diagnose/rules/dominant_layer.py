@@ -149,7 +149,7 @@ def _advice(static: StaticCount | None, node: ModuleNode | None) -> str:
     if not options:
         return "Change this layer first: fewer channels, or a smaller input for it."
     return (
-        f"Change this layer first. For the whole forward pass, computed from the counts and not measured: "
+        f"Change this layer first: for the whole forward pass (computed from the counts, not measured), "
         f"{'; '.join(options)}. Either changes what the model computes, so train it again and check its quality."
     )
 

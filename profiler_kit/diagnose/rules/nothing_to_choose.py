@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.families import human, is_convolution
+from profiler_kit.diagnose.families import is_convolution
 from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, kernels, time_by_family
 from profiler_kit.diagnose.words import listing, percent, plural, quoted, sentences, threshold
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, Interval
 from profiler_kit.units import text
@@ -68,7 +69,7 @@ def _instead(base: ConfigRun) -> str:
     if busy < BUSY:
         return f"Kernels run for {percent(busy)} of the step only: the rest goes into launching them, or waiting."
     families = [(f, ns) for f, ns in time_by_family(base).most_common(3) if base.device_ns]
-    said = [f"{human(f)} {percent(ns / base.device_ns)}" for f, ns in families if base.device_ns]
+    said = [f"{family_words(f)} {percent(ns / base.device_ns)}" for f, ns in families if base.device_ns]
     return f"By kernel family the device time goes to {listing(said)}." if said else ""
 
 

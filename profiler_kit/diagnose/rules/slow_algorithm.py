@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnose.efficiency import Efficiency, efficiency
-from profiler_kit.diagnose.families import DIRECT, IM2COL, Algorithm, algorithm, human, is_convolution
+from profiler_kit.diagnose.families import DIRECT, IM2COL, Algorithm, algorithm, is_convolution
 from profiler_kit.diagnose.noise import noise_of, trial
 from profiler_kit.diagnose.pairs import changed_flags, counterpart, measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.words import capital, layer, listing, percent, phase, quoted, sentences, threshold, times
 from profiler_kit.records.counts import COUNT_PHASES
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.units import text
@@ -39,7 +40,7 @@ and fires where
 - **picked badly**: another run of the report does the same layer and phase at least {FACTOR:g}x faster by kernel time, with
   another algorithm and the same arithmetic (so that precision is not what was traded); or
 - **last resort**: the kernels are of a family taken when nothing better is offered or fits:
-  {listing([human(family) for family in LAST_RESORTS])}.
+  {listing([family_words(family) for family in LAST_RESORTS])}.
 
 Gives the effective FLOP/s (counted work over kernel time) and, where the device and the arithmetic are known, the share of
 the datasheet's peak. FFT and Winograd execute fewer operations than are counted, so no share of peak is given for them.
@@ -174,10 +175,10 @@ def _title(cases: list[_Case]) -> str:
     case, path = cases[0], layer(cases[0].timing.path)
     if case.faster is not None:
         return (
-            f"{capital(phase(case.timing.phase))} of {path} runs as {human(case.used.family)}; "
-            f"{human(case.faster.used.family)} is {times(case.factor)} as fast"
+            f"{capital(phase(case.timing.phase))} of {path} runs as {family_words(case.used.family)}; "
+            f"{family_words(case.faster.used.family)} is {times(case.factor)} as fast"
         )
-    families = list(dict.fromkeys(human(c.used.family) for c in cases))
+    families = list(dict.fromkeys(family_words(c.used.family) for c in cases))
     share = percent(sum(c.share for c in cases))
     return f"{path} runs as {listing(families)} in {quoted(case.run)}, {share} of the device time"
 
@@ -187,12 +188,12 @@ def _phase_words(case: _Case) -> str:
     if case.rate is not None:
         said = f"{said} {case.rate.sentence()}"
     else:
-        said = f"{said} takes {text(case.timing.kernel_ns, 'ns')}, by {human(case.used.family)}."
+        said = f"{said} takes {text(case.timing.kernel_ns, 'ns')}, by {family_words(case.used.family)}."
     if case.faster is None:
         return said
     return (
         f"{said} {quoted(case.faster.run)} does the same work in {text(case.faster.timing.kernel_ns, 'ns')} by "
-        f"{human(case.faster.used.family)}, with the same arithmetic."
+        f"{family_words(case.faster.used.family)}, with the same arithmetic."
     )
 
 
@@ -207,7 +208,7 @@ def _last_resort_words(report: Report, case: _Case) -> str:
         return said
     return (
         f"{said} {quoted(twin)}, where TF32 is allowed, takes {text(there.kernel_ns, 'ns')} for {phase(there.phase)}, by "
-        f"{human(by.family)}."
+        f"{family_words(by.family)}."
     )
 
 
@@ -216,7 +217,7 @@ def _elsewhere_words(elsewhere: list[_Case]) -> str:
     for case in sorted(elsewhere, key=lambda c: -c.at_stake):
         gravest.setdefault(quoted(case.run), case)
     said = [
-        f"{name} ({phase(c.timing.phase)}: {human(c.used.family)}, {text(c.timing.kernel_ns, 'ns')})"
+        f"{name} ({phase(c.timing.phase)}: {family_words(c.used.family)}, {text(c.timing.kernel_ns, 'ns')})"
         for name, c in gravest.items()
     ]
     return f"The same is found in {listing(said)}." if said else ""
@@ -244,13 +245,13 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
         there = f"{case.timing.path}, {case.timing.phase}, {case.faster.run.config.name}"
         yield Evidence(name="factor", value=case.factor, unit="ratio", where=there)
         yield Evidence(name="device time", value=case.faster.timing.kernel_ns, unit="ns", where=there)
-        yield Evidence(name="algorithm", value=human(case.faster.used.family), unit="text", where=there)
+        yield Evidence(name="algorithm", value=family_words(case.faster.used.family), unit="text", where=there)
         yield Evidence(name="kernel", value=case.faster.used.kernel, unit="text", where=there)
     if case.rate is not None:
         yield from case.rate.evidence()
     else:
         yield Evidence(name="device time", value=case.timing.kernel_ns, unit="ns", where=where)
-        yield Evidence(name="algorithm", value=human(case.used.family), unit="text", where=where)
+        yield Evidence(name="algorithm", value=family_words(case.used.family), unit="text", where=where)
     yield Evidence(name="kernel", value=case.used.kernel, unit="text", where=where)
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 

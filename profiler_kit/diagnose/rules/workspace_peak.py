@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.families import algorithm, human
+from profiler_kit.diagnose.families import algorithm
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.words import layer, listing, percent, phase, quoted, sentences, threshold
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import text
@@ -64,7 +65,7 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
     in_baseline = any(other is report.baseline() for other, _ in found)
     share = memory.workspace / memory.peak_bytes
     workspace, saved = text(memory.workspace, "bytes"), text(memory.saved_activations, "bytes")
-    whose = f"{human(family)} workspace" if family is not None else "Library workspace"
+    whose = f"{family_words(family)} workspace" if family is not None else "Library workspace"
     decides = memory.workspace > memory.saved_activations
     title = (
         f"{whose} of {layer(memory.peak_path)}, {workspace}, not activations ({saved}), makes the memory peak in {quoted(run)}"
@@ -139,7 +140,7 @@ def _evidence(
         Evidence(name="op", value=memory.peak_op, unit="text", where=where),
     ]
     if family is not None:
-        found.append(Evidence(name="algorithm", value=human(family), unit="text", where=where))
+        found.append(Evidence(name="algorithm", value=family_words(family), unit="text", where=where))
     if lower is not None and lower.peak_allocated_bytes is not None:
         found.append(Evidence(name="peak", value=lower.peak_allocated_bytes, unit="bytes", where=lower.config.name))
     return tuple(found)
