@@ -1,0 +1,54 @@
+"""Families of kernels and operators in a person's words. The names are those that records hold (`KernelStat.family`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A family that begins with "conv:" is a way to compute a convolution.
+WORDS: Final = {
+    "conv:layout": "layout conversion",
+    "conv:winograd": "Winograd",
+    "conv:fft": "FFT",
+    "conv:depthwise": "depthwise convolution",
+    "conv:grouped": "grouped direct convolution",
+    "conv:im2col(aten)": "im2col and matrix product (PyTorch's own, not cuDNN)",
+    "conv:first_layer": "first-layer convolution",
+    "conv:sparse": "sparse convolution",
+    "conv:xmma_igemm": "implicit GEMM (xmma)",
+    "conv:cutlass_igemm": "implicit GEMM (CUTLASS)",
+    "conv:miopen_igemm": "implicit GEMM (MIOpen)",
+    "conv:naive": "naive convolution",
+    "conv:legacy_cask": "implicit GEMM (older cuDNN kernels)",
+    "conv:explicit_gemm": "explicit GEMM",
+    "conv:legacy_direct": "direct convolution (older cuDNN kernels)",
+    "conv": "convolution",
+    "gemm": "matrix product",
+    "gemm:complex": "complex matrix product",
+    "gemm:splitk_reduce": "split-K reduction",
+    "fft": "FFT operators",
+    "attention": "attention",
+    "rnn": "RNN kernels",
+    "norm": "normalisation",
+    "pool": "pooling",
+    "interpolate": "interpolation",
+    "loss/softmax": "softmax and loss",
+    "pointwise": "pointwise",
+    "reduce": "reductions",
+    "sort/scan": "sorting and scans",
+    "index": "indexing",
+    "random": "random numbers",
+    "cat/copy": "copies",
+    "view": "views",
+    "alloc": "allocation and fills",
+    "memcpy/memset": "memory copies and fills",
+    "optimizer": "optimizer",
+    "comm": "communication",
+    "sync": "waiting for results",
+    "autograd": "autograd's own work",
+    "other": "other",
+}
+
+
+def family_words(family: str) -> str:
+    """`family` in words: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``; an unknown one keeps its name."""
+    return WORDS.get(family, family)
