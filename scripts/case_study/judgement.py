@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from profiler_kit.diagnose.families import human
+from profiler_kit.records.families import family_words
 from profiler_kit.records.document import Head, Table, Value
 from profiler_kit.units import Unit
 
@@ -39,7 +39,7 @@ def make_table(
 
 def kernel_words(family: str | None) -> str | None:
     """A kernel family in a person's words; unknown stays unknown."""
-    return None if family is None else human(family)
+    return None if family is None else family_words(family)
 
 
 def percent(share: float | None) -> float | None:
