@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from profiler_kit.records.families import family_words
 from profiler_kit.records.document import Head, Table, Value
+from profiler_kit.records.families import family_words
 from profiler_kit.units import Unit
 
 Verdict = Literal["holds", "fails", "holds in part", "needs CUDA", "not measured"]
