@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,16 +59,23 @@ def count(
         return count_spec(target)
     if isinstance(target, str):
         return count_spec(TargetSpec(spec=target, mode=mode))
-    live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
     from profiler_kit.counting import count_target
 
-    return _diagnosed(_report(live.info, count_target(live)))
+    with _ends_told(type(target).__name__):
+        live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
+        static = count_target(live)
+    return _diagnosed(_report(live.info, static))
 
 
 def count_spec(spec: TargetSpec) -> Report:
     """The static report of the target that `spec` names. Raises TargetError, UsageError."""
-    info, static = _counted(spec)
-    return _diagnosed(_report(info, static))
+    from profiler_kit.counting import count_target
+    from profiler_kit.target import load
+
+    with _ends_told(spec.spec):
+        target = load(spec, device="meta")
+        static = count_target(target)
+    return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
 
 
 def analyze(
@@ -85,7 +93,10 @@ def analyze(
     """The whole report of a target: counted, measured under each cuDNN configuration, attributed and explained.
 
     `target` is a TARGET text, whose further `options` are those of `TargetSpec` (``inputs``, ``mode``, ``batch`` …), or a
-    `TargetSpec`. `traces` is a folder for the Chrome traces, which are dropped without one. Raises TargetError, UsageError.
+    `TargetSpec`. `traces` is a folder for the Chrome traces, which are dropped without one. Ctrl-C ends the run in hand and
+    gives the report of what was measured before; the other runs stand in it as ``interrupted``.
+
+    Raises TargetError, UsageError.
     """
     spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **options)
     folder = Path(traces) if traces is not None else None
@@ -117,9 +128,9 @@ def analyze_spec(
     from profiler_kit.measure import environment
 
     tell = say or _silent
+    place = environment.pick_device(device)
     tell("counting")
     info, static = _counted_if_possible(spec)
-    place = environment.pick_device(device)
     plan = configurations.plan(
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
@@ -132,28 +143,58 @@ def analyze_spec(
     return Analysis(report=_diagnosed(report), traces=traced, interrupted=cut)
 
 
-def _counted(spec: TargetSpec) -> tuple[TargetInfo, StaticCount]:
-    from profiler_kit.counting import count_target
-    from profiler_kit.target import load
-
-    target = load(spec, device="meta")
-    static = count_target(target)
-    return target.info, static
-
-
 def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | None]:
-    """As `_counted`; a target that loads but can't be counted may still be measured, and the report says so."""
-    from profiler_kit.counting import count_target
-    from profiler_kit.target import load
+    """The target and its count; None for one that loads and can't be counted: it may still be measured, and a note says why.
 
-    target = load(spec, device="meta")
-    try:
-        return target.info, count_target(target)
-    except TargetError as error:
-        if not error.message.startswith("data-dependent"):
+    That is a model whose control flow depends on values, and one on which the counting itself breaks: the measured half of
+    the report must not be lost with a bug of ours. What is wrong with the target is raised: it would fail measured as well.
+    """
+    from profiler_kit.counting import count_target
+    from profiler_kit.target import NeedsDataError, load
+    from profiler_kit.target.place import first_line, is_out_of_memory
+
+    with _ends_told(spec.spec):
+        target = load(spec, device="meta")
+        try:
+            static = count_target(target)
+        except NeedsDataError as error:
+            note = f"Not counted: {error}".replace("\nhint: ", "; ")
+        except KitError:
             raise
-        note = f"Not counted: {error}".replace("\nhint: ", "; ")
-        return replace(target.info, notes=(*target.info.notes, note)), None
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            note = (
+                f"Not counted, because of an error in profiler_kit itself (please report it): {first_line(error)} "
+                f"at {Path(place.filename).name}:{place.lineno}. What was measured stands."
+            )
+        else:
+            return target.info, static  # not earlier: the first output settles the loss
+    return replace(target.info, notes=(*target.info.notes, note)), None
+
+
+@contextlib.contextmanager
+def _ends_told(target: str) -> Iterator[None]:
+    """Turns what ends a process, sys.exit() in the user's code and exhausted memory, into a TargetError."""
+    from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+
+    try:
+        yield
+    except SystemExit as error:
+        raise TargetError(
+            f"the model called sys.exit({'' if error.code is None else repr(error.code)})",
+            where=user_place(error) or target,
+            hint="raise an exception instead, so that it can be told",
+        ) from error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TargetError(
+            f"memory ran out before anything was measured: {first_line(error)}",
+            where=user_place(error) or target,
+            hint="build the model on the device it runs on (nothing needs memory on meta), or make it smaller",
+        ) from error
 
 
 def _measured(
@@ -176,6 +217,7 @@ def _measured(
             label = f"[{number}/{len(configs)}] {config.name}"
             file = folder / f"{config.name.replace(' ', '_').replace('(', '').replace(')', '')}.json.gz"
             try:
+                file.unlink(missing_ok=True)  # an earlier report's, which a failing run would leave in this one
                 run = launcher.measure(
                     spec,
                     config,
@@ -186,18 +228,16 @@ def _measured(
                     timeout_s=timeout_s,
                     say=lambda text, label=label: tell(f"{label}: {text}"),  # type: ignore[misc]
                 )
+                runs.append(replace(run, trace=f"traces/{file.name}" if traces is not None and run.trace else None))
+                if run.failure is not None:
+                    tell(f"{label}: failed: {run.failure.message}")
+                    continue
+                tell(f"{label}: reading the trace")
+                runs[-1], spans = _attributed(runs[-1], file)
             except KeyboardInterrupt:
-                rest = configs[number:]
-                runs.append(launcher.interrupted(config, started=True))
-                runs.extend(launcher.interrupted(other, started=False) for other in rest)
+                rest = configs[len(runs) :]  # the one in hand among them, unless it was only its trace that was read
+                runs.extend(launcher.interrupted(other, started=other is config) for other in rest)
                 return runs, tuple(kept), True
-            if run.failure is not None:
-                tell(f"{label}: failed: {run.failure.message}")
-                runs.append(run)
-                continue
-            tell(f"{label}: reading the trace")
-            run, spans = _attributed(run, file)
-            runs.append(replace(run, trace=f"traces/{file.name}" if traces is not None and run.trace else None))
             if traces is not None:
                 kept.append(Traced(config=config.name, file=file, spans=spans))
     return runs, tuple(kept), False
@@ -280,7 +320,11 @@ def all_failed(report: Report) -> KitError | None:
         return None
     first = report.runs[0].failure
     assert first is not None
-    return TargetError(f"every configuration failed; the first: {first.message}", hint="see the log in the report")
+    message, _, hint = first.message.partition("\nhint: ")
+    if not hint:
+        hint = "the end of its log stands in the report" if first.log_tail else "see the report"
+    what = "nothing was measured" if len(report.runs) == 1 else "every configuration failed, the first one so"
+    return TargetError(f"{what}: {message}", hint=hint)
 
 
 def _computes_float32(info: TargetInfo) -> bool:

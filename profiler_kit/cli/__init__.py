@@ -2,32 +2,92 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Final
 
-from profiler_kit.errors import INTERRUPTED, KitError
+from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, KitError
+
+# What a job's end, a supervisor or a closed terminal sends: Python would die at once, leaving children and worktrees behind.
+ENDING_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command in `argv` (default: the process's own) and returns its exit status.
 
-    Every expected error ends here: one message with a hint on stderr, and its exit code.
+    Every expected error ends here: one message with a hint on stderr, and its exit code. SIGTERM and SIGHUP end the
+    command as Ctrl-C does: children are ended, the worktree goes, what was measured is kept.
     """
+    with _as_ctrl_c(ENDING_SIGNALS):
+        try:
+            return _run(argv)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     from profiler_kit.cli.options import parser
 
     try:
-        given = parser().parse_args(argv)
+        try:
+            given = parser().parse_args(argv)
+        except SystemExit as end:  # after --help and --version
+            return end.code if isinstance(end.code, int) else OK
         from profiler_kit.cli import commands
 
-        return commands.VERBS[given.verb](given)
+        status = commands.VERBS[given.verb](given)
+        sys.stdout.flush()  # here, where a reader that is gone can still be told from an error
     except KitError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         # the reader (head, less) has seen enough; keep Python from complaining again when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return OK
+    except Exception as error:  # noqa: BLE001 left alone, Python would end with 1, which says that a budget is broken
+        traceback.print_exc()
+        print(
+            f"error: {type(error).__name__} in profiler_kit itself\n"
+            "hint: this is a bug of the tool, not of your model: report it with the lines above",
+            file=sys.stderr,
+        )
+        return TARGET_FAILED
+    return status
+
+
+@contextlib.contextmanager
+def _as_ctrl_c(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """While it lasts, the first of `signals` raises KeyboardInterrupt; further ones don't disturb the end it brings.
+
+    A signal that is ignored (nohup) or that somebody else handles stays so. Only in the main thread, where Python handles
+    signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+
+    ending = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal ending
+        if not ending:
+            ending = True
+            raise KeyboardInterrupt
+
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit import errors
@@ -23,7 +24,7 @@ def analyze(given: argparse.Namespace) -> int:
     output.check(given)
     spec = target_spec(given)
     folder = given.out if given.out is not None else Path("profiler_kit_out") / output.slug(given.target)
-    with Progress(quiet=given.quiet) as progress:
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         analysis = pipeline.analyze_spec(
             spec,
             device=given.device,
@@ -36,8 +37,11 @@ def analyze(given: argparse.Namespace) -> int:
         )
         progress.say("writing the report")
         output.write_report_folder(analysis, folder)
-    output.emit(_document(analysis.report, given), given)
-    output.note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", given)
+    output.warn(analysis.report)
+    try:
+        output.emit(_document(analysis.report, given), given)
+    finally:
+        output.note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", given)
     if analysis.interrupted:
         print("interrupted: the report holds what was measured before", file=sys.stderr)
         return errors.INTERRUPTED
@@ -52,9 +56,10 @@ def count(given: argparse.Namespace) -> int:
     from profiler_kit import pipeline
 
     output.check(given)
-    with Progress(quiet=given.quiet) as progress:
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
         report = pipeline.count_spec(target_spec(given))
+    output.warn(report)
     output.emit(_document(report, given), given)
     return errors.OK
 
@@ -65,8 +70,9 @@ def compare(given: argparse.Namespace) -> int:
     from profiler_kit.gate.documents import comparison_document
 
     output.check(given)
-    with Progress(quiet=given.quiet) as progress:
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         a, b = (_side(text, given, progress) for text in (given.a, given.b))
+    output.warn(a, b)
     output.emit(comparison_document(compared(a, b)), given)
     return errors.OK
 
@@ -79,12 +85,20 @@ def check(given: argparse.Namespace) -> int:
 
     output.check(given)
     limits = budgets.load_budgets(Path.cwd(), output.slug(given.target), given.budget)
-    with Progress(quiet=given.quiet) as progress:
+    before, missing = None, None
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
         head = pipeline.count_spec(target_spec(given, allow_guess=False))
         progress.say("counting the base")
-        before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
+        try:
+            before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
+        except errors.NotComparableError as error:  # the target is new: limits that need no base still hold
+            if not limits:
+                raise
+            missing = error
     result = budgets.check(before, head, limits)
+    if missing is not None:
+        result = replace(result, notes=(*result.notes, missing.message))
     output.emit(check_document(result), given)
     return result.exit_code
 
@@ -99,7 +113,7 @@ def show(given: argparse.Namespace) -> int:
 def _document(report: Report, given: argparse.Namespace) -> Document:
     from profiler_kit.report import report_document
 
-    return report_document(report, top=given.top, depth=given.depth)
+    return report_document(report, top=given.top, depth=given.depth, sort=given.sort, run=given.run)
 
 
 def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
@@ -112,7 +126,7 @@ def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
     if given.static:
         progress.say(f"{text}: counting")
         return pipeline.count_spec(spec)
-    return pipeline.analyze(
+    analysis = pipeline.analyze_spec(
         spec,
         device=given.device,
         configs=_names(given.configs) or ("default", "no-tf32"),
@@ -121,6 +135,9 @@ def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
         timeout_s=given.timeout,
         say=lambda line: progress.say(f"{text}: {line}"),
     )
+    if analysis.interrupted:
+        raise KeyboardInterrupt  # half a comparison is none, and nothing of it is kept
+    return analysis.report
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

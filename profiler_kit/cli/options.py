@@ -95,12 +95,14 @@ def _analyze(sub: argparse.ArgumentParser) -> None:
     _measure_options(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
     _output_options(sub)
+    _report_options(sub)
 
 
 def _count(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     _target_options(sub)
     _output_options(sub)
+    _report_options(sub)
 
 
 def _compare(sub: argparse.ArgumentParser) -> None:
@@ -125,6 +127,7 @@ def _check(sub: argparse.ArgumentParser) -> None:
 def _show(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
     _output_options(sub)
+    _report_options(sub)
 
 
 def _target_options(sub: argparse.ArgumentParser) -> None:
@@ -166,18 +169,34 @@ def _output_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-o", "--output", action="append", default=[], type=Path, metavar="FILE", help="format by suffix (repeatable)"
     )
-    group.add_argument("--top", type=_positive, default=10, metavar="N", help="rows of the layer table (default: 10)")
-    group.add_argument("--depth", type=int, metavar="N", help="fold layers below this depth into their parent")
     group.add_argument(
         "--detail", action="store_true", help="all sections on the terminal, not only those that fit a screen"
     )
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
+def _report_options(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("tables")
+    group.add_argument("--top", type=_positive, default=10, metavar="N", help="rows of the layer table (default: 10)")
+    group.add_argument("--depth", type=_whole, metavar="N", help="fold layers below this depth into their parent")
+    group.add_argument(
+        "--sort", metavar="COLUMN", help="layers by this CSV column, or model for the model's order (default: by time)"
+    )
+    group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
+
+
 def _positive(text: str) -> int:
-    value = int(text) if text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return _at_least(1, text)
+
+
+def _whole(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return value
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document
+from profiler_kit.records.report import Report
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline import Analysis
@@ -21,8 +24,10 @@ DEFAULT_WIDTH = 100
 
 
 def check(given: argparse.Namespace) -> None:
-    """Raises UsageError now for a format or suffix that nobody renders, rather than after a minute of measuring."""
+    """Raises UsageError now for a format, suffix, column or place that can't be, rather than after a minute of measuring."""
     from profiler_kit import render
+    from profiler_kit.report.columns import LAYER_COLUMNS
+    from profiler_kit.report.tables import MODEL_ORDER
 
     if given.format is not None:
         render.by_name(given.format)
@@ -30,6 +35,50 @@ def check(given: argparse.Namespace) -> None:
         render.by_suffix(file)
         if not file.parent.is_dir():
             raise UsageError("no such folder", where=str(file.parent), hint="make it first, or write elsewhere with -o")
+        if file.is_dir() or not os.access(file.parent, os.W_OK):
+            raise UsageError("cannot be written", where=str(file), hint="write elsewhere with -o")
+    sort = getattr(given, "sort", None)
+    keys = [MODEL_ORDER, *(column.key for column in LAYER_COLUMNS)]
+    if sort is not None and sort not in keys:
+        raise UsageError(f"--sort {sort}: no such layer column", hint=f"one of: {', '.join(keys)}")
+    out = getattr(given, "out", None)
+    if out is not None:
+        _check_place(out)
+
+
+def _check_place(folder: Path) -> None:
+    """Raises UsageError where `folder` is not there and can't be made, or can't be written into."""
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise UsageError(
+            "cannot be written: it is no folder" if there == folder else f"cannot be made: {there} is no folder",
+            where=str(folder),
+            hint="give another folder with --out",
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(
+            "cannot be written: permission denied", where=str(folder), hint="give another folder with --out"
+        )
+
+
+@contextlib.contextmanager
+def foreign_output_on_stderr() -> Iterator[None]:
+    """While it lasts, whatever the user's code and the libraries below it print goes to stderr: stdout is for results."""
+    try:
+        kept = os.dup(1)
+    except OSError:  # no stdout at all
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+        return
+    sys.stdout.flush()
+    try:
+        with contextlib.suppress(OSError):  # no stderr
+            os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def emit(document: Document, given: argparse.Namespace) -> None:
@@ -46,6 +95,15 @@ def emit(document: Document, given: argparse.Namespace) -> None:
         detail=given.detail,
     )
     print(render.by_name(given.format or "terminal").render(document, options), end="")
+
+
+def warn(*reports: Report) -> None:
+    """Says on stderr, even to those who asked for quiet, what makes every figure doubtful: guessed inputs."""
+    for report in reports:
+        if report.target.inputs_from == "guess":
+            for said in report.target.notes:
+                if "GUESSED" in said:
+                    print(f"warning: {said.removeprefix('warning: ')}", file=sys.stderr)
 
 
 def note(text: str, given: argparse.Namespace) -> None:
@@ -79,10 +137,12 @@ def write(file: Path, content: str | bytes) -> None:
             out.write(data)
         Path(partial).chmod(0o666 & ~_umask())
         Path(partial).replace(file)
+        partial = ""
     except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(file), hint="give another place") from error
+    finally:  # also after Ctrl-C
         if partial:
             Path(partial).unlink(missing_ok=True)
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(file), hint="give another place") from error
 
 
 def slug(target: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import torch
+
 from profiler_kit.counting.fold import by_module, by_op, by_phase, uncounted
 from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
@@ -66,6 +68,7 @@ def count_target(target: Target, *, memory: bool = True) -> StaticCount:
         ops=by_op(trace.ops),
         memory=estimate,
         device=target.device.type,
+        torch=torch.__version__,
         notes=notes,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Final
 
 import torch
 
+from profiler_kit.errors import UsageError
 from profiler_kit.measure.configs import Backend
 from profiler_kit.records.runs import Environment, NamedValue, RunConfig
 
@@ -25,12 +27,33 @@ VARIABLES: Final = (
 
 
 def pick_device(asked: str) -> str:
-    """The device meant by `asked`: ``auto`` is CUDA where there is one, else MPS, else the CPU."""
+    """The device meant by `asked`: ``auto`` is CUDA where there is one, else MPS, else the CPU.
+
+    Raises UsageError for a device that does not exist, here or at all.
+    """
     if asked != "auto":
+        _check_device(asked)
         return asked
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _check_device(asked: str) -> None:
+    where = f"--device {asked}"
+    found = re.fullmatch(r"(cpu|cuda|mps)(?::([0-9]+))?", asked)
+    if found is None:
+        raise UsageError("no such device", where=where, hint="take auto, cpu, cuda, cuda:1 … or mps")
+    kind, index = found.group(1), int(found.group(2) or 0)
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
+    if there == 0:
+        reason = (
+            "this torch is built without CUDA" if kind == "cuda" and not torch.cuda._is_compiled() else "none is seen"
+        )
+        raise UsageError(f"no {kind} device here: {reason}", where=where, hint="take --device auto or --device cpu")
+    if index >= there:
+        last = f"{kind}:{there - 1}" if there > 1 else kind
+        raise UsageError(f"no such device: the last one is {last}", where=where, hint=f"take --device {last}")
 
 
 def backend(device: str) -> Backend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit import process
+from profiler_kit.errors import UsageError
 from profiler_kit.measure.job import PROGRESS, Job
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind, RunConfig
 from profiler_kit.records.serde import dumps, from_json
@@ -39,13 +41,14 @@ def measure(
     """
     with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
         result = Path(folder) / "result.json"
+        traced = Path(folder) / "trace.json.gz"  # here until it is whole: a worker that is ended leaves no half of one
         job = Job(
             spec=spec,
             config=config,
             device=device,
             budget_s=budget_s,
             result=str(result),
-            trace=str(trace) if trace is not None else None,
+            trace=str(traced) if trace is not None else None,
             steps=steps,
             checks=checks,
         )
@@ -64,9 +67,13 @@ def measure(
             log=Path(folder) / "log.txt",
             on_line=on_line,
         )
-        if result.exists():
-            return _read(result)
-        return ConfigRun(config=config, failure=_failure(outcome, limit_s))
+        if not result.exists():
+            return ConfigRun(config=config, failure=_failure(outcome, limit_s))
+        run = from_json(ConfigRun, json.loads(result.read_text()), "the worker's result")
+        if trace is None or run.trace is None:
+            return run
+        _keep(traced, trace)
+        return replace(run, trace=str(trace))
 
 
 def _environment() -> dict[str, str]:
@@ -76,17 +83,25 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{inherited}" if inherited else home}
 
 
-def _read(result: Path) -> ConfigRun:
-    return from_json(ConfigRun, json.loads(result.read_text()), "the worker's result")
+def _keep(made: Path, wanted: Path) -> None:
+    """Copies `made` to `wanted`, which is whole or absent whatever happens; the two may lie on different disks."""
+    partial = wanted.with_name(f".{wanted.name}.partial")
+    try:
+        shutil.copyfile(made, partial)
+        partial.replace(wanted)
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror}", where=str(wanted), hint="give another folder, or make room"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _failure(outcome: process.Outcome, limit_s: float) -> Failure:
     kind: FailureKind = "crash"
     if outcome.timed_out:
         kind = "timeout"
-        message = (
-            f"no result after {limit_s:.0f} s, so the process was ended; raise --timeout if the model is only slow"
-        )
+        message = f"no result after {limit_s:g} s, so the process was ended; raise --timeout if the model is only slow"
     elif outcome.signal_name == "SIGKILL":
         kind = "out_of_memory"
         message = "killed (SIGKILL), which is what the system does to a process when host memory runs out"
@@ -101,8 +116,3 @@ def interrupted(config: RunConfig, started: bool) -> ConfigRun:
     """The record of a run that Ctrl-C ended, or kept from starting."""
     message = "interrupted" if started else "not run: interrupted before"
     return ConfigRun(config=config, failure=Failure(kind="interrupted", message=message))
-
-
-def with_trace_name(run: ConfigRun, name: str | None) -> ConfigRun:
-    """`run` with its trace named relative to the report, so that a report folder can be moved."""
-    return replace(run, trace=name)

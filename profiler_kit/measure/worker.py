@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import sys
 import time
 import traceback
@@ -24,24 +26,28 @@ from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind, RunConfig
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.target import explain_forward_failure, load
+from profiler_kit.target.place import first_line, is_out_of_memory, user_place
 
 Say = Callable[[str], None]
 
 TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
+LOG_LINES = 40  # of a traceback, its end
 CHECK_STEPS = 8  # what the checks cost, in steps: two passes for the bits, and float64 at several times the price
 
 
 def main(argv: list[str]) -> int:
     """Runs the job in the file ``argv[0]`` and writes its result; the exit status is 0 whenever a result was written."""
     job = from_json(Job, json.loads(Path(argv[0]).read_text()), argv[0])
-    print_to_user = sys.stdout
+    # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
+    to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
 
     def say(text: str) -> None:
-        print(f"{PROGRESS}{text}", file=print_to_user, flush=True)
+        print(f"{PROGRESS}{text}", file=to_parent, flush=True)
 
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), to_parent:
         run = _run_or_failure(job, say)
         result = Path(job.result)
         partial = result.with_suffix(".partial")
@@ -55,30 +61,19 @@ def _run_or_failure(job: Job, say: Say) -> ConfigRun:
         return _run(job, say)
     except KitError as error:
         return ConfigRun(config=job.config, failure=Failure(kind="target", message=str(error)))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        return _failed(job.config, "out_of_memory", error)
-    except RuntimeError as error:
-        # the CPU allocator raises a plain RuntimeError
-        return _failed(job.config, "out_of_memory" if "can't allocate memory" in str(error) else "error", error)
+    except SystemExit as error:
+        code = "" if error.code is None else repr(error.code)
+        return _failed(job.config, "error", error, f"the model called sys.exit({code})")
     except Exception as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
-        return _failed(job.config, "error", error)
+        kind: FailureKind = "out_of_memory" if is_out_of_memory(error) else "error"
+        return _failed(job.config, kind, error, first_line(error))
 
 
-def _failed(config: RunConfig, kind: FailureKind, error: BaseException) -> ConfigRun:
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    place = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
-    user = [f for f in traceback.extract_tb(error.__traceback__) if not _ours_or_torch(f.filename)]
-    place = user[-1] if user else place
-    where = f"{place.filename}:{place.lineno}: " if place else ""
-    tail = "".join(traceback.format_exception(error)).strip().splitlines()[-40:]
-    return ConfigRun(
-        config=config,
-        failure=Failure(kind=kind, message=f"{where}{type(error).__name__}: {first_line}", log_tail="\n".join(tail)),
-    )
-
-
-def _ours_or_torch(filename: str) -> bool:
-    return "/torch/" in filename or str(Path(__file__).parent.parent) in filename or filename.startswith("<")
+def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: str) -> ConfigRun:
+    place = user_place(error)
+    tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
+    message = f"{place}: {said}" if place else said
+    return ConfigRun(config=config, failure=Failure(kind=kind, message=message, log_tail="\n".join(tail)))
 
 
 def _run(job: Job, say: Say) -> ConfigRun:
@@ -124,14 +119,18 @@ def _run(job: Job, say: Say) -> ConfigRun:
     if job.trace is not None:
         traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
         say(f"{traced} traced steps")
-        tracing.traced_steps(runner, traced, Path(job.trace))
-        run = replace(run, traced_steps=traced, trace=job.trace)
+        try:
+            tracing.traced_steps(runner, traced, Path(job.trace))
+            run = replace(run, traced_steps=traced, trace=job.trace)
+        except Exception as error:  # noqa: BLE001 the user's code under the profiler: the samples stand
+            run = _noted(run, f"No times by layer: the traced steps raised {first_line(error)}")
     if not job.checks:
         return run
     left_ns = deadline_ns - time.perf_counter_ns()
     if not cuda and left_ns < CHECK_STEPS * step_ns:
-        note = "Repeatability and error against float64 were not checked: the budget was spent on timed steps."
-        return replace(run, notes=(*run.notes, note))
+        return _noted(
+            run, "Repeatability and error against float64 were not checked: the budget was spent on timed steps."
+        )
     return _checked(run, runner, start, say)
 
 
@@ -139,12 +138,8 @@ def _first_step(runner: Runner) -> int:
     """The first step's duration; a failure of its forward is explained in terms of the target."""
     try:
         return synced_step_ns(runner)
-    except (torch.OutOfMemoryError, MemoryError, KitError):
-        raise
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        if "can't allocate memory" in str(error):
-            raise
-        raise explain_forward_failure(runner.target, error) from error
+        raise explain_forward_failure(runner.target, error) from error  # or as it is, where there is nothing to explain
 
 
 def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[int]:
@@ -161,12 +156,14 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[
 
 def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
     """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
-    if runner.cuda:
-        say("memory probe")
-        memory = probe.peak_memory(runner)
-        workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None
-        run = replace(run, memory=memory, workspace_bytes=workspace)
+    doing = "Memory at the peak"
     try:
+        if runner.cuda:
+            say("memory probe")
+            memory = probe.peak_memory(runner)
+            workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None
+            run = replace(run, memory=memory, workspace_bytes=workspace)
+        doing = "Repeatability"
         say("repeatability")
         bits = checks.bits(runner, start)
         run = replace(
@@ -177,12 +174,18 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> C
             output_digest=bits.output_digest,
             gradient_digest=bits.gradient_digest,
         )
+        doing = "The error against float64"
         say("error against float64")
-        return replace(run, max_relative_error=checks.error_against_float64(runner, start))
-    except (torch.OutOfMemoryError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        note = f"Repeatability or error against float64 could not be checked: {type(error).__name__}: {line}"
-        return replace(run, notes=(*run.notes, note))
+        off = checks.error_against_float64(runner, start)
+    except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
+        return _noted(run, f"{doing} could not be checked: {first_line(error)}")
+    if off is not None and not math.isfinite(off):
+        return _noted(run, "No error against float64: the output holds NaN or infinity.")
+    return replace(run, max_relative_error=off)
+
+
+def _noted(run: ConfigRun, note: str) -> ConfigRun:
+    return replace(run, notes=(*run.notes, note))
 
 
 if __name__ == "__main__":
