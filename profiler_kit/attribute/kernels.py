@@ -238,6 +238,11 @@ _CUDNN_UNSIGNED: Final = frozenset(
 )  # fmt: skip
 
 
+def families() -> frozenset[str]:
+    """Every family that `classify` can give, to a kernel or an operator."""
+    return frozenset({"other", *(row.value for row in _FAMILIES)}) | operators.families()
+
+
 def _math(name: str, family: str) -> str | None:
     if family.startswith("conv:") and _INT8.search(name) and not re.search(r"[fF]loat|f16|f32", name):
         return "int8"

@@ -74,3 +74,8 @@ def family(name: str) -> str:
             return value
     bare = plain.strip("_")
     return next((value for value, pattern in _IS_WORD if pattern.match(bare)), "other")
+
+
+def families() -> frozenset[str]:
+    """Every family that `family` can return."""
+    return frozenset({"autograd", "other", *(value for value, _ in (*_CONTAINS, *_IS_WORD))})

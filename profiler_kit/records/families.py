@@ -27,12 +27,12 @@ WORDS: Final = {
     "gemm:splitk_reduce": "split-K reduction",
     "fft": "FFT operators",
     "attention": "attention",
-    "rnn": "RNN kernels",
+    "rnn": "recurrent layers",
     "norm": "normalisation",
     "pool": "pooling",
     "interpolate": "interpolation",
     "loss/softmax": "softmax and loss",
-    "pointwise": "pointwise",
+    "pointwise": "pointwise operations",
     "reduce": "reductions",
     "sort/scan": "sorting and scans",
     "index": "indexing",
@@ -41,11 +41,11 @@ WORDS: Final = {
     "view": "views",
     "alloc": "allocation and fills",
     "memcpy/memset": "memory copies and fills",
-    "optimizer": "optimizer",
+    "optimizer": "optimizer operations",
     "comm": "communication",
     "sync": "waiting for results",
     "autograd": "autograd's own work",
-    "other": "other",
+    "other": "other operations",
 }
 
 

@@ -23,13 +23,17 @@ def lines(written: str) -> list[str]:
     return ["".join(_visible(char) for char in line.expandtabs(4)).rstrip() for line in written.splitlines()]
 
 
-# A sentence's end: a stop, then a space and something that begins a sentence. "9.0 %", "e.g. two" and "5.8\n%." are none.
-_END = re.compile(r"(?<=[^\s.][.!?])\s+(?=[A-Z\"(])")
+# A sentence's end: a stop, then a space and a word, which may begin with a small letter (loss.item() is one). The stops in
+# "9.0 %", "x8.0" and "loss.item()" have no space after them; those of abbreviations end no sentence.
+_END = re.compile(r"(?<=[^\s.])[.!?](?=\s+[\w\"'(])")
+_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|approx|no|fig|resp)|\.\.)\.\Z", re.IGNORECASE)
 
 
 def first_sentence(written: str) -> str:
     """`written` up to the end of its first sentence."""
-    return _END.split(written.strip(), maxsplit=1)[0]
+    plain = written.strip()
+    ends = (match.end() for match in _END.finditer(plain))
+    return next((plain[:end] for end in ends if not _ABBREVIATION.search(plain[:end])), plain)
 
 
 def _visible(char: str) -> str:
@@ -42,8 +46,10 @@ def _visible(char: str) -> str:
 
 
 def cell(value: Value, head: Head) -> str:
-    """`value` as the text of a table cell."""
-    return one_line(text(value, head.unit))
+    """`value` as the text of a table cell, without a unit that the column's title ends with."""
+    written = one_line(text(value, head.unit))
+    unit = {"percent": "%", "flops/s": "FLOP/s"}.get(head.unit)
+    return written.removesuffix(unit).rstrip() if unit is not None and head.title.endswith(unit) else written
 
 
 def is_right_aligned(table: Table, index: int) -> bool:

@@ -10,7 +10,7 @@ from profiler_kit.diagnose.convolution import Convolution, by, convolution_of
 from profiler_kit.diagnose.efficiency import efficiency
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, time_by_path
-from profiler_kit.diagnose.words import layer, percent, sentences, threshold, times, work
+from profiler_kit.diagnose.words import layer, listing, percent, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -96,7 +96,7 @@ def _time_share(run: ConfigRun | None, path: str) -> float | None:
 
 
 def _unit_of(static: StaticCount | None) -> str:
-    return "multiply-accumulates (MACs)" if static is not None and static.forward.macs > 0 else "FLOPs"
+    return "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
 
 
 def _title(static: StaticCount | None, path: str, share: float | None, spent: float | None) -> str:
@@ -115,9 +115,9 @@ def _cost(node: ModuleNode | None) -> str:
     if conv is None:
         return f"It asks for {work(node.forward.macs, 'MACs')} in the forward pass of one step ({node.class_name})."
     return (
-        f"It is a convolution with {conv.channels_in} input and {conv.channels_out} output channels and a "
-        f"{by(conv.kernel)} kernel, evaluated at {by(conv.grid)} positions: {conv.product()} = "
-        f"{conv.macs_per_image:,} MACs for each of {conv.images:,} images, {work(node.forward.macs, 'MACs')} a step."
+        f"It makes {conv.channels_out} channels of {conv.channels_in} by a {by(conv.kernel)} kernel at {by(conv.grid)} "
+        f"positions: {work(node.forward.macs, 'MACs')} forward. That is {conv.product()} = {conv.macs_per_image:,} "
+        f"multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
     )
 
 
@@ -141,15 +141,17 @@ def _advice(static: StaticCount | None, node: ModuleNode | None) -> str:
         return "Look first at what the model's forward calls itself, outside its submodules."
     if node is None or static is None or conv is None:
         return "Change this layer first: fewer channels or features, a smaller input, or fewer calls of it."
+    changes = list(_changes(static, node, conv))
+    short = [f"{times(static.forward.macs / after)} fewer MACs by {what.partition(' (')[0]}" for what, after in changes]
     options = [
         f"{what} leaves {work(after, 'MACs')} of {work(static.forward.macs, 'MACs')} "
         f"({times(static.forward.macs / after)} fewer)"
-        for what, after in _changes(static, node, conv)
+        for what, after in changes
     ]
     if not options:
         return "Change this layer first: fewer channels, or a smaller input for it."
     return (
-        f"Change this layer first: for the whole forward pass (computed from the counts, not measured), "
+        f"Change this layer first: {listing(short)}. For the whole forward pass, computed from the counts, not measured: "
         f"{'; '.join(options)}. Either changes what the model computes, so train it again and check its quality."
     )
 

@@ -56,7 +56,7 @@ def _same_part(run: ConfigRun) -> str:
 
 def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> Finding:
     run = runs[0]
-    names = listing([quoted(r) for r in runs])
+    names = listing([quoted(r) for r in runs], most=2)
     cure = None if deterministic else counterpart(report, run, "deterministic", True)
     cures = cure is not None and cure.failure is None and cure.repeatable is True
     title = f"Two passes over the same batch give different {_part(run)} in {names}"

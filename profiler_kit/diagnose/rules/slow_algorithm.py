@@ -12,7 +12,7 @@ from profiler_kit.diagnose.noise import noise_of, trial
 from profiler_kit.diagnose.pairs import changed_flags, counterpart, measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
-from profiler_kit.diagnose.words import capital, layer, listing, percent, phase, quoted, sentences, threshold, times
+from profiler_kit.diagnose.words import layer, listing, percent, phase, quoted, sentences, threshold, times
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
@@ -175,7 +175,7 @@ def _title(cases: list[_Case]) -> str:
     case, path = cases[0], layer(cases[0].timing.path)
     if case.faster is not None:
         return (
-            f"{capital(phase(case.timing.phase))} of {path} runs as {family_words(case.used.family)}; "
+            f"{path} ({case.timing.phase}) runs as {family_words(case.used.family)}; "
             f"{family_words(case.faster.used.family)} is {times(case.factor)} as fast"
         )
     families = list(dict.fromkeys(family_words(c.used.family) for c in cases))
@@ -184,16 +184,15 @@ def _title(cases: list[_Case]) -> str:
 
 
 def _phase_words(case: _Case) -> str:
-    said = f"In {quoted(case.run)} {phase(case.timing.phase)} of {layer(case.timing.path)}"
-    if case.rate is not None:
-        said = f"{said} {case.rate.sentence()}"
-    else:
-        said = f"{said} takes {text(case.timing.kernel_ns, 'ns')}, by {family_words(case.used.family)}."
+    what = f"{phase(case.timing.phase)} of {layer(case.timing.path)}"
+    took = text(case.timing.kernel_ns, "ns")
+    said = f"In {quoted(case.run)} {what} {case.rate.sentence()}" if case.rate is not None else ""
     if case.faster is None:
-        return said
-    return (
-        f"{said} {quoted(case.faster.run)} does the same work in {text(case.faster.timing.kernel_ns, 'ns')} by "
-        f"{family_words(case.faster.used.family)}, with the same arithmetic."
+        return said or f"In {quoted(case.run)} {what} takes {took}, by {family_words(case.used.family)}."
+    return sentences(
+        f"{quoted(case.faster.run)} runs {what} in {text(case.faster.timing.kernel_ns, 'ns')}, {quoted(case.run)} in {took}.",
+        f"The faster one is {family_words(case.faster.used.family)}, with the same arithmetic.",
+        said or f"The slower one is {family_words(case.used.family)}.",
     )
 
 

@@ -65,10 +65,11 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
     in_baseline = any(other is report.baseline() for other, _ in found)
     share = memory.workspace / memory.peak_bytes
     workspace, saved = text(memory.workspace, "bytes"), text(memory.saved_activations, "bytes")
-    whose = f"{family_words(family)} workspace" if family is not None else "Library workspace"
+    algorithm_words = family_words(family) if family is not None else "the library"
+    whose = f"{algorithm_words.partition(' (')[0]} workspace" if family is not None else "Library workspace"
     decides = memory.workspace > memory.saved_activations
     title = (
-        f"{whose} of {layer(memory.peak_path)}, {workspace}, not activations ({saved}), makes the memory peak in {quoted(run)}"
+        f"{whose} of {layer(memory.peak_path)}, {workspace}, not activations, makes the peak in {quoted(run)}"
         if decides
         else f"{whose} of {layer(memory.peak_path)}, {workspace}, is {percent(share)} of the memory peak in {quoted(run)}"
     )
@@ -78,9 +79,10 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
         severity="high" if in_baseline and decides else "medium",
         title=title,
         explanation=sentences(
-            f"The step peaks at {text(memory.peak_bytes, 'bytes')}, in {memory.peak_op} of {layer(memory.peak_path)} in "
-            f"{phase(memory.peak_phase)}. Of that, {workspace} ({percent(share)}) is scratch the op takes while it runs; "
-            f"{saved} are activations, and parameters, gradients and optimizer state are "
+            f"Of the {text(memory.peak_bytes, 'bytes')} peak in {phase(memory.peak_phase)} of {layer(memory.peak_path)}, "
+            f"{percent(share)} is scratch of {algorithm_words}.",
+            f"{memory.peak_op} takes these {workspace} while it runs; {saved} are activations, and parameters, gradients and "
+            f"optimizer state are "
             f"{text(memory.parameters + memory.gradients + memory.optimizer_state, 'bytes')}.",
             f"It is the same in {listing(others)}." if others else "",
             _lower_words(run, lower),
