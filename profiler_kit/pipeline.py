@@ -232,6 +232,8 @@ def _measured(
                 if run.failure is not None:
                     tell(f"{label}: failed: {run.failure.message}")
                     continue
+                if run.trace is None:  # the traced steps failed, and a note says so
+                    continue
                 tell(f"{label}: reading the trace")
                 runs[-1], spans = _attributed(runs[-1], file)
             except KeyboardInterrupt:

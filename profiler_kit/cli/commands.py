@@ -22,13 +22,14 @@ def analyze(given: argparse.Namespace) -> int:
     from profiler_kit import pipeline
 
     output.check(given)
+    only = _names(given.configs)
     spec = target_spec(given)
     folder = given.out if given.out is not None else Path("profiler_kit_out") / output.slug(given.target)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         analysis = pipeline.analyze_spec(
             spec,
             device=given.device,
-            configs=_names(given.configs),
+            configs=only,
             budget_s=given.budget_s,
             steps=given.steps,
             timeout_s=given.timeout,
@@ -141,7 +142,12 @@ def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in text.split(",") if name.strip()) if text is not None else None
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise errors.UsageError("--configs names no configuration", hint="take --configs default,benchmark")
+    return names
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         print(f"{PROGRESS}{text}", file=to_parent, flush=True)
 
     with contextlib.redirect_stdout(sys.stderr), to_parent:
-        run = _run_or_failure(job, say)
+        run = run_job(job, say)
         result = Path(job.result)
         partial = result.with_suffix(".partial")
         partial.write_text(dumps(run))
@@ -56,7 +56,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _run_or_failure(job: Job, say: Say) -> ConfigRun:
+def run_job(job: Job, say: Say) -> ConfigRun:
+    """The run that `job` describes, done in this process; whatever Python can catch of its failing is the record's failure."""
     try:
         return _run(job, say)
     except KitError as error:

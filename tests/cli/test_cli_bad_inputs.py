@@ -1,0 +1,270 @@
+"""What people get wrong on the command line: exit status, what they are told, where, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cli_files import FILES, call, net
+
+from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, TARGET_FAILED, USAGE
+
+torch = pytest.importorskip("torch")
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A command line, its exit status, and parts of the message and the hint."""
+
+    line: str
+    code: int
+    message: str
+    hint: str
+
+
+def target(line: str, message: str, hint: str) -> Bad:
+    return Bad(line, TARGET_FAILED, message, hint)
+
+
+def usage(line: str, message: str, hint: str) -> Bad:
+    return Bad(line, USAGE, message, hint)
+
+
+ROWS = [
+    # the target
+    target("count nett.py", "nett.py: no such file", "net.py"),
+    target("count nets", "nets: is a folder", "profiler-kit analyze nets/inner.py"),
+    target("count weights.pt", "weights.pt: is not a Python file", "my_model.py"),
+    target("count syntax.py", "syntax.py:2: syntax error", "syntax.py"),
+    target("count package.py", "package.py:1: import failed: No module named 'no_such_package_at_all'", "pip install"),
+    target("count raises.py", "raises.py:10: import failed: ZeroDivisionError", "raises.py"),
+    target("count exits.py", "exits.py:11: import called sys.exit(0)", 'if __name__ == "__main__":'),
+    target("count two.py", "2 candidate models: Encoder (line 3), Decoder (line 5)", "two.py:Encoder"),
+    target("count tools.py", "tools.py: no model", "profiler-kit analyze"),
+    target("count net.py:Nett", "net.py: has no 'Nett'; nearest: Net", "net.py:Net"),
+    target("count needy.py", "needy.py:3: Net() needs width, depth", "--kw width=... --kw depth=..."),
+    target("count none.py:build", "none.py:10: build() returned None", "return the module, or (module, inputs)"),
+    target("count quits.py", "quits.py:8: the model called sys.exit(0)", "raise an exception"),
+    target("analyze quits.py", "quits.py:8: the model called sys.exit(0)", "raise an exception"),
+    target("count greedy.py", "greedy.py:8: memory ran out", "meta"),
+    target("count row_loss.py", "the loss loss_fn has shape (2,), not a scalar", "return loss.mean() or loss.sum()"),
+    target("analyze empty_loader.py", "empty_loader.py:9: train_loader gave no batch", "or -i"),
+    usage("count resnet", "neither file.py, file.py:attr nor pkg.mod:attr", "resnet:Net"),
+    usage("count net.py --kw widht=3", "Net() has no parameter 'widht'; nearest: width", "it takes width"),
+    usage("count net.py --kw width=false", "'false' is text, not a Python literal", "--kw width=False"),
+    usage("count net.py --kw width", "--kw width: not name=value", "--kw width=64"),
+    # inputs
+    target(
+        "count chain.py -i 1,3,64,64",
+        "chain.py:8: shape mismatch in features.2 (Linear): got 1x8192, needs 1x2048. Ran before it: features.0, features.1",
+        "this shape runs: profiler-kit analyze chain.py -i 1,3,32,32",
+    ),
+    target("count masked.py -i 8,16:int64", "masked.py:3: forward(ids, mask): 1 of 2 inputs given", "-i mask=8,16:bool"),
+    target("count masked.py -i 8,16 -i 8,16", "table (Embedding): Embedding got float32 'ids'", "int64[0:100]"),
+    target("check guessed.py --base base.json", "no input shape. forward(x) takes 1 tensor", "-i 1,4"),
+    usage("count net.py -i 8x3", "-i 8x3: '8x3' is no dimension", "[name=]DIMS[:dtype][[lo:hi]]"),
+    usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "take one of float32"),
+    usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 inputs, 2 given", "profiler-kit analyze net.py -i 2,4"),
+    # flags
+    usage("", "the following arguments are required: COMMAND", "profiler-kit --help"),
+    usage("profile net.py", "invalid choice: 'profile'", "profiler-kit --help"),
+    usage("count", "the following arguments are required: TARGET", "profiler-kit count --help"),
+    usage("count net.py --sped", "unrecognized arguments: --sped", "--help"),
+    usage("count net.py --mode training", "invalid choice: 'training'", "profiler-kit count --help"),
+    usage("count net.py --dtype int8", "unknown --dtype 'int8'", "take one of float32"),
+    usage("count net.py --loss hinge", "unknown loss 'hinge'", "take one of cross_entropy, mse"),
+    usage("count net.py --optimizer lion", "unknown optimizer 'lion'", "take one of sgd"),
+    usage("count net.py --batch 0", "argument --batch: '0' is not a whole number of at least 1", "--help"),
+    usage("count net.py --top 0", "argument --top: '0' is not a whole number of at least 1", "--help"),
+    usage("count net.py --top -3", "argument --top: '-3' is not a whole number", "--help"),
+    usage("count net.py --depth x", "argument --depth: 'x' is not a whole number of at least 0", "--help"),
+    usage("count net.py --sort speed", "--sort speed: no such layer column", "one of: model, "),
+    usage("count net.py --run default", "cannot show 'default'", "pick one of: none has samples"),
+    usage("count net.py --seed x", "argument --seed: invalid int value: 'x'", "--help"),
+    usage("analyze net.py --budget soon", "argument --budget: ", "profiler-kit analyze --help"),
+    usage("analyze net.py --budget 0", "argument --budget: '0' is no time at all", "--help"),
+    usage("analyze net.py --timeout -1s", "argument --timeout: ", "--help"),
+    usage("analyze net.py --steps 0", "argument --steps: '0' is not a whole number of at least 1", "--help"),
+    usage("analyze net.py --configs default,fast", "no configuration 'fast'", "choose from default, benchmark"),
+    usage("analyze net.py --configs ,", "--configs names no configuration", "--configs default,benchmark"),
+    usage("analyze net.py --device tpu", "--device tpu: no such device", "take auto, cpu, cuda"),
+    usage("analyze net.py --device meta", "--device meta: no such device", "take auto, cpu, cuda"),
+    usage("analyze net.py --device cpu:3", "--device cpu:3: no such device: the last one is cpu", "--device cpu"),
+    usage("analyze net.py --device cuda:99", "--device cuda:99: no", "take --device"),
+    # output
+    usage("count net.py -f pdf", "no format 'pdf'", "one of: "),
+    usage("count net.py -o report.pdf", "report.pdf: no format is written to a file of this name", "end it in one of:"),
+    usage("count net.py -o nowhere/a.md", "nowhere: no such folder", "make it first"),
+    usage("analyze net.py --out file", "file: cannot be written: it is no folder", "--out"),
+    usage("analyze net.py --out file/deep/er", "is no folder", "--out"),
+    # saved reports
+    target("show gone.json", "gone.json: cannot be read: No such file", "give a report.json or its folder"),
+    target("show nets", "report.json: cannot be read: No such file", "give a report.json or its folder"),
+    target("show not_json.json", "not_json.json: not JSON", "give the report.json that analyze wrote"),
+    target("show other.json", "other.json: not a profiler_kit report: no 'schema'", "give the report.json"),
+    target("show newer.json", "written by a newer version (schema 99, this one reads up to 1)", "upgrade profiler_kit"),
+    target("show cut.json", "cut.json: not JSON", "give the report.json that analyze wrote"),
+    target("show missing.json", "missing.json: 'created' is missing", "write it anew"),
+    target("show wrong_type.json", "wrong_type.json.tool: expected an object, found 3", "write it anew"),
+    usage("show base.json --run default", "cannot show 'default': no such configuration", "none has samples"),
+    # comparing and gating
+    target("compare base.json gone.json", "gone.json: cannot be read", "give a report.json"),
+    target("compare base.json nett.py --static", "nett.py: no such file", "net.py"),
+    target("compare base.json cut.json", "cut.json: not JSON", "give the report.json"),
+    usage("compare base.json", "the following arguments are required: B", "profiler-kit compare --help"),
+    usage("check net.py", "not in a git repository", "--base report.json"),
+    usage("check net.py --base main", "not in a git repository", "--base report.json"),
+    usage("check net.py --base base.json --budget flops", "no METRIC=LIMIT", "--budget flops=+10%"),
+    usage("check net.py --base base.json --budget flops=10%", "'10%' is no absolute limit", "+10%"),
+    usage("check net.py --base base.json --budget flips=+1%", "there is no metric 'flips', nearest: flops", "metrics: "),
+    usage("check net.py --base base.json --budget step_time=+1%", "step_time is measured", "limit a counted metric"),
+    target("check net.py --base gone.json --budget flops=+1%", "gone.json: cannot be read", "give a report.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.line or "nothing")
+def test_bad_input(row: Bad, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path for path in here.rglob("*") if "__pycache__" not in path.parts)
+    ended = call(row.line.split(), capfd)
+    error = ended.err[ended.err.index("error: ") :] if "error: " in ended.err else ended.err
+    assert ended.code == row.code, ended.err
+    assert row.message in error.partition("\nhint: ")[0], error
+    assert row.hint in error.partition("\nhint: ")[2], error
+    assert ended.out == ""
+    assert "Traceback" not in ended.err
+    assert sorted(path for path in here.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+def test_the_table_is_one() -> None:
+    assert len(ROWS) >= 40
+    assert len({row.line for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_is_refused_where_there_is_none(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ended = call(["analyze", "net.py", "--device", "cuda"], capfd)
+    assert (ended.code, ended.out) == (USAGE, "")
+    assert ended.err.startswith("error: --device cuda: no cuda device here: ")
+    assert "hint: take --device auto or --device cpu" in ended.err
+
+
+# what looks like a mistake of the user and is a verdict: the answer stands on stdout, the status says which
+VERDICTS = {
+    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "1 of 1 budget broken, please read"),
+    "check net.py --base base.json --budget flops=+10%": (0, "1 budget kept"),
+    "check net.py --base base.json": (0, "no budgets set"),
+    "check net.py --base base.json -i 3,4 --budget flops=+900%": (NOT_COMPARABLE, "the inputs differ"),
+    "check net.py --base guess.json --budget flops=+10%": (NOT_COMPARABLE, "the input shape of the base was guessed"),
+    "compare base.json wide.json": (0, "Parameters"),
+    "compare net.py wide.py --static": (0, "Parameters"),
+}
+
+
+@pytest.mark.parametrize("line", VERDICTS)
+def test_verdicts(line: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if "guess.json" in line:
+        assert call(["count", "guessed.py", "-q", "-o", "guess.json"], capfd).code == 0
+    code, text = VERDICTS[line]
+    ended = call(line.split(), capfd)
+    assert ended.code == code, ended.err
+    assert text in ended.out
+    assert "Traceback" not in ended.err
+    assert "error: " not in ended.err
+
+
+class TestCheckInGit:
+    """The gate in a repository of its own; only what needs no count of the base."""
+
+    @pytest.fixture
+    def repo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        import subprocess
+
+        for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+            monkeypatch.delenv(name, raising=False)
+        (tmp_path / "old.py").write_text(net())
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false", "-C", str(tmp_path)]
+        for words in (["init", "-q", "-b", "main"], ["add", "old.py"], ["commit", "-q", "-m", "x"]):
+            subprocess.run([*git, *words], check=True, capture_output=True)
+        (tmp_path / "new.py").write_text(FILES["wide.py"])
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def test_unknown_revision(self, repo: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        ended = call(["check", "old.py", "--base", "no-such-branch"], capfd)
+        assert (ended.code, ended.out) == (USAGE, "")
+        assert "unknown revision 'no-such-branch'" in ended.err
+        assert "git fetch origin" in ended.err
+
+    def test_a_new_target_without_budgets_has_nothing_to_compare(
+        self, repo: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        ended = call(["check", "new.py", "--base", "main"], capfd)
+        assert (ended.code, ended.out) == (NOT_COMPARABLE, "")
+        assert "new.py does not exist at the base" in ended.err
+
+    @pytest.mark.parametrize(
+        ("budget", "code"),
+        [("params=1000", 0), ("params=10", BUDGET_BROKEN), ("params=+10%", NOT_COMPARABLE)],
+    )
+    def test_absolute_limits_hold_for_a_new_target(
+        self, budget: str, code: int, repo: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        ended = call(["check", "new.py", "--base", "main", "--budget", budget], capfd)
+        assert ended.code == code
+        assert "new.py does not exist at the base" in " ".join(ended.out.split())
+        assert "error: " not in ended.err
+
+
+def test_a_guess_is_announced_even_to_the_quiet(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ended = call(["count", "guessed.py", "-q", "-f", "json"], capfd)
+    assert ended.code == 0
+    assert ended.err.startswith("warning: GUESSED inputs 1,4 from the first layer")
+    assert "profiler-kit analyze guessed.py -i 1,4" in ended.err
+    assert "GUESSED" not in call(["count", "net.py"], capfd).err
+
+
+def test_what_the_model_and_its_programs_print_goes_to_stderr(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    ended = call(["count", "raw.py", "-q", "-f", "json"], capfd)
+    assert ended.code == 0
+    assert json.loads(ended.out)["static"]["params"] == 20
+    assert "said" in ended.err
+    assert "shouted" in ended.err
+
+
+def test_a_bug_of_ours_is_no_broken_budget(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise AttributeError("oops")
+
+    monkeypatch.setattr("profiler_kit.counting.count_target", broken)
+    ended = call(["check", "net.py", "--base", "base.json"], capfd)
+    assert ended.code == TARGET_FAILED
+    assert "AttributeError: oops" in ended.err  # with the lines to report
+    assert "report it" in ended.err
+
+
+def test_files_are_whole_or_absent(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a file is put in place leaves neither a half one nor the temporary one."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "chmod", interrupted)
+    before = sorted(here.iterdir())
+    ended = call(["count", "net.py", "-o", "layers.csv"], capfd)
+    assert ended.code == 130
+    assert "interrupted" in ended.err
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "taken.csv").mkdir(exist_ok=True)
+    ended = call(["count", "net.py", "-o", "taken.csv"], capfd)
+    assert (ended.code, ended.out) == (USAGE, "")
+    assert "taken.csv: cannot be written" in ended.err

@@ -1,0 +1,88 @@
+"""What answers at once must not import what is slow, and a saved report must open where there is no torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sample_reports import v0_cuda
+
+from profiler_kit.records.serde import dumps
+
+REFUSE = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in REFUSED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+REFUSED = set(sys.argv.pop(1).split(","))
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def without(modules: str, code: str, *argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`code` run in a Python where `modules` cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", REFUSE + code, modules, *argv], capture_output=True, text=True, cwd=cwd, timeout=60
+    )
+
+
+def test_help_version_and_usage_errors_import_nothing_slow(tmp_path: Path) -> None:
+    code = """
+import profiler_kit
+dir(profiler_kit), profiler_kit.__version__
+from profiler_kit.cli import main
+lines = ["--help", "--version", "analyze --help", "count --help", "check --help", "compare --help", "show --help"]
+assert [main(line.split()) for line in lines] == [0] * len(lines)
+wrong = ["", "frobnicate", "count", "count net.py --batch 0", "count net.py -f pdf", "analyze net.py --budget soon",
+         "count net.py -o a.pdf", "analyze net.py --configs ,", "count net.py --sort x"]
+assert [main(line.split()) for line in wrong] == [2] * len(wrong)
+assert not REFUSED & set(sys.modules)
+"""
+    done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: profiler-kit") == 6
+    assert done.stderr.count("error: ") == 9
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "report.json").write_text(dumps(v0_cuda()))
+    return folder
+
+
+def test_a_saved_report_opens_without_torch(report: Path) -> None:
+    code = """
+from profiler_kit.cli import main
+for line in ("report.json", ". -f markdown", ". -f json", ". -f csv", ". --detail --sort params --run no-tf32 --depth 1"):
+    assert main(["show", *line.split()]) == 0, line
+assert main(["compare", ".", "report.json"]) == 0
+assert main(["show", ".", "-o", "again.md", "-o", "again.json", "-o", "layers.csv", "-f", "csv"]) == 0
+assert not REFUSED & set(sys.modules)
+"""
+    done = without("torch,pandas,numpy", code, cwd=report)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert (report / "again.json").read_text() == (report / "report.json").read_text()
+    assert "no-tf32, per step" in done.stdout
+    assert {path.name for path in report.iterdir()} == {"report.json", "again.md", "again.json", "layers.csv"}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(report: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "profiler_kit", "show", str(report), "-f", "json"],
+            stdout=write, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
