@@ -1,13 +1,17 @@
 """A recorded Chrome trace with lanes of ours beside the original ones. Takes a trace and spans, so it is no report renderer.
 
-Perfetto and chrome://tracing both open the result. Where they differ, the stricter one is obeyed: boxes of a track
-never overlap (Perfetto used to drop those that do) and colours come from the list that chrome://tracing knows (an
-unknown one makes it refuse the whole file).
+Perfetto and chrome://tracing both open the result. Where they differ, the stricter one is obeyed:
+
+- boxes of a track never overlap: Perfetto drops one that does (https://github.com/google/perfetto/issues/4280);
+- each box ends clearly after the one before it: chrome://tracing compares ends rounded to a microsecond and draws a box
+  that seems to end with its neighbour as that neighbour's child, one row further down;
+- colours come from the list that chrome://tracing knows: an unknown one makes it refuse the whole file.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 import zlib
@@ -19,18 +23,27 @@ from profiler_kit.records.runs import Span
 
 PROCESS_NAME: Final = "profiler_kit"
 
-# Colour names that chrome://tracing has. Phases have fixed ones; other spans are coloured by the viewer, from their name.
+# Colour names that chrome://tracing has: apart from each other, and light enough for its black text. Phases have fixed
+# ones; other spans are coloured by the viewer, from their name.
 COLOURS: Final = {
-    "data": "rail_idle",
-    "transfer": "rail_load",
-    "forward": "good",
+    "data": "thread_state_runnable",  # light blue
+    "transfer": "background_memory_dump",  # teal
+    "forward": "thread_state_running",  # light green
     "loss": "yellow",
-    "backward": "thread_state_iowait",
-    "recompute": "bad",
-    "optimizer": "olive",
+    "backward": "thread_state_iowait",  # orange
+    "recompute": "rail_animation",  # red
+    "optimizer": "thread_state_uninterruptible",  # mauve
     "other": "grey",
     "unattributed": "grey",
 }
+
+# The least time between the ends of two boxes of a track: a microsecond, which chrome://tracing rounds to, and what a
+# float is off by where a trace gives the time since 1970 (0.25 µs).
+NARROWEST_NS: Final = 1_500
+
+# What is taken off a box where the next one begins at once. Viewers add `ts` and `dur` as floats or cut them to whole ns,
+# and boxes that touch would overlap by a ns or two: speedscope then mends the stack of each.
+GAP_NS: Final = 4
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _HINT: Final = "give the bytes of a whole trace that torch.profiler exported"
@@ -41,7 +54,8 @@ _FIRST_OWN_PID: Final = 1_000_000_000  # above what an operating system gives, b
 def annotate(trace: bytes, spans: Sequence[Span]) -> bytes:
     """`trace` with `spans` as tracks of a process of their own, one per lane; gzipped where `trace` is.
 
-    The original events stay as they are, byte for byte. Spans of a lane that overlap go to further tracks of the same name.
+    The original events stay as they are, byte for byte. Spans of a lane that overlap go to further tracks of the same
+    name. Spans too short to be drawn are joined with their neighbour into one box, named by the longest of them.
 
     Raises: TraceError where `trace` is cut off or no Chrome trace.
     """
@@ -88,12 +102,15 @@ def _events(spans: Sequence[Span], pid: int) -> Iterator[str]:
     """JSON texts: names of the process and its tracks, then a box per span."""
     yield _metadata("process_name", pid, 0, {"name": PROCESS_NAME})
     yield _metadata("process_labels", pid, 0, {"labels": "phases and modules"})
-    yield _metadata("process_sort_index", pid, 0, {"sort_index": -1})  # above the others, whose indices are ids
+    # On top in chrome://tracing, where the others' indices are ids. Perfetto orders processes by their activity.
+    yield _metadata("process_sort_index", pid, 0, {"sort_index": -1})
     for tid, (lane, track) in enumerate(_tracks(spans), start=1):
         yield _metadata("thread_name", pid, tid, {"name": lane})
         yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
-        for span in track:
-            yield _box(span, pid, tid)
+        groups = list(_drawable(track))
+        for joined, after in itertools.zip_longest(groups, groups[1:]):
+            latest_ns = after[0].start_ns - GAP_NS if after is not None else joined[-1].end_ns
+            yield _box(joined, latest_ns, pid, tid)
 
 
 def _tracks(spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
@@ -109,18 +126,44 @@ def _tracks(spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
     return [(lane, track) for lane in dict.fromkeys(span.lane for span in spans) for track in lanes[lane]]
 
 
+def _drawable(track: Sequence[Span]) -> Iterator[list[Span]]:
+    """The track's spans, those side by side put together until each group ends `NARROWEST_NS` after the group before."""
+    drawn: list[Span] = []
+    waiting: list[Span] = []
+    for span in track:
+        if waiting and span.start_ns - waiting[-1].end_ns >= NARROWEST_NS:
+            # A gap one can see: what waits belongs to the box before it, which it all but touches.
+            drawn += waiting
+            waiting = []
+        waiting.append(span)
+        if not drawn or span.end_ns - drawn[-1].end_ns >= NARROWEST_NS:
+            if drawn:
+                yield drawn
+            drawn, waiting = waiting, []
+    if drawn:
+        yield drawn + waiting
+
+
 def _metadata(name: str, pid: int, tid: int, args: dict[str, str | int]) -> str:
     return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0,"args":{json.dumps(args)}}}'
 
 
-def _box(span: Span, pid: int, tid: int) -> str:
+def _box(joined: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
     # Written by hand for the numbers' sake: a float can't hold µs since 1970 to the ns.
-    colour = COLOURS.get(span.family or "")
+    shown = max(joined, key=lambda span: span.end_ns - span.start_ns)
+    start_ns = joined[0].start_ns
+    end_ns = max(start_ns, min(joined[-1].end_ns, latest_ns))
+    colour = COLOURS.get(shown.family or "")
     coloured = f',"cname":"{colour}"' if colour else ""
-    args = f',"args":{{"family":{json.dumps(span.family)}}}' if span.family is not None else ""
+    args: dict[str, str | int] = {}
+    if shown.family is not None:
+        args["family"] = shown.family
+    if len(joined) > 1:
+        args["joined spans"] = len(joined)
+    detailed = f',"args":{json.dumps(args)}' if args else ""
     return (
-        f'{{"ph":"X","cat":"{PROCESS_NAME}","name":{json.dumps(span.name)},"pid":{pid},"tid":{tid},'
-        f'"ts":{_microseconds(span.start_ns)},"dur":{_microseconds(span.end_ns - span.start_ns)}{coloured}{args}}}'
+        f'{{"ph":"X","cat":"{PROCESS_NAME}","name":{json.dumps(shown.name)},"pid":{pid},"tid":{tid},'
+        f'"ts":{_microseconds(start_ns)},"dur":{_microseconds(end_ns - start_ns)}{coloured}{detailed}}}'
     )
 
 

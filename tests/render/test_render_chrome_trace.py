@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.records.runs import Span
-from profiler_kit.render.chrome_trace import COLOURS, annotate
+from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, NARROWEST_NS, annotate
 
 ORIGINAL = (
     b'{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n'
@@ -129,41 +129,103 @@ def test_names_are_escaped(name: str) -> None:
 
 def test_colours_are_ones_that_the_viewers_know() -> None:
     assert set(COLOURS.values()) <= KNOWN_COLOURS
-    spans = [span("lane", f, i, i + 1, f) for i, f in enumerate([*COLOURS, "conv:fft", "no such phase"])]
-    boxes = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
-    assert boxes["forward"]["cname"] == COLOURS["forward"]
-    assert "cname" not in boxes["conv:fft"]
-    assert "cname" not in boxes["no such phase"]
+    names = [*COLOURS, "conv:fft", "no such phase"]
+    spans = [span("lane", f, i * 9_000, i * 9_000 + 9_000, f) for i, f in enumerate(names)]
+    coloured = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
+    assert coloured["forward"]["cname"] == COLOURS["forward"]
+    assert "cname" not in coloured["conv:fft"]
+    assert "cname" not in coloured["no such phase"]
+    told_apart = [COLOURS[phase] for phase in COLOURS if phase not in ("other", "unattributed")]
+    assert len(set(told_apart)) == len(told_apart)
 
 
 drawn_spans = st.lists(
     st.builds(
-        lambda lane, start, duration: span(lane, f"{start}", start, start + duration),
+        lambda lane, start, duration: span(lane, f"{start}+{duration}", start, start + duration),
         st.sampled_from(["one", "two"]),
-        st.integers(0, 50),
-        st.integers(0, 20),
+        st.integers(0, 50_000),
+        st.integers(0, 5_000),
     ),
     max_size=20,
 )
 
 
-@given(drawn_spans)
-def test_no_track_has_boxes_that_overlap_and_none_is_lost(spans: list[Span]) -> None:
-    annotated = ours(annotate(ORIGINAL, spans))
-    lanes = {e["tid"]: e["args"]["name"] for e in annotated if e["name"] == "thread_name" and e["ph"] == "M"}
-    tracks: dict[int, list[tuple[int, int]]] = {}
-    boxes = []
-    for e in annotated:
+def boxes(annotated: bytes) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
+    """Name, start and end in ns of each track's boxes, by lane and track id."""
+    lanes = {e["tid"]: e["args"]["name"] for e in ours(annotated) if e["name"] == "thread_name" and e["ph"] == "M"}
+    tracks: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    for e in ours(annotated):
         if e["ph"] == "X":
             assert re.fullmatch(r"\d+\.\d{3}", e["ts"])
             start = int(e["ts"].replace(".", ""))
             end = start + int(e["dur"].replace(".", ""))
-            tracks.setdefault(e["tid"], []).append((start, end))
-            boxes.append((lanes[e["tid"]], start, end))
-    assert sorted(boxes) == sorted((s.lane, s.start_ns, s.end_ns) for s in spans)
-    for track in tracks.values():
-        assert all(a[1] <= b[0] for a, b in itertools.pairwise(track))
-    assert {e["ph"] for e in annotated} <= {"X", "M"}  # no flow without its partner
+            tracks.setdefault((lanes[e["tid"]], e["tid"]), []).append((e["name"], start, end))
+    return tracks
+
+
+@given(drawn_spans)
+def test_no_track_has_boxes_that_overlap_or_end_together(spans: list[Span]) -> None:
+    annotated = annotate(ORIGINAL, spans)
+    for track in boxes(annotated).values():
+        assert all(a[2] + GAP_NS <= b[1] or a[2] == a[1] == b[1] for a, b in itertools.pairwise(track))
+        assert all(b[2] - a[2] >= NARROWEST_NS - GAP_NS for a, b in itertools.pairwise(track))
+    assert {e["ph"] for e in ours(annotated)} <= {"X", "M"}  # no flow without its partner
+
+
+@given(drawn_spans)
+def test_what_is_long_enough_has_a_box_and_the_rest_is_inside_one(spans: list[Span]) -> None:
+    drawn = [(lane, *box) for (lane, _), track in boxes(annotate(ORIGINAL, spans)).items() for box in track]
+    for s in spans:
+        assert any(lane == s.lane and start <= s.start_ns and s.end_ns <= end + GAP_NS for lane, _, start, end in drawn)
+        if s.end_ns - s.start_ns >= NARROWEST_NS:
+            # Its own name; neighbours too short to be drawn lengthen it by less than that, on either side.
+            assert any(
+                (lane, name) == (s.lane, s.name)
+                and 0 <= s.start_ns - start < 2 * NARROWEST_NS
+                and -GAP_NS <= end - s.end_ns < NARROWEST_NS
+                for lane, name, start, end in drawn
+            )
+
+
+def test_spans_too_short_to_be_drawn_join_the_longest_beside_them() -> None:
+    spans = [
+        span("lane", "conv", 0, 9_000),
+        span("lane", "alloc", 9_000, 9_400),
+        span("lane", "view", 9_400, 9_600),
+        span("lane", "pool", 9_600, 20_000),
+        span("lane", "alloc", 20_000, 20_300),
+        span("lane", "norm", 30_000, 30_100),
+    ]
+    (track,) = boxes(annotate(ORIGINAL, spans)).values()
+    assert track == [("conv", 0, 9_000 - GAP_NS), ("pool", 9_000, 20_300), ("norm", 30_000, 30_100)]
+    joined = [e.get("args") for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"]
+    assert joined == [None, {"joined spans": 4}, None]
+
+
+def test_boxes_stay_in_one_row_of_a_viewer_that_rounds_to_microseconds() -> None:
+    """The rule by which chrome://tracing finds children (catapult: TimedEvent.bounds), in its own arithmetic."""
+    since_1970 = 1790857026000123457
+    lengths = (700, 300, 1_100, 10, 2_600, 499, 501, 1_500, 90, 7_001)
+    edges = list(itertools.accumulate(lengths * 40, initial=since_1970))
+    spans = [span("lane", f"{a}", a, b) for a, b in itertools.pairwise(edges)]
+    shown = [e for e in json.loads(annotate(ORIGINAL, spans))["traceEvents"] if e["pid"] >= 1e9 and e["ph"] == "X"]
+    first = shown[0]["ts"] / 1000
+    times = [(e["ts"] / 1000 - first, e["dur"] / 1000) for e in shown]
+    ends = [round((start + length) * 1000) for start, length in times]
+    assert len(shown) > 100
+    assert all(a < b for a, b in itertools.pairwise(ends))
+
+
+def test_boxes_that_touch_do_not_overlap_in_floats() -> None:
+    """As speedscope adds (floats) and older Perfettos read (cut to ns), in times as torch.profiler writes them."""
+    near_the_end_of_its_base_time = 8 * 10**15 + 123_457
+    edges = [near_the_end_of_its_base_time + 1_501 * i + i % 7 * 133 for i in range(2_000)]
+    spans = [span("lane", f"{a}", a, b) for a, b in itertools.pairwise(edges)]
+    shown = [e for e in json.loads(annotate(ORIGINAL, spans))["traceEvents"] if e["pid"] >= 1e9 and e["ph"] == "X"]
+    assert len(shown) > 1_000
+    for a, b in itertools.pairwise(shown):
+        assert a["ts"] + a["dur"] <= b["ts"]
+        assert int(a["ts"] * 1000.0) + int(a["dur"] * 1000.0) <= int(b["ts"] * 1000.0)
 
 
 @pytest.mark.parametrize(
