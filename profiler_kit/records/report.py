@@ -66,7 +66,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Target, static count, runs and findings. `static` is None where the model could be run but not counted (`notes` says why)."""
+    """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why."""
 
     schema: int
     tool: Tool

@@ -35,7 +35,7 @@ class NamedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What the run ran on; `flags` are read back from torch after the configuration was set, `variables` are those that matter."""
+    """What the run ran on. `flags` are read back from torch once the configuration was set; `variables` are those that matter."""
 
     device: str
     device_name: str
