@@ -1,4 +1,4 @@
-"""Reports for tests, made like those of real runs: V0 on CUDA and on a CPU, counted only, all failed, inference, hostile names.
+"""Reports for tests: two of real runs; made up are V0 on CUDA and a CPU, counted only, failed, inference, hostile names.
 
 `python tests/sample_reports.py` writes them to tests/fixtures/reports; a test fails while the files differ.
 """
@@ -34,12 +34,12 @@ from profiler_kit.records.runs import (
     PhaseTiming,
     RunConfig,
 )
-from profiler_kit.records.serde import dumps
+from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
 
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MS = 1_000_000
-CONVENTION = "FLOP = 2 x MAC; pointwise and normalisation work is counted in FLOPs, not in MACs."
+CONVENTION = "A MAC (multiply-add) is 2 FLOPs (floating-point operations); a pointwise output or reduced input 1."
 
 BATCH = 8
 # name, in, out, kernel, stride, padding, input size, output size
@@ -196,6 +196,19 @@ LAYOUT = (
     "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
     "(cudnn::engines_precompiled::nchw2nhwc_params_t<float>, float const*, float*)"
 )
+DIRECT_FPROP = (
+    "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>(int, int, int, float const*, int, "
+    "float*, float const*, kernel_conv_params, unsigned long long, int, float, float, int, float const*, float const*, bool, "
+    "int, int)"
+)
+DIRECT_DGRAD = (
+    "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int, int, float const*, int, float const*, int, "
+    "float*, kernel_grad_params, unsigned long long, int, unsigned long long, int, float, int, int, int)"
+)
+DIRECT_WGRAD = (
+    "void wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int, int, int, float const*, int, float*, float const*, "
+    "kernel_grad_params, unsigned long long, int, float, int, int, int, int)"
+)
 RELU = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::launch_clamp_scalar, std::array<char*, 2ul> >(int)"
 )
@@ -209,23 +222,29 @@ def _kernel(
     return KernelStat(name=name, family=family, calls=calls, kernel_ns=ns, op=op, math=math)
 
 
-def _layers(scale: float) -> tuple[LayerTiming, ...]:
-    """Layer times of V0 on an H100; `scale` of the default configuration's."""
+def _layers(scale: float, *, tf32: bool) -> tuple[LayerTiming, ...]:
+    """Layer times of V0 on an H100; `scale` of the default configuration's. Without TF32 cuDNN takes its older kernels."""
 
     def ns(microseconds: float) -> int:
         return round(microseconds * 1000 * scale)
 
     def conv(path: str, forward: float, data: float, weight: float, layout: float) -> list[LayerTiming]:
-        igemm = _kernel(FPROP, "conv:xmma_igemm", ns(forward), op="fprop", math="tf32")
-        backward = [
-            _kernel(WGRAD, "conv:cutlass_igemm", ns(weight), op="wgrad", math="tf32"),
-            _kernel(LAYOUT, "conv:layout", ns(layout), 3),
-        ]
+        if tf32:
+            fprop = _kernel(FPROP, "conv:xmma_igemm", ns(forward), op="fprop", math="tf32")
+            dgrad = _kernel(DGRAD, "conv:xmma_igemm", ns(data), op="dgrad", math="tf32")
+            backward = [
+                _kernel(WGRAD, "conv:cutlass_igemm", ns(weight), op="wgrad", math="tf32"),
+                _kernel(LAYOUT, "conv:layout", ns(layout), 3),
+            ]
+        else:
+            fprop = _kernel(DIRECT_FPROP, "conv:legacy_direct", ns(forward), op="fprop", math="fp32")
+            dgrad = _kernel(DIRECT_DGRAD, "conv:legacy_direct", ns(data), op="dgrad", math="fp32")
+            backward = [_kernel(DIRECT_WGRAD, "conv:legacy_direct", ns(weight + layout), op="wgrad", math="fp32")]
         if data:
-            backward.append(_kernel(DGRAD, "conv:xmma_igemm", ns(data), op="dgrad", math="tf32"))
+            backward.append(dgrad)
         total = sum(kernel.kernel_ns for kernel in backward)
         return [
-            LayerTiming(path=path, phase="forward", kernel_ns=igemm.kernel_ns, kernels=(igemm,)),
+            LayerTiming(path=path, phase="forward", kernel_ns=fprop.kernel_ns, kernels=(fprop,)),
             LayerTiming(path=path, phase="backward", kernel_ns=total, kernels=tuple(backward)),
         ]
 
@@ -284,9 +303,9 @@ def cuda_run(
     repeatable: bool = False,
     repeat_of: str | None = None,
 ) -> ConfigRun:
-    """A run of V0 on an H100; the kernels are the default configuration's, scaled to the step."""
-    layers = _layers(step_ms * 0.99 / 26.2)
+    """A run of V0 on an H100; the times are the default configuration's, scaled to the step."""
     enabled, benchmark, deterministic, tf32 = flags
+    layers = _layers(step_ms * 0.99 / 26.2, tf32=tf32 is True)
     median = round(step_ms * MS)
     static = v0_static()
     peak = round(peak_mb * 1e6)
@@ -421,7 +440,7 @@ def v0_cuda() -> Report:
             cuda_run("benchmark", (True, True, False, True), 15.03, 5088, 503.2, 559.4, stopwatch=fast, tuning_ms=4947),
             cuda_run("deterministic", (True, False, True, True), 26.42, 177, 480.1, 480.1, repeatable=True),
             cuda_run(
-                "benchmark-deterministic",
+                "benchmark+deterministic",
                 (True, True, True, True),
                 14.99,
                 2141,
@@ -433,7 +452,7 @@ def v0_cuda() -> Report:
             ),
             cuda_run("no-tf32", (True, False, False, False), 49.54, 126, 433.0, 433.0, stopwatch=slow, error=1.1e-6),
             cuda_run(
-                "benchmark-no-tf32",
+                "benchmark+no-tf32",
                 (True, True, False, False),
                 43.98,
                 4674,
@@ -444,7 +463,7 @@ def v0_cuda() -> Report:
                 error=1.1e-6,
             ),
             cuda_run(
-                "deterministic-no-tf32",
+                "deterministic+no-tf32",
                 (True, False, True, False),
                 49.61,
                 131,
@@ -454,7 +473,7 @@ def v0_cuda() -> Report:
                 error=1.1e-6,
             ),
             cuda_run(
-                "benchmark-deterministic-no-tf32",
+                "benchmark+deterministic+no-tf32",
                 (True, True, True, False),
                 49.50,
                 2204,
@@ -465,17 +484,28 @@ def v0_cuda() -> Report:
                 error=1.1e-6,
             ),
             out_of_memory,
-            cuda_run("default-again", (True, False, False, True), 26.31, 150, 480.1, 480.1, repeat_of="default"),
+            cuda_run("default (again)", (True, False, False, True), 26.31, 150, 480.1, 480.1, repeat_of="default"),
         ),
         findings=_findings(),
     )
+
+
+OPERATOR_FAMILIES = {
+    "aten::mkldnn_convolution": "conv",
+    "aten::convolution_backward": "conv",
+    "aten::relu": "pointwise",
+    "aten::threshold_backward": "pointwise",
+    "aten::nll_loss2d_forward": "loss/softmax",
+    "aten::nll_loss2d_backward": "loss/softmax",
+    "aten::_foreach_add_": "optimizer",
+}
 
 
 def v0_cpu() -> Report:
     """V0 on a CPU: one configuration, three slow steps, operator time, no events."""
 
     def layer(path: str, phase: str, ms: float, op: str) -> LayerTiming:
-        kernel = KernelStat(name=op, family=op.removeprefix("aten::"), calls=1, kernel_ns=round(ms * MS))
+        kernel = KernelStat(name=op, family=OPERATOR_FAMILIES[op], calls=1, kernel_ns=round(ms * MS))
         return LayerTiming(path=path, phase=phase, kernel_ns=kernel.kernel_ns, kernels=(kernel,))  # type: ignore[arg-type]
 
     forward, backward = "aten::mkldnn_convolution", "aten::convolution_backward"
@@ -659,6 +689,21 @@ def uncountable() -> Report:
     )
 
 
+def recorded(name: str) -> Report:
+    """A report of a real run on an H100, kernels below 5 % of their layer and phase left out: ``v0_h100`` or ``v1_h100``."""
+    return read_report(FOLDER / f"{name}.json")
+
+
+def v0_h100() -> Report:
+    """V0, measured on an H100 under all nine configurations."""
+    return recorded("v0_h100")
+
+
+def v1_h100() -> Report:
+    """V1, measured on an H100 under all nine configurations."""
+    return recorded("v1_h100")
+
+
 SAMPLES: dict[str, Callable[[], Report]] = {
     "v0_cuda": v0_cuda,
     "v0_cpu": v0_cpu,
@@ -668,6 +713,8 @@ SAMPLES: dict[str, Callable[[], Report]] = {
     "transformer": transformer,
     "hostile": hostile,
     "uncountable": uncountable,
+    "v0_h100": v0_h100,
+    "v1_h100": v1_h100,
 }
 
 

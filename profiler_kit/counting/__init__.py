@@ -19,7 +19,9 @@ from profiler_kit.target import NeedsDataError, Target, explain_forward_failure,
 from profiler_kit.target.command import IN_PYTHON
 from profiler_kit.target.place import first_line, user_place
 
-CONVENTION: Final = "kit: FLOP = 2 x MAC, bias free; pointwise 1 per output element; reductions 1 per input element"
+CONVENTION: Final = (
+    "A MAC (multiply-add) is 2 FLOPs (floating-point operations); a pointwise output or reduced input 1."
+)
 
 # What a second run of the user's code, or an optimizer, may raise on tensors without data. The count stands without it.
 _EXPECTED_OF_MEMORY: Final = (

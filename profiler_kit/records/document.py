@@ -44,10 +44,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A sentence or more of plain text. `role` lets a renderer set it apart; a ``log`` keeps its lines as they are."""
+    """A sentence or more of plain text. `role` lets a renderer set it apart; a ``log`` keeps its lines as they are.
+
+    One for `detail` may be left out of a summary that must fit a screen.
+    """
 
     text: str
     role: Literal["text", "note", "warning", "log"] = "text"
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,12 @@ def display_width(written: str) -> int:
     )
 
 
+def padded(written: str, width: int, right: bool) -> str:
+    """`written` filled up to `width` cells, flush right or left."""
+    space = " " * (width - display_width(written))
+    return space + written if right else written + space
+
+
 def title_width(title: str) -> int:
     """The width of a title wrapped at its spaces: its longest word's."""
     return max((display_width(word) for word in title.split()), default=0)

@@ -9,13 +9,15 @@ from typing import Final
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
-from profiler_kit.render._fit import Cells, fit
+from profiler_kit.render._fit import GAP, Cells, fit, padded
 from profiler_kit.render._text import first_sentence, lines, one_line
 from profiler_kit.units import text
 
 NARROWEST: Final = 60
 # A summary gives these findings' first sentences, and of more than these the titles alone.
 SUMMARY_FINDINGS: Final = 3
+
+MOST_NAMED: Final = 4  # of the sections left out
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 _SEVERITY_COLOR: Final = {"high": RED, "medium": YELLOW, "low": CYAN, "info": DIM}
@@ -36,6 +38,7 @@ class _Page:
         self.width = width
         self.detail = detail
         self.no_room: dict[str, int] = {}
+        self.shortened = False
         self.paint: Paint = _ansi if color else _plain
 
     def render(self, document: Document) -> str:
@@ -49,7 +52,8 @@ class _Page:
     def _section(self, section: Section, first: bool) -> list[str]:
         blocks: list[list[str]] = []
         captioned = first
-        for block in _joined(section.blocks, whole=self.detail):
+        shown = [b for b in section.blocks if self.detail or not (isinstance(b, Paragraph) and b.detail)]
+        for block in _joined(shown, whole=self.detail):
             drawn = self._block(block, section)
             if isinstance(block, Table) and block.caption:
                 if captioned:  # the section's heading has the first table's caption
@@ -64,13 +68,16 @@ class _Page:
         return ["", *heading, *body]
 
     def _left_out(self, sections: list[str]) -> list[str]:
-        """What a summary did not say: columns by table, and sections."""
+        """What a summary did not say: findings in full, columns by table, and sections."""
         said = []
+        left_out = [*(["findings in full"] if self.shortened else []), *sections]
+        if left_out:
+            named = left_out[:MOST_NAMED] if len(left_out) > MOST_NAMED + 1 else left_out
+            more = f" and {len(left_out) - len(named)} more sections" if len(left_out) > len(named) else ""
+            said.append(f"--detail also shows: {', '.join(named)}{more}.")
         if self.no_room:
             columns = ", ".join(f"{number} of {title}" for title, number in self.no_room.items())
-            said.append(f"No room at this width for some columns: {columns}.")
-        if sections:
-            said.append(f"--detail also shows: {', '.join(sections)}.")
+            said.append(f"No room at this width for columns: {columns}.")
         return ["", *self._wrap(" ".join(said), color=DIM)] if said else []
 
     def _block(self, block: Block, section: Section) -> list[str]:
@@ -97,10 +104,10 @@ class _Page:
             out += self._title(finding)
             if self.detail:
                 out += self._whole(finding)
-            elif i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
+                continue
+            self.shortened = True
+            if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
                 out += self._brief(finding)
-        if not self.detail:
-            out += self._wrap("In full, with their numbers: --detail.", color=DIM)
         return out
 
     def _title(self, finding: Finding) -> list[str]:
@@ -139,19 +146,15 @@ class _Page:
         return out
 
     def _drawn(self, cells: Cells, totals: int) -> list[str]:
-        from tabulate import tabulate
-
         titles = [_wrapped(title, width) for title, width in zip(cells.titles, cells.widths, strict=True)]
         height = max(map(len, titles))
         heads = [[([""] * (height - len(title)) + title)[i] for title in titles] for i in range(height)]
         rows = [list(row) for row in zip(*cells.columns, strict=True)]
-        # Titles go in as rows: as headers they would make every column two wider.
-        drawn = tabulate(
-            [*heads, ["-" * width for width in cells.widths], *rows],
-            tablefmt="plain",
-            colalign=["right" if right else "left" for right in cells.right],
-            disable_numparse=True,
-        ).splitlines()
+        rule = [["-" * width for width in cells.widths]] if self.detail else []
+        # Not by tabulate, which counts characters: wide and combining ones would push a line over the width.
+        drawn = [
+            (" " * GAP).join(map(padded, line, cells.widths, cells.right)).rstrip() for line in (*heads, *rule, *rows)
+        ]
         bold = {*range(height), *range(len(drawn) - totals, len(drawn))}
         return [self.paint(line, BOLD) if i in bold else line for i, line in enumerate(drawn)]
 
@@ -161,7 +164,7 @@ class _Page:
             self.width,
             initial_indent=first,
             subsequent_indent=rest,
-            break_long_words=False,
+            break_long_words=True,  # only a kernel's name is longer than a line
             break_on_hyphens=False,
         )
         return [self.paint(line, color) if color else line for line in wrapped]

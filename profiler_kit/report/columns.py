@@ -6,12 +6,14 @@ columns are for programs alone (CSV, data frames), ``place="page"`` for people a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from profiler_kit.records.counts import MemoryCategories, Phase, StaticCount, UncountedOp
 from profiler_kit.records.document import Head, Value
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, KernelStat, OpMemory, PhaseTiming
 from profiler_kit.report.rows import Counted, LayerRow
@@ -29,7 +31,7 @@ LEAST_GAIN: Final = 0.02
 class Column(Generic[Row]):
     """One column of a table over `Row`: what it is called, its value in a row, and when it is shown.
 
-    `rank`, `name`: as in `Head`.
+    `rank`, `name`: as in `Head`. `aside`: on the page it stands in a second table, for detail, where there is one.
     """
 
     key: str
@@ -41,6 +43,7 @@ class Column(Generic[Row]):
     place: Place = "both"
     rank: int = 0
     name: bool = False
+    aside: bool = False
 
     @property
     def head(self) -> Head:
@@ -179,6 +182,23 @@ def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
     return share
 
 
+def _ms(ns: int | None) -> float | None:
+    """One unit for a whole column: configurations are compared by eye, and a unit in every cell costs a column its place."""
+    return ns / 1e6 if ns is not None else None
+
+
+def _mib(size_bytes: int | None) -> float | None:
+    return size_bytes / 2**20 if size_bytes is not None else None
+
+
+def _two_digits(error: float | None) -> str | None:
+    """``5.0e-4``; shorter than 0.0005001188 and easier to compare with 1.1e-6."""
+    if error is None or not math.isfinite(error):
+        return None if error is None else str(error)
+    number, _, power = f"{error:.1e}".partition("e")
+    return f"{number}e{int(power)}" if error else "0"
+
+
 def _spread(row: RunRow) -> float | None:
     interval = row.run.step_ns
     return 50.0 * (interval.high - interval.low) / interval.median if interval is not None and interval.median else None
@@ -202,31 +222,32 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("path", "path", "text", lambda r: r.path, "the module's path as named_modules() gives it, the root's is empty; pseudo paths have brackets", place="data"),
     Column("depth", "depth", "count", lambda r: r.depth, "how many modules the module lies in", place="data"),
     Column("class", "class", "text", lambda r: r.class_name, "the module's class", rank=8, name=True),
-    Column("config", "config", "text", lambda r: r.config, "what the module was built with: channels, kernel, stride, padding, groups", rank=5),
+    Column("config", "config", "text", lambda r: r.config, "what the module was built with: channels, kernel, stride, padding, groups", rank=6),
     Column("calls", "calls", "count", lambda r: r.calls, "calls in one step", place="data"),
-    Column("params", "params", "count", _counted(lambda c: c.params), "parameters, each counted once, at its first owner", rank=7),
+    Column("params", "params", "count", _counted(lambda c: c.params), "parameters, each counted once, at its first owner", rank=7, aside=True),
     Column("param_bytes", "param bytes", "bytes", _counted(lambda c: c.param_bytes), "bytes of these parameters", place="data"),
-    Column("macs_forward", "MACs fwd", "macs", _counted(lambda c: c.forward.macs), "multiply-accumulates of the forward pass", rank=10),
+    Column("macs_forward", "MACs fwd", "macs", _counted(lambda c: c.forward.macs), "multiply-accumulates of the forward pass", rank=10, aside=True),
     Column("macs_backward", "MACs bwd", "macs", _counted(lambda c: c.backward.macs), "multiply-accumulates of the backward pass", place="data"),
-    Column("flops_forward", "FLOPs fwd", "flops", _counted(lambda c: c.forward.flops), "floating-point operations of the forward pass, a MAC being two, pointwise work included", rank=2),
+    Column("flops_forward", "FLOPs fwd", "flops", _counted(lambda c: c.forward.flops), "floating-point operations of the forward pass, a MAC being two, pointwise work included", rank=7),
     Column("flops_loss", "FLOPs loss", "flops", _counted(lambda c: c.loss.flops), "floating-point operations of the loss", place="data"),
-    Column("flops_backward", "FLOPs bwd", "flops", _counted(lambda c: c.backward.flops), "floating-point operations of the backward pass, recomputed forward work not included", when=_train, rank=6),
-    Column("flops_recompute", "FLOPs recomp", "flops", _counted(lambda c: c.recompute.flops), "forward work done again inside backward (activation checkpointing)", when=_recomputes, rank=9),
+    Column("flops_backward", "FLOPs bwd", "flops", _counted(lambda c: c.backward.flops), "floating-point operations of the backward pass, recomputed forward work not included", when=_train, rank=7, aside=True),
+    Column("flops_recompute", "FLOPs recomp", "flops", _counted(lambda c: c.recompute.flops), "forward work done again inside backward (activation checkpointing)", when=_recomputes, rank=9, aside=True),
     Column("flops", "FLOPs step", "flops", _counted(lambda c: c.step.flops), "forward + loss + backward + recompute", place="data"),
     Column("flops_share_percent", "FLOPs %", "percent", _share_of_flops, "share of the whole step's FLOPs", rank=1),
-    Column("output_bytes", "output", "bytes", lambda r: r.output_bytes, "bytes its calls returned; not a sum over layers, a container returns what its last child did", rank=12),
-    Column("saved_bytes", "saved", "bytes", _counted(lambda c: c.saved_bytes), "storages that its own ops were the first to keep for backward, parameters and inputs excluded; they add up", when=_train, rank=3),
-    Column("held_bytes", "held", "bytes", lambda r: r.held_bytes, "all storages that its own ops keep for backward, shared ones included; they don't add up", when=_train, rank=13),
-    Column("traffic_bytes", "min traffic", "bytes", _counted(lambda c: c.step.bytes_moved), "each operand of the step moved once: a lower bound on the bytes moved", rank=11),
-    Column("intensity", "FLOP/B", "flops/byte", intensity, "arithmetic intensity: FLOPs of the step per byte of min traffic", rank=9),
+    Column("output_bytes", "output", "bytes", lambda r: r.output_bytes, "bytes its calls returned; not a sum over layers, a container returns what its last child did", rank=12, aside=True),
+    Column("saved_bytes", "saved", "bytes", _counted(lambda c: c.saved_bytes), "storages that its own ops were the first to keep for backward, parameters and inputs excluded; they add up, and show where storages begin, not who needs them", when=_train, rank=5, aside=True),
+    Column("held_bytes", "held", "bytes", lambda r: r.held_bytes, "all storages that its own ops keep for backward, whoever made them: what a change of the layer could free; shared ones count in each row, once in the total", when=_train, rank=3),
+    Column("traffic_bytes", "min traffic", "bytes", _counted(lambda c: c.step.bytes_moved), "each operand of the step moved once: a lower bound on the bytes moved", rank=11, aside=True),
+    Column("intensity", "FLOP/B", "flops/byte", intensity, "arithmetic intensity: FLOPs of the step per byte of min traffic", rank=9, aside=True),
     Column("kernel_forward_ns", "time fwd", "ns", _time("forward"), "device time of forward kernels per step (on a CPU: self time of operators)", rank=4),
     Column("kernel_loss_ns", "time loss", "ns", _time("loss"), "device time of the loss per step", place="data"),
     Column("kernel_backward_ns", "time bwd", "ns", _time("backward", "recompute"), "device time of backward kernels per step, recomputed forward work included", when=_train, rank=4),
     Column("kernel_optimizer_ns", "time opt", "ns", _time("optimizer"), "device time of the optimizer's kernels per step", place="data"),
     Column("kernel_ns", "time step", "ns", lambda r: r.timed.step_ns if r.timed else None, "device time per step in all phases (on a CPU: self time of operators), from traced steps"),
     Column("kernel_share_percent", "time %", "percent", _share_of_time, "share of the whole step's device time"),
-    Column("achieved_flops_per_s", "achieved", "flops/s", achieved, "two FLOPs per MAC of the step, divided by its device time", rank=3),
-    Column("family", "top kernel family", "text", lambda r: r.family, "the algorithm family of the kernels that take most of its time", rank=9),
+    Column("achieved_flops_per_s", "FLOP/s", "flops/s", achieved, "two FLOPs per MAC of the step, divided by its device time", rank=3),
+    Column("family", "top kernel family", "text", lambda r: r.family, "the algorithm family of the kernels that take most of its time", place="data"),
+    Column("algorithm", "most time by", "text", lambda r: family_words(r.family) if r.family else None, "the algorithm of the kernels that take most of its time (on a CPU: the kind of operator)", place="page", rank=5),
     Column("total_params", "total params", "count", _counted_total(lambda c: c.params), "parameters with descendants'", place="data"),
     Column("total_flops", "total FLOPs", "flops", _counted_total(lambda c: c.step.flops), "FLOPs of the step with descendants'", place="data"),
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "saved bytes with descendants'", place="data"),
@@ -235,36 +256,41 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
 
 RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("config", "config", "text", lambda r: r.run.config.name, "the cuDNN configuration, run in a process of its own", name=True),
-    Column("failure", "failed", "text", lambda r: r.run.failure.kind.replace("_", " ") if r.run.failure else None, "why there are no samples; the message stands below the table", when=_failed, rank=6),
+    Column("failure", "failed", "text", lambda r: r.run.failure.kind.replace("_", " ") if r.run.failure else None, "why there are no samples; the message stands below the table", when=_failed, rank=12),
     Column("enabled", "enabled", "bool", lambda r: r.run.config.enabled, "cudnn.enabled", place="data"),
     Column("benchmark", "benchmark", "bool", lambda r: r.run.config.benchmark, "cudnn.benchmark", place="data"),
     Column("deterministic", "deterministic", "bool", lambda r: r.run.config.deterministic, "cudnn.deterministic", place="data"),
     Column("allow_tf32", "TF32", "bool", lambda r: r.run.config.allow_tf32, "whether convolutions may use TF32", place="data"),
     Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (the A/A run)", place="data"),
-    Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", rank=4),
-    Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler"),
-    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", place="data"),
-    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", place="data"),
-    Column("step_spread", "±95 %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=3),
-    Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11),
-    Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", place="data"),
-    Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", place="data"),
+    Column("step_ms", "step ms", "count", lambda r: _ms(r.run.step_ns.median if r.run.step_ns else None), "median of the timed steps, without the profiler", place="page"),
+    Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler", place="data"),
+    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", rank=8, aside=True),
+    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", rank=8, aside=True),
+    Column("step_spread", "±95 %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=7),
+    Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11, aside=True),
+    Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", rank=12, aside=True),
+    Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", rank=12, aside=True),
+    Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "the first step of the process, tuning and lazy loading included", place="page", rank=8),
+    Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", place="data"),
     Column("ratio", "vs first", "ratio", _ratio, "its median step divided by the baseline's, which is the first configuration that ran", when=lambda report: len(report.runs) > 1),
-    Column("tuning_ns", "tuning", "ns", lambda r: r.run.tuning_ns, "what benchmark costs once: (first - steady step) minus the same with benchmark off", when=_tunes, rank=5),
+    Column("tuning_ns", "tuning", "ns", lambda r: r.run.tuning_ns, "what benchmark costs once: (first - steady step) minus the same with benchmark off", when=_tunes, rank=9, aside=True),
     Column("break_even_steps", "pays after", "count", break_even, "steps until the tuning is paid back; never, where it gains less than 2 %", when=_tunes, rank=3),
-    Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "most bytes allocated by tensors and workspaces in the timed steps", rank=1),
-    Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "most bytes allocated in the first step", rank=6),
-    Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "most bytes the caching allocator held in the timed steps", rank=10),
+    Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "most memory allocated by tensors and workspaces in the timed steps", place="page", rank=1),
+    Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "most bytes allocated by tensors and workspaces in the timed steps", place="data"),
+    Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "most bytes allocated in the first step", rank=6, aside=True),
+    Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "most bytes the caching allocator held in the timed steps", rank=10, aside=True),
     Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "most resident memory of the whole process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
-    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "largest scratch memory that one op used", rank=5),
+    Column("workspace_mib", "scratch MiB", "count", lambda r: _mib(r.run.workspace_bytes), "workspace: the largest scratch memory that one op used", place="page", rank=4),
+    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "workspace: the largest scratch memory that one op used", place="data"),
     Column("kernel_shares", "time % f/l/b/o", "text", lambda r: phase_shares(r.run), "share of device time in forward / loss / backward / optimizer, in whole percent", place="page", rank=2),
     Column("forward_percent", "forward %", "percent", _kernel_share("forward"), "share of device time in forward", place="data"),
     Column("loss_percent", "loss %", "percent", _kernel_share("loss"), "share of device time in the loss", place="data"),
     Column("backward_percent", "backward %", "percent", _kernel_share("backward"), "share of device time in backward", place="data"),
     Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
     Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
-    Column("repeatable", "repeats", "bool", lambda r: r.run.repeatable, "whether two passes of one process gave the same bits, outputs and gradients", rank=7),
-    Column("max_relative_error", "error", "text", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=9),
+    Column("repeatable", "same bits", "bool", lambda r: r.run.repeatable, "whether two passes of one process gave the same bits, outputs and gradients", rank=5),
+    Column("error", "error", "text", lambda r: _two_digits(r.run.max_relative_error), "largest output error against float64, relative to the largest output", place="page", rank=6),
+    Column("max_relative_error", "error", "text", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", place="data"),
     Column("trace", "trace", "text", lambda r: r.run.trace, "the Chrome trace of the traced steps", place="data"),
 )
 
@@ -275,15 +301,16 @@ PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
     Column("stopwatch_percent", "%", "percent", lambda r: _share(r.timing.stopwatch_ns, r.whole.stopwatch_ns), "share of the stopwatch's total"),
     Column("event_ns", "events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, launch gaps included"),
     Column("event_percent", "%", "percent", lambda r: _share(r.timing.event_ns, r.whole.event_ns), "share of the events' total"),
-    Column("kernel_ns", "kernel time", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _on_operators(report)),
-    Column("operator_ns", "operator time", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page"),
+    Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _on_operators(report)),
+    Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page"),
     Column("kernel_percent", "%", "percent", lambda r: _share(r.timing.kernel_ns, r.whole.kernel_ns), "share of the kernel (or operator) time's total"),
 )
 
 KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
     Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
     Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
-    Column("family", "family", "text", lambda r: r.kernel.family or None, "its algorithm family", rank=1),
+    Column("family", "family", "text", lambda r: r.kernel.family or None, "its algorithm family", place="data"),
+    Column("algorithm", "algorithm", "text", lambda r: family_words(r.kernel.family) if r.kernel.family else None, "its algorithm family, in words", place="page", rank=1),
     Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight), where the name says", rank=3),
     Column("math", "math", "text", lambda r: r.kernel.math, "its arithmetic, where the name says", rank=2),
     Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),

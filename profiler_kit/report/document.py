@@ -39,11 +39,12 @@ def report_document(
     sections = [
         Section(title="Target", blocks=sentences.header(report, shown)),
         *_findings(report),
-        *_cost(report),
+        *_cost(report, detail=shown is not None),
         *_configurations(report),
         *(_phases(report, shown) if shown else ()),
         *_layers(report, shown, top, depth, sort),
         *_memory(report, shown),
+        *_more_figures(report, shown, top, depth, sort),
         *(_kernels(report, shown, top) if shown else ()),
         *(_idle(shown) if shown else ()),
         *_details(report, shown),
@@ -63,23 +64,22 @@ def _findings(report: Report) -> Iterator[Section]:
         yield Section(title="Findings", blocks=(Paragraph(text="None."),))
 
 
-def _cost(report: Report) -> Iterator[Section]:
+def _cost(report: Report, *, detail: bool) -> Iterator[Section]:
     table = tables.cost_table(report)
     if table is not None:
-        sentence = sentences.per_sample(report)
-        yield Section(title="Cost of one step", blocks=(table, *([Paragraph(text=sentence)] if sentence else [])))
+        yield Section(title="Cost of one step", blocks=(table,), detail=detail)
 
 
 def _configurations(report: Report) -> Iterator[Section]:
     if not report.runs:
         return
     blocks: list[Block] = [
-        tables.page_table("runs", CONFIGURATIONS, columns.RUN_COLUMNS, tables.run_rows(report), report)
-    ]  # fmt: skip
+        tables.page_table("runs", CONFIGURATIONS, columns.RUN_COLUMNS, tables.run_rows(report), report, aside=False)
+    ]
     baseline = report.baseline()
     noise = sentences.noise(report, baseline) if baseline else None
     if noise is not None:
-        blocks.append(Paragraph(text=noise))
+        blocks.append(Paragraph(text=noise, detail=True))
     for run in report.runs:
         if run.failure is not None:
             message = " ".join(run.failure.message.split())
@@ -92,10 +92,9 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
     rows, total = tables.phase_rows(run)
     if not rows:
         return
-    table = tables.page_table(
-        "phases", f"{run.config.name}, per step", columns.PHASE_COLUMNS, rows, report, totals=[total]
-    )
-    yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run))))
+    caption = f"{run.config.name}, per step{sentences.unsynchronised(run)}"
+    table = tables.page_table("phases", caption, columns.PHASE_COLUMNS, rows, report, totals=[total])
+    yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
 
 
 def _layers(
@@ -103,7 +102,8 @@ def _layers(
 ) -> Iterator[Section]:
     layers = layer_rows(report, run)
     caption = f"{run.config.name}, per step, own figures" if run and layers.timed else "per step, own figures"
-    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort)
+    aside = False if layers.timed else None  # without times there is room for all
+    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=aside)
     if table.rows:
         yield Section(title="Layers", blocks=(table,))
 
@@ -111,7 +111,22 @@ def _layers(
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
-        yield Section(title="Memory at the peak", blocks=(table,))
+        yield Section(title="Memory at the peak", blocks=(table,), detail=run is not None)
+
+
+def _more_figures(
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None
+) -> Iterator[Section]:
+    """The columns set aside: they would make the tables above too wide for a page."""
+    layers = layer_rows(report, run)
+    if layers.timed and report.static is not None:
+        caption = "per step, own figures"
+        table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=True)
+        yield Section(title="Layer counts", blocks=(table,), detail=True)
+    if any(r.failure is None for r in report.runs):
+        rows = tables.run_rows(report)
+        table = tables.page_table("runs_more", "", columns.RUN_COLUMNS, rows, report, aside=True)
+        yield Section(title="First steps and samples", blocks=(table,), detail=True)
 
 
 def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
@@ -132,7 +147,7 @@ def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     others = [r for r in report.runs if r.memory is not None]
     if len(others) > 1:
         table = tables.memory_table(report, others)
-        yield Section(title="Memory at the peak, every configuration", blocks=(table,) if table else (), detail=True)
+        yield Section(title="Memory by configuration", blocks=(table,) if table else (), detail=True)
     if run is not None and run.memory is not None and run.memory.ops:
         ops = tables.page_table("workspaces", run.config.name, columns.WORKSPACE_COLUMNS, run.memory.ops, report)
         yield Section(title="Largest workspaces", blocks=(ops,), detail=True)
@@ -157,7 +172,7 @@ def _environment(run: ConfigRun) -> Iterator[Paragraph]:
     environment = run.environment
     if environment is None:
         return
-    yield Paragraph(text=f"{sentences.place(environment)}, {environment.platform}")
+    yield Paragraph(text=f"{sentences.place(environment)}, {environment.platform}. {sentences.steps(run)}")
     for title, values in (("Flags as torch had them", environment.flags), ("Variables", environment.variables)):
         if values:
             yield Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")

@@ -161,6 +161,8 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
         total = replace(total, timed=Timed(), timed_total=Timed())
     if report.static is not None and total.counted is None:
         total = replace(total, counted=_whole(report.static), counted_total=_whole(report.static))
+    if report.static is not None:
+        total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
 
     def placed(row: LayerRow) -> LayerRow:
         return replace(row, whole_counted=total.counted, whole_timed=total.timed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.document import Paragraph
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Environment
@@ -18,9 +19,11 @@ def header(report: Report, run: ConfigRun | None) -> tuple[Paragraph, ...]:
     """Target, device, steps and convention, then what had to be announced; warnings last, set apart."""
     lines = [Paragraph(text=_target(report)), *(Paragraph(text=said) for said in _measured(report, run))]
     if report.static is not None:
+        lines.append(Paragraph(text=_counted(report, report.static)))
         lines.append(Paragraph(text=report.static.convention))
     notes = list(dict.fromkeys(_notes(report, run)))
-    lines += [Paragraph(text=note, role="note") for note in notes if not note.startswith(WARNING)]
+    minor = set(run.notes if run is not None else ()) - set(report.notes)  # on how one run was measured
+    lines += [Paragraph(text=n, role="note", detail=n in minor) for n in notes if not n.startswith(WARNING)]
     lines += [Paragraph(text=note.removeprefix(WARNING), role="warning") for note in notes if note.startswith(WARNING)]
     return tuple(lines)
 
@@ -30,7 +33,7 @@ def _target(report: Report) -> str:
     inputs = (
         ", ".join(f"{i.name} {'x'.join(map(str, i.shape)) or 'scalar'} {i.dtype}" for i in target.inputs) or "no inputs"
     )
-    what = "One training step" if target.mode == "train" else "One inference step"
+    what = "Training step" if target.mode == "train" else "Inference step"
     parts = [f"{what} on {inputs}"]
     if target.loss is not None:
         parts.append(f"loss {target.loss}")
@@ -48,10 +51,11 @@ def _target(report: Report) -> str:
 def _measured(report: Report, run: ConfigRun | None) -> Iterator[str]:
     environment = run.environment if run else next((r.environment for r in report.runs if r.environment), None)
     if environment is not None:
-        yield f"On {place(environment)}."
+        sampled = f"; {len(run.steps_ns):,} timed, {run.traced_steps:,} traced steps" if run is not None else ""
+        yield f"{place(environment)}{sampled}."
     if run is not None:
-        yield steps(run)
-    elif report.runs:
+        return
+    if report.runs:
         failed = "the one run" if len(report.runs) == 1 else f"all {len(report.runs)} runs"
         yield f"Nothing could be measured, {failed} failed; the figures below are counted."
     else:
@@ -60,14 +64,23 @@ def _measured(report: Report, run: ConfigRun | None) -> Iterator[str]:
 
 def place(environment: Environment) -> str:
     """The machine and the versions, in one line."""
-    parts = [f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device]
+    parts = [environment.device_name or environment.device]
     if environment.threads is not None and environment.device == "cpu":
         parts[0] = f"{environment.device_name or 'CPU'} (cpu, {_some(environment.threads, 'thread')})"
     parts.append(f"torch {environment.torch}")
     if environment.cudnn is not None:
-        parts.append(f"cuDNN {environment.cudnn}")
+        parts.append(f"cuDNN {_dotted(environment.cudnn)}")
     parts.append(f"Python {environment.python}")
     return ", ".join(parts)
+
+
+def _dotted(version: str) -> str:
+    """A cuDNN version as people write it: 9.19.0 for 91900, 8.9.2 for 8902; anything else as it is."""
+    if not version.isdecimal() or len(version) not in (4, 5):
+        return version
+    unit = 1000 if len(version) == 4 else 10_000
+    major, rest = divmod(int(version), unit)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def steps(run: ConfigRun) -> str:
@@ -100,17 +113,29 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
         yield from run.notes
 
 
-def per_sample(report: Report) -> str | None:
-    """The step's cost divided by the first input's first dimension; None where that is no batch."""
-    if report.static is None or not report.target.inputs or not report.target.inputs[0].shape:
-        return None
-    first = report.target.inputs[0]
-    batch = first.shape[0]
-    if batch < 2 or report.static.forward.macs % batch:
-        return None
-    macs = text(report.static.forward.macs // batch, "macs")
-    step = f", {text(report.static.step.flops / batch, 'flops')} FLOPs a step" if report.target.mode == "train" else ""
-    return f"Per sample ({batch}, the first dimension of {first.name}): {macs} MACs forward{step}."
+def _counted(report: Report, static: StaticCount) -> str:
+    """What one step asks for, in one line; per sample too, where the first input's first dimension is a batch."""
+    macs = text(static.forward.macs, "macs")
+    first = report.target.inputs[0] if report.target.inputs else None
+    batch = first.shape[0] if first is not None and first.shape else 1
+    if batch > 1 and static.forward.macs % batch == 0:
+        macs += f" ({batch:,} x {text(static.forward.macs // batch, 'macs')})"
+    said = [f"{static.params:,} parameters", f"{macs} MACs forward"]
+    if report.target.mode == "train":
+        said += [
+            f"{text(static.step.flops, 'flops')} FLOPs a step",
+            f"{text(static.saved_bytes, 'bytes')} saved",
+        ]
+    else:
+        said.append(f"{text(static.forward.flops, 'flops')} FLOPs")
+    return f"{', '.join(said)}."
+
+
+def unsynchronised(run: ConfigRun) -> str:
+    """The stopwatch's trap, for the caption of a table that shows it; empty where nothing is queued."""
+    if run.clock != "kernel" or not any(timing.phase == "loss" and timing.stopwatch_ns for timing in run.phases):
+        return ""
+    return "; by stopwatch, .item() in the loss waits for all that was queued"
 
 
 def clocks(run: ConfigRun) -> str:
@@ -127,9 +152,9 @@ def clocks(run: ConfigRun) -> str:
     if "events" in measured:
         said.append("events: between CUDA events, launch gaps included")
     if "kernel" in measured and run.clock == "operator":
-        said.append("operator time: self time of the phase's operators")
+        said.append("operators: self time of the phase's operators")
     elif "kernel" in measured:
-        said.append("kernel time: the phase's kernels on the device")
+        said.append("kernels: the phase's kernels on the device")
     return f"{'; '.join(said)}."
 
 

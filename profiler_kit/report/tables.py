@@ -20,10 +20,22 @@ MODEL_ORDER: Final = "model"
 
 
 def page_table(
-    name: str, caption: str, of: Sequence[Column[Row]], rows: Sequence[Row], report: Report, totals: Sequence[Row] = ()
+    name: str,
+    caption: str,
+    of: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    report: Report,
+    totals: Sequence[Row] = (),
+    *,
+    aside: bool | None = None,
 ) -> Table:
-    """A table for people: columns that make sense for `report` and are not empty in all of `rows`."""
+    """A table for people: columns that make sense for `report` and are not empty in all of `rows`.
+
+    `aside`: True takes the columns set aside for a second table, beside the first column; False the others; None all.
+    """
     fit = [column for column in of if column.place != "data" and column.when(report)]
+    if aside is not None:
+        fit = [column for i, column in enumerate(fit) if column.aside is aside or (aside and i == 0)]
     values = [[column.value(row) for column in fit] for row in rows]
     shown = [i for i in range(len(fit)) if any(row[i] is not None for row in values)]
     return Table(
@@ -47,9 +59,18 @@ def data_table(name: str, of: Sequence[Column[Row]], rows: Sequence[Row]) -> Tab
 
 
 def layer_table(
-    report: Report, layers: Layers, caption: str, *, top: int | None, depth: int | None, sort: str | None
+    report: Report,
+    layers: Layers,
+    caption: str,
+    *,
+    top: int | None,
+    depth: int | None,
+    sort: str | None,
+    aside: bool | None = None,
 ) -> Table:
     """The `top` layers by `sort`, the others in one row, device time without an owner in another: the rows add up to the total.
+
+    `aside`: as in `page_table`.
 
     Raises UsageError for an unknown `sort`.
     """
@@ -61,7 +82,8 @@ def layer_table(
     if layers.unattributed is not None:
         rows.append(layers.unattributed)
     total = replace(layers.total, families=())
-    return page_table("layers", caption, columns.LAYER_COLUMNS, rows, report, totals=[total])
+    name = "layers_counted" if aside else "layers"
+    return page_table(name, caption, columns.LAYER_COLUMNS, rows, report, totals=[total], aside=aside)
 
 
 def _sorted(rows: Sequence[LayerRow], sort: str) -> list[LayerRow]:

@@ -14,8 +14,8 @@ import pytest
 import profiler_kit
 from profiler_kit.records.report import Report
 from profiler_kit.report import columns
-from profiler_kit.report.columns import NEVER, Column, LayerRow, break_even
-from profiler_kit.report.rows import layer_rows
+from profiler_kit.report.columns import NEVER, Column, break_even
+from profiler_kit.report.rows import LayerRow, layer_rows
 from profiler_kit.report.tables import run_rows
 
 
@@ -82,8 +82,8 @@ def test_break_even_counts_against_the_same_configuration_without_tuning(v0_repo
     found = {row.run.config.name: break_even(row) for row in run_rows(v0_report)}
     assert found["default"] is None
     assert found["benchmark"] == 443  # 4947 ms / (26.20 - 15.03) ms
-    assert found["benchmark-no-tf32"] == 819  # against no-tf32, not against default
-    assert found["benchmark-deterministic-no-tf32"] == NEVER
+    assert found["benchmark+no-tf32"] == 819  # against no-tf32, not against default
+    assert found["benchmark+deterministic+no-tf32"] == NEVER
 
 
 def test_break_even_is_unknown_where_the_other_run_failed(v0_report: Report) -> None:

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from sample_reports import FOLDER, SAMPLES, dumps, transformer, v0_cpu, v0_cuda
+from sample_reports import FOLDER, SAMPLES, transformer, v0_cpu, v0_cuda
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Report
-from profiler_kit.records.serde import loads_report
+from profiler_kit.records.serde import dumps, loads_report
 from profiler_kit.report import report_document
 from profiler_kit.report.columns import NEVER
 
@@ -91,12 +91,55 @@ def test_sections_come_in_their_order(v0_report: Report) -> None:
     assert titles == [
         "Target",
         "Findings",
-        "Cost of one step",
         "Configurations",
         "Phases",
         "Layers",
-        "Memory at the peak",
     ]
+
+
+def test_without_runs_the_count_is_the_summary(count_only_report: Report) -> None:
+    titles = [s.title for s in report_document(count_only_report).sections if not s.detail]
+    assert titles == ["Target", "Findings", "Cost of one step", "Layers", "Memory at the peak"]
+
+
+def test_columns_set_aside_stand_in_a_second_table(v0_report: Report, count_only_report: Report) -> None:
+    document = report_document(v0_report)
+    for first, second in (("Layers", "Layer counts"), ("Configurations", "First steps and samples")):
+        main, more = table(document, first), table(document, second)
+        assert section(document, second).detail
+        assert [row[0] for row in more.rows] == [row[0] for row in main.rows]
+        shared = {head.key for head in main.heads} & {head.key for head in more.heads}
+        assert shared == {main.heads[0].key}
+    keys = {head.key for head in table(report_document(count_only_report), "Layers").heads}
+    assert {"params", "flops_forward", "held_bytes", "saved_bytes"} <= keys
+
+
+def test_held_bytes_count_each_storage_once_in_the_total(v0_report: Report) -> None:
+    assert v0_report.static is not None
+    layers = table(report_document(v0_report), "Layers")
+    held = [head.key for head in layers.heads].index("held_bytes")
+    assert layers.totals[0][held] == v0_report.static.saved_bytes
+
+
+def test_families_are_words_for_people_and_names_for_programs(v0_report: Report) -> None:
+    document = report_document(v0_report)
+    assert "implicit GEMM (xmma)" in column(table(document, "Layers"), "algorithm")
+    assert "implicit GEMM (xmma)" in column(table(document, "Kernels"), "algorithm")
+    full = {t.name: t for t in document.full}
+    assert "conv:xmma_igemm" in column(full["layers"], "family")
+    assert "conv:xmma_igemm" in column(full["kernels"], "family")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [("91900", "cuDNN 9.19.0"), ("8902", "cuDNN 8.9.2"), ("9.19.0", "cuDNN 9.19.0"), ("x", "cuDNN x")],
+)
+def test_cudnns_number_is_shown_as_its_version(v0_report: Report, written: str, shown: str) -> None:
+    run = v0_report.runs[0]
+    assert run.environment is not None
+    run = replace(run, environment=replace(run.environment, cudnn=written))
+    said = texts(report_document(replace(v0_report, runs=(run,))), "Target")
+    assert any(f"{shown}, Python" in text for text in said)
 
 
 def test_all_findings_are_there_in_the_reports_order(v0_report: Report) -> None:
@@ -108,16 +151,16 @@ def test_all_findings_are_there_in_the_reports_order(v0_report: Report) -> None:
 def test_the_header_says_what_was_run_on_what_and_from_how_many_steps(v0_cpu_report: Report) -> None:
     said = " ".join(texts(report_document(v0_cpu_report), "Target"))
     for part in (
-        "One training step",
+        "Training step",
         "8x3x256x256 float32",
         "cross_entropy",
         "sgd",
         "AMD EPYC 7763",
         "4 threads",
         "torch 2.13.0+cpu",
-        "3 timed steps",
-        "1 warm-up step;",
-        "FLOP = 2 x MAC",
+        "3 timed, 1 traced steps",
+        "389,702 parameters",
+        "A MAC (multiply-add) is 2 FLOPs",
         "inputs from example_inputs",
     ):
         assert part in said, part
@@ -155,7 +198,7 @@ def test_many_steps_are_no_warning(v0_report: Report) -> None:
 
 
 def test_the_cost_is_also_said_per_sample(v0_report: Report) -> None:
-    assert any("25.33 G MACs" in text for text in texts(report_document(v0_report), "Cost of one step"))
+    assert any("202.6 G (8 x 25.33 G) MACs forward" in text for text in texts(report_document(v0_report), "Target"))
 
 
 def test_configurations_stand_beside_the_first(v0_report: Report) -> None:
@@ -172,16 +215,9 @@ def test_configurations_stand_beside_the_first(v0_report: Report) -> None:
 
 def test_a_failure_stands_there_in_one_line_with_its_log_in_detail(v0_report: Report) -> None:
     document = report_document(v0_report)
-    assert (
-        dict(
-            zip(
-                column(table(document, "Configurations"), "config"),
-                column(table(document, "Configurations"), "failure"),
-                strict=True,
-            )
-        )["cudnn-off"]
-        == "out of memory"
-    )
+    runs = table(document, "Configurations")
+    failures = dict(zip(column(runs, "config"), column(runs, "failure"), strict=True))
+    assert failures["cudnn-off"] == "out of memory"
     (line,) = [text for text in texts(document, "Configurations") if text.startswith("cudnn-off failed")]
     assert "Tried to allocate 1.95 GiB" in line
     assert "\n" not in line
@@ -243,7 +279,7 @@ def test_inference_has_no_backward_columns() -> None:
     document = report_document(SAMPLES["infer"]())
     keys = {head.key for head in table(document, "Layers").heads}
     assert not keys & {"flops_backward", "kernel_backward_ns", "saved_bytes", "held_bytes"}
-    assert "One inference step" in " ".join(texts(document, "Target"))
+    assert "Inference step" in " ".join(texts(document, "Target"))
 
 
 def test_nothing_that_was_not_measured_is_shown(count_only_report: Report, failed_report: Report) -> None:

@@ -10,7 +10,7 @@ from profiler_kit.diagnose.convolution import Convolution, by, convolution_of
 from profiler_kit.diagnose.efficiency import efficiency
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, time_by_path
-from profiler_kit.diagnose.words import layer, listing, percent, plural, sentences, threshold, times, work
+from profiler_kit.diagnose.words import layer, percent, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -142,7 +142,10 @@ def _advice(static: StaticCount | None, node: ModuleNode | None) -> str:
     if node is None or static is None or conv is None:
         return "Change this layer first: fewer channels or features, a smaller input, or fewer calls of it."
     changes = list(_changes(static, node, conv))
-    short = [f"{times(static.forward.macs / after)} fewer MACs by {what.partition(' (')[0]}" for what, after in changes]
+    short = [
+        f"{times(static.forward.macs / after)}{' fewer MACs' if i == 0 else ''} by {what.partition(' (')[0]}"
+        for i, (what, after) in enumerate(changes)
+    ]
     options = [
         f"{what} leaves {work(after, 'MACs')} of {work(static.forward.macs, 'MACs')} "
         f"({times(static.forward.macs / after)} fewer)"
@@ -151,7 +154,7 @@ def _advice(static: StaticCount | None, node: ModuleNode | None) -> str:
     if not options:
         return "Change this layer first: fewer channels, or a smaller input for it."
     return (
-        f"Change this layer first: {listing(short)}. For the whole forward pass, computed from the counts, not measured: "
+        f"Change this layer first: {', '.join(short)}. For the whole forward pass, computed from the counts, not measured: "
         f"{'; '.join(options)}. Either changes what the model computes, so train it again and check its quality."
     )
 

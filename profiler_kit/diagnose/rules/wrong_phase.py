@@ -82,8 +82,8 @@ def _why(run: ConfigRun, worst: Phase) -> str:
         )
     if worst == "loss":
         return (
-            "Kernels are queued, not run, when a line of Python returns: loss.item() is the first line that needs a result, "
-            "and waits for all kernels queued before it, those of this forward pass and of the previous step's backward pass."
+            "Kernels are queued, not run, when a line of Python returns. loss.item() is the first line that needs a result: "
+            "it waits for all kernels queued before it, those of this forward pass and of the previous step's backward pass."
         )
     return (
         "Kernels are queued, not run, when a line of Python returns. The host has to wait for the device in "
