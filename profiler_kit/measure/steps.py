@@ -85,6 +85,8 @@ class Runner:
         """Waits until the device has done all that was asked of it."""
         if self.cuda:
             torch.cuda.synchronize(self.target.device)
+        elif self.target.device.type == "mps":
+            torch.mps.synchronize()
 
     def _train_step(self, batch: Batch, mark: Mark) -> None:
         assert self.optimizer is not None

@@ -27,7 +27,7 @@ def traced_steps(runner: Runner, count: int, path: Path) -> None:
     partial = path.with_name(f"partial-{path.name}")
     with (
         wrapped_calls(runner.target.paths(), _marked_call),
-        profile(activities=activities, schedule=schedule) as profiler,
+        profile(activities=activities, schedule=schedule, acc_events=True) as profiler,
     ):
         for index in range(count + 1):
             with record_function(marks.step(index)):
