@@ -1,0 +1,237 @@
+"""The order of the stages: what is kept when one of them fails or is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from profiler_kit import pipeline  # noqa: E402
+from profiler_kit.errors import TargetError, UsageError  # noqa: E402
+from profiler_kit.measure import configs, launcher  # noqa: E402
+from profiler_kit.records.runs import ConfigRun, Failure, Interval, RunConfig  # noqa: E402
+from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+
+NET = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.fc(x)
+example_inputs = torch.zeros(2, 4)
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TargetSpec:
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return TargetSpec(spec="net.py")
+
+
+class Measured:
+    """Stands for `launcher.measure`: gives samples, and at the configurations in `at` does what it is told."""
+
+    def __init__(self, at: dict[str, BaseException | Failure]) -> None:
+        self.at = at
+        self.asked: list[str] = []
+
+    def __call__(self, spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
+        self.asked.append(config.name)
+        done = self.at.get(config.name)
+        if isinstance(done, BaseException):
+            raise done
+        if done is not None:
+            return ConfigRun(config=config, failure=done)
+        interval = Interval(median=10, low=9, high=11)
+        return ConfigRun(config=config, steps_ns=(9, 10, 11), step_ns=interval, first_step_ns=50)
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
+    """Three configurations, wherever the test runs."""
+    names = ("default", "benchmark", "deterministic")
+    plan = configs.Plan(configs=tuple(RunConfig(name=name) for name in names), notes=())
+    monkeypatch.setattr(configs, "plan", lambda *_, **__: plan)
+    return names  # type: ignore[return-value]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, **at: BaseException | Failure) -> Measured:
+    measured = Measured(at)
+    monkeypatch.setattr(launcher, "measure", measured)
+    return measured
+
+
+def test_ctrl_c_keeps_what_was_measured(
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = stand_in(monkeypatch, benchmark=KeyboardInterrupt())
+    done = pipeline.analyze_spec(spec, device="cpu")
+    assert done.interrupted
+    assert measured.asked == ["default", "benchmark"]
+    first, second, third = done.report.runs
+    assert (first.failure, first.steps_ns) == (None, (9, 10, 11))
+    assert second.failure is not None
+    assert (second.failure.kind, second.failure.message) == ("interrupted", "interrupted")
+    assert third.failure is not None
+    assert (third.failure.kind, third.failure.message) == ("interrupted", "not run: interrupted before")
+    assert [run.config.name for run in done.report.runs] == list(three)
+    assert loads_report(dumps(done.report), "again") == done.report
+    assert pipeline.all_failed(done.report) is None
+
+
+def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = stand_in(monkeypatch)
+
+    def traced(*args: Any, **rest: Any) -> ConfigRun:
+        return replace(measured(*args, **rest), trace="there")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launcher, "measure", traced)
+    monkeypatch.setattr("profiler_kit.attribute.attribute", interrupted)
+    done = pipeline.analyze_spec(spec, device="cpu")
+    assert done.interrupted
+    kinds = [run.failure.kind if run.failure else None for run in done.report.runs]
+    assert kinds == [None, "interrupted", "interrupted"]
+    assert done.report.runs[0].steps_ns == (9, 10, 11)
+
+
+def test_a_failed_configuration_does_not_stop_the_others(
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = Failure(kind="crash", message="the process crashed (SIGABRT)")
+    measured = stand_in(monkeypatch, default=failure)
+    report = pipeline.analyze_spec(spec, device="cpu").report
+    assert tuple(measured.asked) == three
+    assert [run.failure for run in report.runs] == [failure, None, None]
+    assert pipeline.all_failed(report) is None
+    assert "failed_runs" in {finding.rule for finding in report.findings}
+
+
+def test_where_all_fail_the_first_reason_is_the_error(
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Failure(kind="target", message="net.py:8: shape mismatch\nhint: this shape runs")
+    rest = Failure(kind="error", message="no", log_tail="a traceback")
+    stand_in(monkeypatch, default=first, benchmark=rest, deterministic=rest)
+    error = pipeline.all_failed(pipeline.analyze_spec(spec, device="cpu").report)
+    assert isinstance(error, TargetError)
+    assert error.message == "every configuration failed, the first one so: net.py:8: shape mismatch"
+    assert error.hint == "this shape runs"
+
+
+def test_an_old_trace_is_not_taken_for_a_new_one(
+    spec: TargetSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, default=Failure(kind="crash", message="x"))
+    old = tmp_path / "traces" / "default.json.gz"
+    old.parent.mkdir()
+    old.write_text("an earlier run's")
+    report = pipeline.analyze_spec(spec, device="cpu", traces=old.parent).report
+    assert report.runs[0].trace is None
+    assert not old.exists()
+
+
+def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("fold")
+
+    stand_in(monkeypatch)
+    monkeypatch.setattr("profiler_kit.counting.count_target", broken)
+    report = pipeline.analyze_spec(spec, device="cpu").report
+    assert report.static is None
+    assert report.runs[0].failure is None
+    note = report.target.notes[-1]
+    assert note.startswith(
+        "Not counted, because of an error in profiler_kit itself (please report it): KeyError: 'fold'"
+    )
+    assert "test_pipeline_analyze.py:" in note
+    with pytest.raises(KeyError):  # where there is nothing else to give, the bug itself is
+        pipeline.count_spec(spec)
+
+
+def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from profiler_kit.target import NeedsDataError
+
+    def needs(*_: object) -> None:
+        raise NeedsDataError(
+            "data-dependent control flow (.item()) cannot run on meta", where="net.py:8", hint="--device"
+        )
+
+    stand_in(monkeypatch)
+    monkeypatch.setattr("profiler_kit.counting.count_target", needs)
+    report = pipeline.analyze_spec(spec, device="cpu").report
+    assert report.static is None
+    assert report.target.notes[-1] == (
+        "Not counted: net.py:8: data-dependent control flow (.item()) cannot run on meta; --device"
+    )
+    assert report.runs[0].failure is None
+
+
+def test_what_is_wrong_with_the_target_is_raised_before_anything_is_measured(
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = stand_in(monkeypatch)
+    with pytest.raises(TargetError, match="shape mismatch in fc"):
+        pipeline.analyze_spec(replace(spec, inputs=("2,5",)), device="cpu")
+    with pytest.raises(UsageError, match="no such device"):
+        pipeline.analyze_spec(spec, device="tpu")
+    assert measured.asked == []
+
+
+def test_a_model_whose_flow_depends_on_values_is_counted_with_real_compute(tmp_path: Path) -> None:
+    file = tmp_path / "branching.py"
+    file.write_text(NET.replace("return self.fc(x)", "return self.fc(x) * (2 if x.sum().item() > 1 else 3)"))
+    report = pipeline.count_spec(TargetSpec(spec=str(file)))
+    assert report.static is not None
+    assert report.static.device == "cpu"
+    assert report.static.forward.macs == 2 * 4 * 4
+    assert "counted on the CPU" in report.static.notes[0]
+
+
+def test_the_report_names_the_loss_that_was_taken_and_the_torch_that_counted(
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch)
+    for report in (pipeline.count_spec(spec), pipeline.analyze_spec(spec, device="cpu").report):
+        assert report.target.loss == "cross_entropy"
+        assert report.static is not None
+        assert report.static.torch == torch.__version__
+
+
+def test_counting_a_model_in_hand_leaves_it_alone() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    report = pipeline.count(model, torch.zeros(2, 4))
+    assert report.static is not None
+    assert report.static.forward.macs == 32
+    assert report.target.loss != "auto"
+    assert not model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_exits_and_memory_of_a_model_in_hand_are_told() -> None:
+    class Quits(torch.nn.Linear):
+        def forward(self, input: Any) -> Any:  # noqa: A002 torch's own name
+            raise SystemExit(3)
+
+    with pytest.raises(TargetError, match=r"the model called sys.exit\(3\)"):
+        pipeline.count(Quits(4, 4), torch.zeros(2, 4))
