@@ -131,10 +131,10 @@ def _budget_table(rows: Sequence[BudgetRow]) -> Table:
         caption="Counted for one step; a metric that falls never breaks its budget",
         heads=(
             Head(key="metric", title="Budget", doc="what is limited"),
-            Head(key="base", title="Base", doc="at the base"),
+            Head(key="base", title="Base", doc="at the base", rank=2),
             Head(key="head", title="Now", doc="with this change"),
             Head(key="change", title="Change", doc="now over base, less one"),
-            Head(key="limit", title="Limit", doc="as it was written"),
+            Head(key="limit", title="Limit", doc="as it was written", rank=1),
             Head(key="verdict", title="Verdict", doc="ok, BROKEN, warning, or not comparable"),
         ),
         rows=tuple(
@@ -164,11 +164,13 @@ def _metric_table(comparison: Comparison, rows: Sequence[MetricRow]) -> Table:
         caption=f"Ratio: {comparison.b.label} over {comparison.a.label}; less is better; counted figures are exact",
         heads=(
             Head(key="metric", title="Metric"),
-            Head(key="config", title="Configuration", doc="empty for what was counted", rank=1),
+            Head(key="config", title="Configuration", doc="empty for what was counted"),
             Head(key="a", title=comparison.a.label),
             Head(key="b", title=comparison.b.label),
             Head(key="ratio", title="Ratio", unit="ratio"),
-            Head(key="verdict", title=f"{comparison.b.label} is", doc="noise: not more than runs differ anyway"),
+            Head(
+                key="verdict", title=f"{comparison.b.label} is", doc="noise: not more than runs differ anyway", rank=1
+            ),
         ),
         rows=tuple(
             (
@@ -191,13 +193,13 @@ def _time_table(comparison: Comparison) -> Table:
         caption=f"Ratios: {b} over {a}; time = work / efficiency, work being the step's counted FLOPs",
         heads=(
             Head(key="config", title="Configuration"),
-            Head(key="a_ns", title=f"{a} step", unit="ns"),
-            Head(key="b_ns", title=f"{b} step", unit="ns"),
+            Head(key="a_ns", title=f"{a} step", unit="ns", rank=2),
+            Head(key="b_ns", title=f"{b} step", unit="ns", rank=2),
             Head(key="time_ratio", title="Time", unit="ratio"),
-            Head(key="work_ratio", title="Work", unit="ratio"),
-            Head(key="efficiency_ratio", title="Efficiency", unit="ratio"),
-            Head(key="a_flops_per_s", title=f"{a} achieves", unit="flops/s", rank=1),
-            Head(key="b_flops_per_s", title=f"{b} achieves", unit="flops/s", rank=1),
+            Head(key="work_ratio", title="Work", unit="ratio", rank=1),
+            Head(key="efficiency_ratio", title="Efficiency", unit="ratio", rank=1),
+            Head(key="a_flops_per_s", title=f"{a} FLOP/s", unit="flops/s", rank=3),
+            Head(key="b_flops_per_s", title=f"{b} FLOP/s", unit="flops/s", rank=3),
         ),
         rows=tuple(
             (
@@ -270,8 +272,8 @@ def _layer_table(comparison: Comparison, layers: Sequence[LayerChange]) -> Table
         (Head(key="path", title="Layer", name=True), lambda one: shown_path(one.path)),
         (Head(key="change", title="What changed", rank=1), _change_words),
         (Head(key="flops", title="FLOPs, step"), lambda one: _signed(one.b.flops - one.a.flops, "flops")),
-        (Head(key="params", title="Parameters"), lambda one: _signed(one.b.params - one.a.params, "count")),
-        (Head(key="saved", title="Saved"), lambda one: _signed(one.b.saved_bytes - one.a.saved_bytes, "bytes")),
+        (Head(key="params", title="Parameters", rank=3), lambda one: _signed(one.b.params - one.a.params, "count")),
+        (Head(key="saved", title="Saved", rank=2), lambda one: _signed(one.b.saved_bytes - one.a.saved_bytes, "bytes")),
     ]
     if timed:
         columns.append((Head(key="device_ns", title="Device time"), lambda one: _signed(one.device_ns_change, "ns")))

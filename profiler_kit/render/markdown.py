@@ -18,6 +18,10 @@ _LINK: Final = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)")
 # GitHub looks for mentions and issue numbers in the finished page, where a backslash is gone: only another character helps.
 _MENTION: Final = re.compile(r"@(?=\w)|(?<=#)(?=\d)|(?i:(?<=\bGH-)(?=\d))")
 _NO_BREAK: Final = "\u200b"
+# Sections for detail that are longer than this are folded: about a dozen rows of a table, or a log.
+FOLDED_CHARACTERS: Final = 2_000
+# A table with longer lines is written without padding: of a long name's column it would be most of the file.
+PADDED_CHARACTERS: Final = 250
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -25,7 +29,9 @@ def render(document: Document, options: RenderOptions) -> str:
     parts = [f"# {escape(document.title)}"]
     for section in document.sections:
         parts.append(f"## {escape(section.title)}")
-        parts += [_block(block) for block in section.blocks]
+        body = [_block(block) for block in section.blocks]
+        fold = section.detail and sum(map(len, body)) > FOLDED_CHARACTERS
+        parts += ["<details><summary>Show</summary>", *body, "</details>"] if fold else body
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -88,9 +94,13 @@ def _finding(finding: Finding) -> str:
         said.append(f"  - Tried: {code(trial.config)}: {before} to {after}, {trial.verdict}.{note}")
     if finding.paths:
         said.append(f"  - Layers: {', '.join(code(path or '(root)') for path in finding.paths)}")
+    if finding.evidence:
+        said += ["", "  <details><summary>Numbers</summary>", ""]
     for evidence in finding.evidence:
         where = f" ({code(evidence.where)})" if evidence.where else ""
         said.append(f"  - {escape(evidence.name)}: {escape(text(evidence.value, evidence.unit))}{where}")
+    if finding.evidence:
+        said += ["", "  </details>", ""]
     return "\n".join(said)
 
 
@@ -111,7 +121,16 @@ def _table(table: Table) -> str:
         colalign=aligned if body else None,
         disable_numparse=True,
     )
+    if drawn.index("\n") > PADDED_CHARACTERS:
+        drawn = _unpadded(drawn)
     return f"*{escape(table.caption)}*\n\n{drawn}" if table.caption else drawn
+
+
+def _unpadded(drawn: str) -> str:
+    """`drawn` without the spaces that line its columns up; cells hold no two spaces in a row themselves."""
+    heads, rule, *rows = drawn.splitlines()
+    short = re.sub(r"-{4,}", "---", rule)
+    return "\n".join([re.sub(r" {2,}", " ", heads), short, *(re.sub(r" {2,}", " ", row) for row in rows)])
 
 
 def _cell(value: Value, head: Head, plain: bool = False) -> str:

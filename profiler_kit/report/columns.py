@@ -308,14 +308,14 @@ PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
 
 KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
     Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
-    Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
+    Column("kernel_ns", "time", "ns", lambda r: r.kernel.kernel_ns, "device time per step"),
+    Column("share_percent", "%", "percent", lambda r: _share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
+    Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
     Column("family", "family", "text", lambda r: r.kernel.family or None, "its algorithm family", place="data"),
     Column("algorithm", "algorithm", "text", lambda r: family_words(r.kernel.family) if r.kernel.family else None, "its algorithm family, in words", place="page", rank=1),
     Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight), where the name says", rank=3),
     Column("math", "math", "text", lambda r: r.kernel.math, "its arithmetic, where the name says", rank=2),
-    Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
-    Column("kernel_ns", "time", "ns", lambda r: r.kernel.kernel_ns, "device time per step"),
-    Column("share_percent", "%", "percent", lambda r: _share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
+    Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
 )
 
 COST_COLUMNS: tuple[Column[StaticCount], ...] = (

@@ -8,6 +8,7 @@ from gate_reports import MIB, node, peak, report, run
 from profiler_kit.gate.budgets import check, parse_budget
 from profiler_kit.gate.compare import compare
 from profiler_kit.gate.documents import check_document, comparison_document, headline
+from profiler_kit.gate.words import shown_path
 from profiler_kit.records.comparison import CheckResult
 from profiler_kit.records.document import Document, Paragraph, Section, Table
 from profiler_kit.records.report import Report
@@ -145,3 +146,18 @@ def test_the_same_comparison_gives_the_same_bytes() -> None:
     assert comparison_document(compare(net(), net(2, name="b"))) == comparison_document(
         compare(net(), net(2, name="b"))
     )
+
+
+def test_the_root_is_called_as_in_reports() -> None:
+    assert shown_path("") == "(root)"
+    assert shown_path("a.b") == "a.b"
+
+
+def test_every_wide_table_can_give_up_a_column_and_keeps_what_its_rows_are_told_apart_by() -> None:
+    document = comparison_document(compare(net(), net(1500, extra=2)))
+    tables = [block for one in document.sections for block in one.blocks if isinstance(block, Table)]
+    ranks = {table.name: {head.key: head.rank for head in table.heads} for table in tables}
+    assert ranks["metrics"]["metric"] == ranks["metrics"]["config"] == ranks["metrics"]["ratio"] == 0
+    assert ranks["layers"]["path"] == ranks["layers"]["kind"] == ranks["layers"]["flops"] == 0
+    for name in ("metrics", "layers"):
+        assert any(ranks[name].values())

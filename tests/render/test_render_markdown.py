@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_reports import hostile, v0_cuda
+from sample_reports import hostile, v0_cuda, v0_h100
 
 from profiler_kit.records.document import Document, Head, Paragraph, Section, Table
 from profiler_kit.records.report import Report
@@ -137,3 +137,29 @@ def test_the_log_cannot_close_its_own_fence() -> None:
 
 def test_a_warning_is_set_apart() -> None:
     assert "**Warning:** cudnn-off failed" in render(report_document(v0_cuda()))
+
+
+def test_long_detail_is_folded_and_what_a_summary_has_is_not() -> None:
+    text = render(report_document(v0_h100(), top=None))
+    folded = "".join(re.findall(r"^<details><summary>Show</summary>\n.*?^</details>$", text, flags=re.M | re.S))
+    assert "implicit_gemm" in folded
+    assert "| `default (again)` |" not in text.split("## Configurations")[0]
+    summary = text.split("## Phases")[1].split("## Layers")[0]
+    assert "<details>" not in summary
+    assert text.count("<details>") == text.count("</details>") > len(v0_h100().findings)
+
+
+def test_a_findings_numbers_are_folded_inside_its_item(v0_report: Report) -> None:
+    text = render(report_document(v0_report))
+    item = text.split("- **high:")[1].split("- **")[0]
+    assert item.index("  - Advice") < item.index("\n\n  <details>") < item.index("  - stopwatch share: 90.3 %")
+    assert "\n\n  </details>\n" in item
+
+
+def test_a_table_with_long_names_is_not_padded() -> None:
+    long, heads = "k" * 300, (Head(key="n", title="name", name=True), Head(key="t", title="time", unit="ns"))
+    table = Table(name="t", caption="", heads=heads, rows=((long, 1), ("a b", 2)))
+    (lines,) = table_lines(render(Document(title="t", sections=(Section(title="s", blocks=(table,)),), json="{}")))
+    assert lines[1] == "|:---|---:|"
+    assert lines[3] == "| `a b` | 2 ns |"
+    assert long in lines[2]
