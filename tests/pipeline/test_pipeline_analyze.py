@@ -206,6 +206,21 @@ def test_a_model_whose_flow_depends_on_values_is_counted_with_real_compute(tmp_p
     assert "counted on the CPU" in report.static.notes[0]
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, about scripting
+def test_a_scripted_model_is_counted_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.py").write_text(NET + "model = torch.jit.script(Net())\n")
+    monkeypatch.chdir(tmp_path)
+    stand_in(monkeypatch)
+    spec = TargetSpec(spec="net.py:model")
+    for report in (pipeline.count_spec(spec), pipeline.analyze_spec(spec, device="cpu").report):
+        assert report.static is not None
+        assert report.static.forward.macs == 2 * 4 * 4
+        assert report.static.device == "cpu"
+        assert report.static.notes[0].startswith(
+            "counted on the CPU, with real compute: the model cannot be put on meta"
+        )
+
+
 def test_the_report_names_the_loss_that_was_taken_and_the_torch_that_counted(
     spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
