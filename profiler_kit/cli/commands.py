@@ -67,6 +67,7 @@ def count(given: argparse.Namespace) -> int:
 
 def compare(given: argparse.Namespace) -> int:
     """Two targets or reports: what differs, and why."""
+    from profiler_kit import pipeline
     from profiler_kit.gate.compare import compare as compared
     from profiler_kit.gate.documents import comparison_document
 
@@ -75,6 +76,11 @@ def compare(given: argparse.Namespace) -> int:
         a, b = (_side(text, given, progress) for text in (given.a, given.b))
     output.warn(a, b)
     output.emit(comparison_document(compared(a, b)), given)
+    for text, report in ((given.a, a), (given.b, b)):
+        failed = pipeline.all_failed(report)
+        if failed is not None and not _is_saved(text):  # what could be compared was, but the user asked for more
+            hint = f"see its log with profiler-kit analyze {text}"
+            raise errors.TargetError(failed.message, where=text, hint=hint)
     return errors.OK
 
 
@@ -118,9 +124,8 @@ def _document(report: Report, given: argparse.Namespace) -> Document:
 
 
 def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
-    path = Path(text)
-    if path.suffix == ".json" or (path.is_dir() and (path / "report.json").exists()):
-        return read_report(path)
+    if _is_saved(text):
+        return read_report(text)
     from profiler_kit import pipeline
 
     spec = target_spec(given, text)
@@ -139,6 +144,11 @@ def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
     if analysis.interrupted:
         raise KeyboardInterrupt  # half a comparison is none, and nothing of it is kept
     return analysis.report
+
+
+def _is_saved(text: str) -> bool:
+    path = Path(text)
+    return path.suffix == ".json" or (path.is_dir() and (path / "report.json").exists())
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -216,6 +216,43 @@ class TestCheckInGit:
         assert "error: " not in ended.err
 
 
+def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from profiler_kit.measure import launcher
+    from profiler_kit.records.runs import ConfigRun, Failure, RunConfig
+    from profiler_kit.records.target import TargetSpec
+
+    def crashed(_: TargetSpec, config: RunConfig, **rest: object) -> ConfigRun:
+        return ConfigRun(config=config, failure=Failure(kind="crash", message="the process crashed (SIGABRT)"))
+
+    monkeypatch.setattr(launcher, "measure", crashed)
+    ended = call(["compare", "base.json", "wide.py", "--device", "cpu", "-q"], capfd)
+    assert ended.code == TARGET_FAILED
+    assert "Parameters" in ended.out
+    assert ended.err == (
+        "error: wide.py: nothing was measured: the process crashed (SIGABRT)\n"
+        "hint: see its log with profiler-kit analyze wide.py\n"
+    )
+
+
+def test_ctrl_c_on_one_side_ends_the_comparison(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from profiler_kit.measure import launcher
+
+    asked: list[str] = []
+
+    def interrupted(spec: object, *_: object, **__: object) -> None:
+        asked.append("a side")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launcher, "measure", interrupted)
+    ended = call(["compare", "net.py", "wide.py", "--device", "cpu", "-q"], capfd)
+    assert (ended.code, ended.out, ended.err) == (130, "", "interrupted\n")
+    assert asked == ["a side"]
+
+
 def test_a_guess_is_announced_even_to_the_quiet(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ended = call(["count", "guessed.py", "-q", "-f", "json"], capfd)
     assert ended.code == 0
