@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.counting.fold import by_module, by_op, by_phase, uncounted
+from profiler_kit.counting.fold import by_module, by_op, by_phase, coverage_percent, uncounted
 from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.restore import unchanged
@@ -51,6 +51,7 @@ def count_target(target: Target, *, memory: bool = True) -> StaticCount:
     estimate, notes = _estimated(target) if memory else (None, ())
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
+    totals = by_op(trace.ops)
     return StaticCount(
         convention=CONVENTION,
         params=sum(fact.params for fact in facts),
@@ -63,10 +64,11 @@ def count_target(target: Target, *, memory: bool = True) -> StaticCount:
         saved_bytes=sum(item.tensor.nbytes for item in trace.saved),
         uncounted=uncounted(trace.ops),
         modules=by_module(facts, trace.ops, trace.calls, trace.saved, target.info.loss),
-        ops=by_op(trace.ops),
+        ops=totals,
         memory=estimate,
         device=target.device.type,
         notes=notes,
+        coverage_percent=coverage_percent(totals),
     )
 
 
