@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from profiler_kit.counting.fallback import counted
 from profiler_kit.counting.fold import by_module, by_op, by_phase, coverage_percent, uncounted
 from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.restore import unchanged
-from profiler_kit.counting.step import StepError, StepTrace, trace_step
+from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
-from profiler_kit.errors import KitError, TargetError
+from profiler_kit.errors import KitError
 from profiler_kit.records.counts import MemoryEstimate, StaticCount
-from profiler_kit.target import NeedsDataError, Target, explain_forward_failure, load
-from profiler_kit.target.command import IN_PYTHON
-from profiler_kit.target.place import first_line, user_place
+from profiler_kit.target import Target
+from profiler_kit.target.place import first_line
 
 CONVENTION: Final = "kit: FLOP = 2 x MAC, bias free; pointwise 1 per output element; reductions 1 per input element"
 
@@ -29,25 +28,15 @@ def count_target(target: Target, *, memory: bool = True) -> StaticCount:
     """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
 
     The model runs once, and with `memory` twice more for the peak; it is left as it was. One whose control flow depends
-    on values is counted on the CPU instead, with real compute, where the target can be built anew; a note says so.
+    on values is counted on another kind of tensors, at last on real ones (see `fallback`); a note says so, and why.
 
     Raises: TargetError where the model cannot be run.
     """
-    try:
-        trace = _traced(target)
-    except StepError as failed:
-        told = explain_forward_failure(target, failed.error)
-        if isinstance(told, NeedsDataError) and target.device.type == "meta" and target.spec.spec != IN_PYTHON:
-            note = f"counted on the CPU, with real compute: {told.where or 'the model'}: {told.message}"
-            count = count_target(load(target.spec, device="cpu"), memory=memory)
-            return replace(count, notes=(note, *count.notes))
-        if failed.phase == "backward" and not isinstance(told, NeedsDataError):
-            told = TargetError(
-                f"backward raised {first_line(failed.error)}",
-                where=user_place(failed.error) or target.spec.spec,
-                hint="check in-place changes and custom autograd functions, or take --mode infer",
-            )
-        raise told from failed.error
+    return counted(target, lambda one: _count(one, memory=memory))
+
+
+def _count(target: Target, *, memory: bool) -> StaticCount:
+    trace = _traced(target)
     estimate, notes = _estimated(target) if memory else (None, ())
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)

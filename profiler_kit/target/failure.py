@@ -21,7 +21,7 @@ from profiler_kit.target.expectation import dims_text, needed_shape
 from profiler_kit.target.fit import input_texts, missing_inputs
 from profiler_kit.target.inputs import InputText, text_of
 from profiler_kit.target.meta import meta_copy
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place, user_source
+from profiler_kit.target.place import first_line, is_out_of_memory, library_place, user_place, user_source
 
 if TYPE_CHECKING:
     from profiler_kit.target.model import Target
@@ -68,7 +68,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
         raise error
     calls = list(_calls(error))
     inner = calls[-1] if calls else None
-    where = user_place(error)
+    where = user_place(error) or library_place(error)
     for explain in (
         _missing_inputs,
         _embedding,
