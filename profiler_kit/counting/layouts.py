@@ -24,7 +24,6 @@ def ragged_spec(tensor: torch.Tensor) -> TensorSpec:
         shape=(len(sizes), *longest),
         dtype=str(tensor.dtype).removeprefix("torch."),
         nbytes=tensor.numel() * tensor.dtype.itemsize,
-        stored=tensor.numel(),
     )
 
 
@@ -33,7 +32,7 @@ def jagged_spec(tensor: torch.Tensor) -> TensorSpec:
     values = tensor.values()
     nbytes = values.numel() * values.dtype.itemsize
     dtype = str(values.dtype).removeprefix("torch.")
-    return TensorSpec(shape=(1, *values.shape), dtype=dtype, nbytes=nbytes, stored=values.numel())
+    return TensorSpec(shape=(1, *values.shape), dtype=dtype, nbytes=nbytes)
 
 
 def sparse_spec(tensor: torch.Tensor) -> TensorSpec:

@@ -23,7 +23,7 @@ PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Shape, dtype name and bytes of a tensor; no data. `stored`: elements a sparse or nested tensor holds, where known."""
+    """Shape, dtype name and bytes of a tensor; no data. `stored`: elements a sparse tensor holds, where known."""
 
     shape: tuple[int, ...]
     dtype: str
