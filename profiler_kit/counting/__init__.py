@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
 from profiler_kit.counting.fallback import counted
 from profiler_kit.counting.fold import by_module, by_op, by_phase, coverage_percent, uncounted
+from profiler_kit.counting.memo import Memo, memo_beside
 from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
+from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.restore import unchanged
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
@@ -32,12 +36,14 @@ def count_target(target: Target, *, memory: bool = True) -> StaticCount:
 
     Raises: TargetError where the model cannot be run.
     """
+    load_entry_points()
     return counted(target, lambda one: _count(one, memory=memory))
 
 
 def _count(target: Target, *, memory: bool) -> StaticCount:
-    trace = _traced(target)
-    estimate, notes = _estimated(target) if memory else (None, ())
+    memo = memo_beside(_get_current_dispatch_mode_stack())
+    trace = _traced(target, memo)
+    estimate, notes = _estimated(target, memo) if memory else (None, ())
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -61,13 +67,13 @@ def _count(target: Target, *, memory: bool) -> StaticCount:
     )
 
 
-def _traced(target: Target) -> StepTrace:
+def _traced(target: Target, memo: Memo) -> StepTrace:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        return trace_step(target)
+        return trace_step(target, memo)
 
 
-def _estimated(target: Target) -> tuple[MemoryEstimate | None, tuple[str, ...]]:
+def _estimated(target: Target, memo: Memo) -> tuple[MemoryEstimate | None, tuple[str, ...]]:
     try:
-        return estimate_memory(target), ()
+        return estimate_memory(target, memo), ()
     except _EXPECTED_OF_MEMORY as error:
         return None, (f"memory is not estimated: {first_line(error)}",)

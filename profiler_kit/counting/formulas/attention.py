@@ -210,7 +210,7 @@ def inner_efficient_attention_backward(
     return attention_backward(queries, keys, v)
 
 
-@formula("flex_attention")
+@formula("higher_order.flex_attention")
 def flex_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, score_mod: Any, block_mask: Any, *_: Any, out: Any, **__: Any
 ) -> Cost:
@@ -218,7 +218,7 @@ def flex_attention(
     return attention(q, k, v, scaled=False)
 
 
-@formula("flex_attention_backward")
+@formula("higher_order.flex_attention_backward")
 def flex_attention_backward(q: TensorSpec, k: TensorSpec, v: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     """Gradients of FlexAttention, dense."""
     return attention_backward(q, k, v)
