@@ -14,7 +14,9 @@ therefore gets the facts of the first one, and where the rules below allow it, i
   tensors, since they refuse overlapping ones; what returns numbers; custom ops, which may do anything.
 
 Without a key, and so worked out every time, is a call with a tensor subclass, a tensor with data (on any other device), a
-sparse tensor, a generator, a symbolic size, or anything else whose metadata is not all in the key.
+sparse or nested tensor, a generator, a symbolic size, or anything else whose metadata is not all in the key; and a call of
+an op whose result's shape depends on values. Other dispatch modes may follow the same ops: all of them, then there is no
+memo, or tensors of some kind, then calls on nothing else have no key.
 
 The facts of a call depend, besides metadata, on whether one tensor was given twice; so does the key.
 """
@@ -29,6 +31,7 @@ from typing import Any, Final, Literal
 import torch
 
 from profiler_kit.counting.operands import OpFacts, tensors_in
+from profiler_kit.target.values import ValueShadow, is_small
 
 # A model whose shapes never repeat gains nothing from remembering them: beyond this many calls nothing new is kept.
 LIMIT: Final = 8192
@@ -42,6 +45,7 @@ _NUMBERS: Final = frozenset(
     (float, bool, complex)
 )  # equal across types (1 == 1.0 == True), while the type decides a dtype
 _OTHER: Final = frozenset((int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
+_ASKS_VALUES: Final = frozenset((torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output))
 _TENSORS: Final = frozenset(("Tensor", "Optional[Tensor]", "List[Tensor]"))
 
 
@@ -63,9 +67,10 @@ class Remembered:
 class Memo:
     """What is remembered during one count. With `limit` 0 it remembers nothing."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        """`limit`: how many calls are kept at most."""
+    def __init__(self, limit: int = LIMIT, followed: Callable[[torch.Tensor], bool] | None = None) -> None:
+        """`limit`: how many calls are kept at most. `followed`: whether somebody else has an eye on a tensor."""
         self._limit = limit
+        self._followed = followed
         # by id, since torch hashes ops in Python; the op beside it keeps the id its own
         self._outcomes: dict[int, tuple[Outcome, torch._ops.OpOverload]] = {}
         self._known: dict[Key, Remembered] = {}
@@ -79,15 +84,19 @@ class Memo:
         if found[0] == "untold":
             return None
         key: list[Any] = [id(op), torch.get_default_dtype()]
-        tensors: list[int] = []
+        tensors: list[torch.Tensor] = []
         if not _describe(args, key, tensors):
             return None
         if kwargs:
             key += kwargs
             if not _describe(kwargs.values(), key, tensors):
                 return None
-        if len(tensors) > 1 and len(set(tensors)) < len(tensors):
-            key.append(tuple(tensors.index(each) for each in tensors))
+        if len(tensors) > 1:
+            ids = [*map(id, tensors)]
+            if len(set(ids)) < len(ids):
+                key.append(tuple(map(ids.index, ids)))
+        if self._followed is not None and all(map(self._followed, tensors)):
+            return None
         return tuple(key)
 
     def keep(self, key: Key, op: torch._ops.OpOverload, args: Sequence[Any], out: Any, facts: OpFacts) -> None:
@@ -102,7 +111,7 @@ class Memo:
 
 def possible_outcome(op: torch._ops.OpOverload) -> Outcome:
     """What `op` may return, from its schema: tensors it makes, the one it was given, something other; or that is untold."""
-    if op.namespace != "aten":
+    if op.namespace != "aten" or not _ASKS_VALUES.isdisjoint(op.tags):
         return "untold"
     schema = op._schema
     aliased = [argument for argument in schema.arguments if argument.alias_info is not None]
@@ -117,14 +126,14 @@ def possible_outcome(op: torch._ops.OpOverload) -> Outcome:
     return "other"
 
 
-def _describe(values: Iterable[Any], key: list[Any], tensors: list[int]) -> bool:
+def _describe(values: Iterable[Any], key: list[Any], tensors: list[torch.Tensor]) -> bool:
     """Appends what there is to know of `values` to `key`; whether it is all."""
     for value in values:
         kind = type(value)
         if kind in _PLAIN:
             if not value.is_meta or value.is_nested or value.layout is not torch.strided:
                 return False
-            tensors.append(id(value))
+            tensors.append(value)
             key += (value.shape, value.stride(), value.dtype)
         elif kind in _OTHER:
             key.append(value)
@@ -167,3 +176,10 @@ def _blank(tensor: Any, taken: set[int]) -> Callable[[], torch.Tensor] | None:
     taken.add(storage._cdata)
     make = partial(torch.empty_strided, tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=_META)
     return make if make().untyped_storage().nbytes() == storage.nbytes() else None
+
+
+def memo_beside(modes: Sequence[object]) -> Memo:
+    """A new memo for a count that runs inside these dispatch modes, which shall miss nothing."""
+    if not modes:
+        return Memo()
+    return Memo(followed=is_small) if all(type(mode) is ValueShadow for mode in modes) else Memo(limit=0)

@@ -21,10 +21,10 @@ class Tracer(TorchDispatchMode):
     """
 
     def __init__(self, watch: ModuleWatch, memo: Memo | None = None) -> None:
-        """`memo`: what is known of calls already; by default nothing yet."""
+        """`memo`: what is known of calls already; by default nothing is remembered."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
-        self._memo = Memo() if memo is None else memo
+        self._memo = Memo(limit=0) if memo is None else memo
         self._plans: dict[torch._ops.OpOverload, Plan] = {}
         # how often each call, by owner and phase; for recomputed ops outside any module the owner is the sequence
         # number of the node that recomputes
