@@ -76,6 +76,9 @@ class Memo:
         self._known: dict[Key, Remembered] = {}
         self.find = self._known.get  # not a method of its own, since every op asks
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def key(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Key | None:
         """All that the outcome of a call depends on; None where that cannot be told."""
         found = self._outcomes.get(id(op))
