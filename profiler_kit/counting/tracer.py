@@ -46,7 +46,6 @@ class Tracer(TorchDispatchMode):
         of_region = self._watch.of_region
         return tuple(
             OpRecord(
-                seq=seq,
                 op=facts.op,
                 path=owner if isinstance(owner, str) else of_region(owner),
                 phase=phase,
@@ -55,7 +54,7 @@ class Tracer(TorchDispatchMode):
                 cost=facts.cost,
                 calls=calls,
             )
-            for seq, ((facts, owner, phase), calls) in enumerate(self._calls.items())
+            for (facts, owner, phase), calls in self._calls.items()
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
 PHASES: Final[tuple[Phase, ...]] = (
@@ -65,11 +65,12 @@ class Cost:
 ZERO: Final = Cost()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpRecord:
-    """One executed op, or `calls` alike. `cost` is that of one; None is unknown, a zero cost is known to be zero."""
+class OpRecord(NamedTuple):
+    """One executed op, or `calls` alike. `cost` is that of one; None is unknown, a zero cost is known to be zero.
 
-    seq: int
+    A named tuple, since a step has thousands of them.
+    """
+
     op: str
     path: str
     phase: CountPhase
