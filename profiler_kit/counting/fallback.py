@@ -16,6 +16,7 @@ from profiler_kit.records.counts import StaticCount
 from profiler_kit.target import NeedsDataError, Target, explain_forward_failure
 from profiler_kit.target.fake import as_fake
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.surroundings import seeded
 
 Count = Callable[[Target], StaticCount]
 
@@ -32,6 +33,11 @@ def counted(target: Target, count: Count) -> StaticCount:
 
     Raises: TargetError where no kind of tensors will do.
     """
+    with seeded(target.spec.seed):  # layers that are left out by chance are the same ones every time
+        return _counted(target, count)
+
+
+def _counted(target: Target, count: Count) -> StaticCount:
     try:
         return count(target)
     except StepError as failed:
@@ -91,7 +97,7 @@ def _on_the_cpu(target: Target, count: Count, told: NeedsDataError) -> StaticCou
         raise TargetError(
             f"{told.message}; on the CPU its weights and gradients alone would need {needs / 1e9:.1f} GB",
             where=told.where,
-            hint="take a smaller configuration, or keep the values it asks for out of forward",
+            hint=f"take a smaller configuration, or keep what it asks for out of forward; or else {told.hint}",
         ) from told
     real = target.again("cpu")
     try:

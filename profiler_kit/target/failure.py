@@ -73,6 +73,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
         _missing_inputs,
         _embedding,
         _needs_values,
+        _needs_bfloat16,
         _device_mix,
         _single_row,
         _assert_on_device,
@@ -156,6 +157,17 @@ def _needs_values(target: Target, error: Exception, inner: _Call | None, where: 
         f"data-dependent control flow ({what}) cannot run on meta",
         where=where,
         hint=next_line(target.spec, add=("--device", "cpu")),
+    )
+
+
+def _needs_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type == "cpu" or "Expected inputs of BF16 type" not in str(error):
+        return None
+    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    return kind(
+        f"grouped matrix products (experts) run on {target.device.type} in bfloat16 only",
+        where=where,
+        hint=next_line(target.spec, add=("--dtype", "bfloat16")),
     )
 
 

@@ -7,11 +7,11 @@ and integer inputs, all of which are known. What depends on weights or activatio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
@@ -56,7 +56,8 @@ def remember(tensor: Tensor, value: Tensor) -> None:
     Nothing happens for a `tensor` that has values itself, or is too large.
     """
     if not has_values(tensor) and has_values(value) and is_small(tensor) and value.layout is torch.strided:
-        _remembered[tensor] = value.detach().to("cpu", tensor.dtype, copy=True)
+        with no_dispatch():  # a mode that fakes tensors would fake the copy
+            _remembered[tensor] = value.detach().to("cpu", tensor.dtype, copy=True)
 
 
 def remembered(tensor: Tensor) -> Tensor | None:
@@ -98,7 +99,7 @@ class ValueShadow(TorchDispatchMode):
     def _twin_of(self, tensor: Tensor) -> Tensor | None:
         """The memory that stands for that of `tensor`, whether or not its content is known."""
         if has_values(tensor):
-            return tensor
+            return tensor if type(tensor) in (Tensor, nn.Parameter) else None  # a subclass may hold none of its own
         twin: Tensor | None = self._twins.get(tensor)
         if twin is None and is_small(tensor):
             with no_dispatch():
@@ -133,7 +134,7 @@ class ValueShadow(TorchDispatchMode):
         if value is None:
             return
         for tensor, twin in zip(_listed(out), _listed(value), strict=True):
-            if isinstance(tensor, Tensor) and isinstance(twin, Tensor) and not has_values(tensor):
+            if isinstance(tensor, Tensor) and isinstance(twin, Tensor) and not has_values(tensor) and has_values(twin):
                 self._twins[tensor] = twin
 
     def _write(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
@@ -263,9 +264,24 @@ class _PastTheDispatcher(TorchFunctionMode):
         return out
 
 
-@contextmanager
-def shadowed() -> Iterator[ValueShadow]:
-    """While it lasts, small tensors without values whose values follow from known ones have them."""
-    shadow = ValueShadow()
-    with _PastTheDispatcher(shadow), shadow:
-        yield shadow
+class Shadowed:
+    """A context in which small tensors without values whose values follow from known ones have them; it can be entered again."""
+
+    def __init__(self) -> None:
+        self.values = ValueShadow()
+        self._entered: list[ExitStack] = []
+
+    def __enter__(self) -> ValueShadow:
+        stack = ExitStack()
+        stack.enter_context(_PastTheDispatcher(self.values))
+        stack.enter_context(self.values)
+        self._entered.append(stack)
+        return self.values
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().close()
+
+
+def shadowed() -> Shadowed:
+    """A new context, in which nothing but what is remembered is known yet."""
+    return Shadowed()

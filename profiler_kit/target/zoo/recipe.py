@@ -51,8 +51,3 @@ def imported(package: str, target: str, install: str) -> Any:
         raise TargetError(
             message, where=target, hint=f"without changing your torch: {sys.executable} -m pip install {install}"
         ) from error
-
-
-def image(model: nn.Module, shape: tuple[int, ...], given: tuple[InputText, ...]) -> Inputs:
-    """The one input of `shape` that an image model takes, or those `given`."""
-    return given or (InputText(shape=shape),), {}

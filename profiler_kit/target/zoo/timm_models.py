@@ -13,7 +13,7 @@ from profiler_kit.records.target import TargetSpec
 from profiler_kit.target.batch import Forward
 from profiler_kit.target.command import next_line
 from profiler_kit.target.inputs import InputText
-from profiler_kit.target.zoo.recipe import Inputs, Recipe, image, imported
+from profiler_kit.target.zoo.recipe import Inputs, Recipe, imported
 from profiler_kit.target.zoo.torchvision_ops import define_missing_ops
 
 INSTALL: Final = "--no-deps timm torchvision, then: pip install huggingface_hub safetensors pyyaml"
@@ -33,7 +33,7 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
 
     def inputs(model: nn.Module, forward: Forward, given: tuple[InputText, ...]) -> Inputs:
         size = timm.data.resolve_model_data_config(model)["input_size"]
-        return image(model, (1, *size), given)
+        return given or (InputText(shape=(1, *size)),), {}
 
     return Recipe(
         name=name,

@@ -7,17 +7,21 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
+from torch import nn
+
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.target.batch import Forward
 from profiler_kit.target.command import next_line
 from profiler_kit.target.construct import check_arguments
-from profiler_kit.target.zoo.recipe import Recipe, image, imported
+from profiler_kit.target.inputs import InputText
+from profiler_kit.target.zoo.recipe import Inputs, Recipe, imported
 from profiler_kit.target.zoo.torchvision_ops import define_missing_ops
 
 INSTALL: Final = "--no-deps torchvision"
 VIDEO_FRAMES: Final = 16
 DETECTION_SIZE: Final = 800
-FLOW_SIZE: Final = (520, 960)
+FLOW_SIZE: Final = (512, 512)
 
 
 def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
@@ -39,15 +43,18 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     bare = {key: None for key in ("weights", "weights_backbone") if key in takes and key not in arguments}
     weights = next(iter(models.get_model_weights(name)), None)
     shape, count = input_shape(weights)
-    texts = (shape,) * count
+
+    def inputs(model: nn.Module, _: Forward, given: tuple[InputText, ...]) -> Inputs:
+        size = getattr(model, "image_size", shape[-1])  # a vision transformer takes the size it was built for alone
+        built_for = (*shape[:-2], size, size) if size != shape[-1] else shape
+        return given or (InputText(shape=built_for),) * count, {}
+
     return Recipe(
         name=name,
         maker=lambda: builder(**{**bare, **arguments}),
         where=spec.spec,
         source="torchvision's own preprocessing" if weights is not None else "the usual image size",
-        inputs=lambda model, _, given: (
-            image(model, texts[0], given) if count == 1 else (given or image(model, shape, ())[0] * count, {})
-        ),
+        inputs=inputs,
         listed=_kind(weights) == "ObjectDetection",
     )
 

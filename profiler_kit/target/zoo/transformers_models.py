@@ -49,6 +49,9 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
                 where=spec.spec,
                 hint=f"check it, and the --kw; {HINT}",
             ) from error
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+        # labels are shifted behind it; which one it is changes no count
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
     return Recipe(
         name=model_class.__name__,
         maker=lambda: model_class._from_config(config),
