@@ -8,8 +8,11 @@ Needs torchvision, transformers and timm; any of them may be missing, and its pa
 
 torchvision publishes, with its weights, the multiply-accumulates of a forward pass in eval mode (``_ops``, in 10^9, rounded
 to three places) and the number of parameters. A model agrees when the parameters are equal and the MACs differ by at most
-0.1 %, or by 0.001 G. transformers' configurations are built small; they are counted as a training step, and no op may be
-without a known cost. timm publishes nothing with its package: its models are counted as a training step too.
+0.1 %, or by 0.001 G. The models are built as their weights want them (with the auxiliary
+head of the segmentation nets, say), on the input of the weights' own preprocessing; optical flow names none, 512x512
+reproduces it. transformers' configurations are built small; they are counted as a training step, and no op may be
+without a known cost. timm publishes nothing with its package: its models are counted as a training step too, of
+two images, since one is too few for some batch norms.
 """
 
 from __future__ import annotations
@@ -220,7 +223,7 @@ def transformers_models() -> list[Counted]:
 
 def timm_models() -> list[Counted]:
     """The sample above, a training step of each."""
-    return [counted("timm", TargetSpec(spec=f"timm:{name}")) for name in TIMM]
+    return [counted("timm", TargetSpec(spec=f"timm:{name}", batch=2)) for name in TIMM]
 
 
 PARTS: Final[dict[str, Callable[[], list[Counted]]]] = {

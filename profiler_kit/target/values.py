@@ -114,7 +114,7 @@ class ValueShadow(TorchDispatchMode):
             twin = self.value_of(args[0])
             return func(*args) if twin is None else _item(twin)
         if func is ATEN.index.Tensor:
-            args = (args[0], [self._as_places(index) for index in args[1]])
+            args = (args[0], [place for index in args[1] for place in self._as_places(index)])
         elif func is ATEN.masked_select.default and self._places(args[1], args[0].shape) is not None:
             func, args = ATEN.index.Tensor, (args[0], self._places(args[1], args[0].shape))
         try:
@@ -203,12 +203,10 @@ class ValueShadow(TorchDispatchMode):
         self._twins[made] = twin
         return made
 
-    def _as_places(self, index: Any) -> Any:
-        """A boolean index over one dimension as the integers it stands for, whose number is its shape."""
-        if not isinstance(index, Tensor) or index.dim() != 1:
-            return index
-        places = self._places(index, index.shape)
-        return index if places is None else places[0]
+    def _as_places(self, index: Any) -> list[Any]:
+        """A boolean index as the integers it stands for, one tensor of them for each of its dimensions; others as they are."""
+        places = self._places(index, index.shape) if isinstance(index, Tensor) else None
+        return [index] if places is None else places
 
     def _places(self, mask: Tensor, shape: torch.Size) -> list[Tensor] | None:
         """The integer indices that `mask` stands for in a tensor of `shape`; None where it is not known or has values."""
