@@ -30,6 +30,7 @@ from typing import Any, Final, Literal
 
 import torch
 
+from profiler_kit.counting.likeness import Likeness
 from profiler_kit.counting.operands import OpFacts, tensors_in
 from profiler_kit.target.values import ValueShadow, is_small
 
@@ -74,6 +75,7 @@ class Memo:
         # by id, since torch hashes ops in Python; the op beside it keeps the id its own
         self._outcomes: dict[int, tuple[Outcome, torch._ops.OpOverload]] = {}
         self._known: dict[Key, Remembered] = {}
+        self._likeness = Likeness()
         self.find = self._known.get  # not a method of its own, since every op asks
 
     def __len__(self) -> int:
@@ -102,12 +104,18 @@ class Memo:
             return None
         return tuple(key)
 
+    def first(self, op: torch._ops.OpOverload, args: Sequence[Any]) -> Callable[..., Any]:
+        """What to run for a call that has a key and is not known: `op`, or what stands in for it."""
+        return self._likeness.recall(op, args) or op
+
     def keep(self, key: Key, op: torch._ops.OpOverload, args: Sequence[Any], out: Any, facts: OpFacts) -> None:
         """Remembers a call that has just been run; `key` is from before it."""
         if len(self._known) >= self._limit:
             return
         outcome, _ = self._outcomes[id(op)]
         make = _maker(args, out) if outcome == "new" else None
+        if make is not None:
+            self._likeness.learn(op, args, out)
         unchanged = outcome == "given" and out is args[0] and key == self.key(op, args, {})
         self._known[key] = Remembered(facts=facts, run=make is None and not unchanged, make=make)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -174,7 +174,7 @@ class OpFacts:
     cost: Cost | None
 
 
-def run(op: torch._ops.OpOverload, how: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
+def run(op: Callable[..., Any], how: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
     """Runs a call, and says what came back and the facts of it."""
     given = operands(how, args, kwargs)
     out = op(*args, **kwargs)

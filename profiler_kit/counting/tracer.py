@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler_kit.counting.higher_order import flex_attention_as_written, run_higher_order
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
 from profiler_kit.counting.watch import ModuleWatch
@@ -20,6 +22,8 @@ class Tracer(TorchDispatchMode):
     tracked, or a module is called, while a node runs, forward work is done again: phase ``recompute``.
     """
 
+    supports_higher_order_operators = True  # flex_attention comes whole, from torch 2.7 on
+
     def __init__(self, watch: ModuleWatch, memo: Memo | None = None) -> None:
         """`memo`: what is known of calls already; by default nothing is remembered."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -30,6 +34,16 @@ class Tracer(TorchDispatchMode):
         # number of the node that recomputes
         self._calls: dict[tuple[OpFacts, str | int, CountPhase], int] = {}
         self._phase: CountPhase = "forward"
+        self._flex: list[bool | None] = []
+
+    def __enter__(self) -> Tracer:
+        self._flex.append(flex_attention_as_written(True))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        flex_attention_as_written(self._flex.pop())
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -58,27 +72,37 @@ class Tracer(TorchDispatchMode):
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # the subclass turns the op into ops on the tensors it wraps, and those come here
         kwargs = kwargs or {}
+        if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
+            out, facts = run_higher_order(func, args, kwargs)
+            self._note(facts)
+            return out
         key = self._memo.key(func, args, kwargs)
         known = None if key is None else self._memo.find(key)
         if known is not None:
-            out, facts = known.result(func, args, kwargs), known.facts
-        else:
-            how = self._plans.get(func)
-            if how is None:
-                how = self._plans[func] = plan(func)
-            if how.composite:
-                # Composite ops reach a mode whole where autograd is off (inference mode): count their parts.
-                with self:
-                    out = func.decompose(*args, **kwargs)
-                if out is not NotImplemented:
-                    return out
-            out, facts = run(func, how, args, kwargs)
-            if key is not None:
-                self._memo.keep(key, func, args, out, facts)
-        call = (facts, *self._owner())
-        self._calls[call] = self._calls.get(call, 0) + 1
+            out = known.result(func, args, kwargs)
+            self._note(known.facts)
+            return out
+        how = self._plans.get(func)
+        if how is None:
+            how = self._plans[func] = plan(func)
+        if how.composite:
+            # Composite ops reach a mode whole where autograd is off (inference mode): count their parts.
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        out, facts = run(func if key is None else self._memo.first(func, args), how, args, kwargs)
+        if key is not None:
+            self._memo.keep(key, func, args, out, facts)
+        self._note(facts)
         return out
+
+    def _note(self, facts: OpFacts) -> None:
+        place = (facts, *self._owner())
+        self._calls[place] = self._calls.get(place, 0) + 1
 
     def _owner(self) -> tuple[str | int, CountPhase]:
         watch = self._watch

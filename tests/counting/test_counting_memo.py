@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit import counting
 from profiler_kit.counting import count_target
+from profiler_kit.counting.likeness import Likeness
 from profiler_kit.counting.memo import Memo, memo_beside, possible_outcome
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleWatch
@@ -438,3 +441,55 @@ def test_meta_tensors_draw_no_random_numbers() -> None:
     torch.multinomial(x, 2)
     torch.randn(3, device="meta").normal_()
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+SIZES = [
+    shape
+    for dims in (2, 3, 4, 5)
+    for shape in itertools.product(*[(1, 2, 3)] * dims)
+    if math.prod(shape) > shape[1]  # one value per channel: see below
+]  # fmt: skip
+
+
+def normalisation(shape: tuple[int, ...], training: bool, dtype: torch.dtype, affine: bool) -> Any:
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    vectors = [meta(shape[1]) if given else None for given in (affine, affine, True, True)]
+    forward = (x, *vectors, training, 0.1, 1e-5)
+    backward = (torch.empty_like(x), x, vectors[0], *vectors[2:], meta(shape[1]), meta(shape[1]), training, 1e-5)
+    masks = ([True, True, True], [False, True, True], [True, False, False])
+    yield ATEN.native_batch_norm.default, forward
+    for mask in masks:
+        yield ATEN.native_batch_norm_backward.default, (*backward, mask)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_normalisation_is_alike_in_all_sizes(training: bool, affine: bool, dtype: torch.dtype) -> None:
+    likeness = Likeness()
+    for dims in (2, 3, 4, 5):
+        for op, args in normalisation((2, 7, 5, 4, 6)[:dims], training, dtype, affine):
+            likeness.learn(op, args, op(*args))
+    for shape in SIZES:
+        for op, args in normalisation(shape, training, dtype, affine):
+            alike = likeness.recall(op, args)
+            assert alike is not None
+            assert same_metadata(alike(*args), op(*args)), (op, shape)
+
+
+def test_batch_normalisation_that_is_worked_out() -> None:
+    likeness = Likeness()
+    op = ATEN.native_batch_norm.default
+
+    def call(x: Tensor) -> tuple[Any, ...]:
+        return (x, *(meta(x.shape[1]) for _ in range(4)), True, 0.1, 1e-5)
+
+    args = call(meta(2, 7, 5, 4))
+    likeness.learn(op, args, op(*args))
+    assert likeness.recall(op, call(meta(2, 3, 4, 4))) is not None
+    assert likeness.recall(op, call(meta(2, 3, 4, 4, channels_last=True))) is None
+    assert likeness.recall(op, call(meta(2, 3, 8, 4)[:, :, ::2])) is None
+    assert likeness.recall(op, call(meta(1, 3, 1, 1))) is None  # which raises
+    assert likeness.recall(op, call(meta(0, 3, 4, 4))) is None
+    assert likeness.recall(op, (*call(meta(2, 3, 4, 4))[:4], meta(4), True, 0.1, 1e-5)) is None
+    assert likeness.recall(ATEN.exp.default, (meta(3),)) is None
