@@ -98,6 +98,10 @@ CONFIGURATIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("vision and text", "CLIPModel", ("text_config={'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':128}", "vision_config={'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':128,'image_size':64}")),
 )  # fmt: skip
 
+# Where a published figure is of another model than the builder makes without weights, and in what.
+EXPLAINED: Final = {
+    "torchvision:fcos_resnet50_fpn": "its weights come with batch norms frozen to buffers, whose 53,120 numbers are parameters here",
+}
 # A sample of timm's families, one of each.
 TIMM: Final = (
     "beit_base_patch16_224", "cait_xxs24_224", "coat_tiny", "convit_tiny", "convmixer_768_32", "convnext_tiny",
@@ -166,7 +170,8 @@ def main() -> int:
         return 2
     if given.write:
         PAGE.write_text(text)
-    return 0 if all(one.agrees or one.error for part in found.values() for one in part) else 1
+    everything = [one for part in found.values() for one in part]
+    return 0 if all(one.agrees or one.error or one.target in EXPLAINED for one in everything) else 1
 
 
 def counted(family: str, spec: TargetSpec, **published: Any) -> Counted:
@@ -270,12 +275,15 @@ def _torchvision(found: Sequence[Counted]) -> list[str]:
     ]
     missed = [one for one in ran if not one.agrees]
     if missed:
-        lines = ["| model | counted GMACs | published | counted parameters | published |", "|---|--:|--:|--:|--:|"]
+        lines = [
+            "| model | counted GMACs | published | counted parameters | published | why |",
+            "|---|--:|--:|--:|--:|---|",
+        ]
         for one in missed:
             assert one.static is not None
             lines.append(
                 f"| {one.target} | {one.static.forward.macs / 1e9:.3f} | {one.published_giga} | "
-                f"{one.static.params:,} | {one.published_params:,} |"
+                f"{one.static.params:,} | {one.published_params:,} | {EXPLAINED.get(one.target, 'unknown')} |"
             )
         parts += ["Not in agreement:", "\n".join(lines)]
     return parts + _failures(found)

@@ -78,7 +78,8 @@ class ValueShadow(TorchDispatchMode):
     """A dispatch mode under which small meta and fake tensors whose values follow from known ones have them.
 
     An op whose tensors are all known runs a second time, on their twins; `.item()`, `.nonzero()`, boolean indexing and copies
-    to the CPU then read the twin. Views of a tensor share their twins' memory as they do their own. Where something
+    to the CPU then read the twin; what watches ops sees indexing by integers where the code indexed by a mask.
+    Views of a tensor share their twins' memory as they do their own. Where something
     unknown is written into a known tensor, it and all that shares its memory are unknown until it is overwritten whole.
     """
 
