@@ -38,11 +38,11 @@ class Tracer(TorchDispatchMode):
 
     def __enter__(self) -> Tracer:
         self._flex.append(flex_attention_as_written(True))
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
         flex_attention_as_written(self._flex.pop())
 
     @classmethod

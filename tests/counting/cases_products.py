@@ -60,6 +60,10 @@ def sparse(on: On, kind: str) -> Tensor:
     return {"csr": eye.to_sparse_csr, "coo": eye.to_sparse, "csc": eye.to_sparse_csc}[kind]()
 
 
+def jagged(*lengths: int) -> Tensor:
+    return torch.nested.nested_tensor([torch.ones(length, K) for length in lengths], layout=torch.jagged)
+
+
 CASES = [
     case("mm", lambda on: (torch.mm, on.w(N, K), on.w(K, M)), NKM, 2 * NKM, backward_flops=4 * NKM),
     case("mm, gradient of the first", lambda on: (torch.mm, on.w(N, K), on.x(K, M)), NKM, NKM),
@@ -154,6 +158,11 @@ CASES = [
     case("sampled product", lambda on: (torch.sparse.sampled_addmm, sparse(on, "csr"), on.x(4, K), on.x(K, 4)), 4 * K,
          devices=("cpu",)),
     case("dense by sparse CSC", lambda on: (torch.mm, on.x(M, 4), sparse(on, "csc")), M * 4, devices=("cpu",)),
+    case("jagged linear: rows that are there", lambda on: (F.linear, jagged(2, 4), on.x(M, K)), (2 + 4) * K * M, devices=("cpu",)),
+    case("jagged linear, with gradients", lambda on: (lambda x, w: F.linear(x, w).values(), jagged(2, 4), on.w(M, K)),
+         (2 + 4) * K * M, (2 + 4) * K * M, devices=("cpu",)),
+    case("nested linear: as if padded to the longest", lambda on: (F.linear, torch.nested.nested_tensor([torch.ones(2, K),
+         torch.ones(4, K)]), on.x(M, K)), 2 * 4 * K * M, devices=("cpu",)),
     case("distances", lambda on: (torch.cdist, on.x(N, K), on.x(M, K)), NKM, flops=3 * NKM),
     case("distances, batched, p=1", lambda on: (partial(torch.cdist, p=1.0), on.w(3, N, K), on.x(3, M, K)), 3 * NKM, 3 * NKM,
          flops=9 * NKM, backward_flops=9 * NKM),
