@@ -12,21 +12,16 @@ where it cannot take part. The first is the floor that the ratios are taken agai
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Final, Literal
 
 import torch
+from bench_models import MODELS
 from tabulate import tabulate
 from torch.utils.flop_counter import FlopCounterMode
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `models`, which is no installed package
-
-from bench_models import MODELS
 
 from profiler_kit.counting import count_target
 from profiler_kit.target import Target, from_model

@@ -1,4 +1,4 @@
-"""Networks that counting is timed on, as their papers and common implementations write them, and nothing else imported.
+"""Networks that counting is timed on, as their papers and common implementations write them.
 
 Each function returns a model on meta and the inputs of one sample. Weights are never made.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models import resnet
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.target import load
 
 Made = tuple[nn.Module, tuple[Tensor, ...]]
 
@@ -215,8 +217,8 @@ class Llama(nn.Module):
 
 def resnet50() -> Made:
     """ResNet-50 and one image."""
-    with torch.device("meta"):
-        return resnet.resnet50(), (torch.zeros(1, 3, 224, 224),)
+    file = Path(__file__).resolve().parent.parent / "models" / "resnet.py"
+    return load(TargetSpec(spec=f"{file}:resnet50")).model, (torch.zeros(1, 3, 224, 224, device="meta"),)
 
 
 def vit_b_16() -> Made:
