@@ -13,7 +13,7 @@ from profiler_kit.counting.operands import OpFacts, described, spec_of, tensors_
 from profiler_kit.records.counts import Cost
 
 _MODULE: Final = "torch.nn.attention.flex_attention"
-_SWITCH: Final = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+_AS_IT_IS: Final = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *tensors: None}
 
 
 def run_higher_order(op: HigherOrderOperator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
@@ -29,14 +29,20 @@ def run_higher_order(op: HigherOrderOperator, args: tuple[Any, ...], kwargs: Map
     return out, OpFacts(op=f"higher_order.{op.name()}", inputs=inputs, outputs=outputs, cost=cost)
 
 
-def flex_attention_as_written(on: bool | None) -> bool | None:
-    """Sets whether flex_attention calls its op as it is instead of compiling it first, and returns how that was set.
+def open_flex_attention() -> Mapping[str, Any]:
+    """Lets flex_attention call its op as it is, on any device, and returns what `restore_flex_attention` needs.
 
-    Compiling would take in the mode that watches. None where the module is not loaded, or, before torch 2.9, has no such
-    switch; setting None does nothing.
+    By itself it compiles the op first, which would take in the mode that watches, and refuses meta tensors and, with gradients,
+    a CPU. Nothing happens where its module is not loaded, or has none of this (before torch 2.9).
     """
     module: Any = sys.modules.get(_MODULE)
-    before: bool | None = getattr(module, _SWITCH, None)
-    if on is not None and before is not None:
-        setattr(module, _SWITCH, on)
+    before = {name: getattr(module, name) for name in _AS_IT_IS if hasattr(module, name)}
+    for name in before:
+        setattr(module, name, _AS_IT_IS[name])
     return before
+
+
+def restore_flex_attention(before: Mapping[str, Any]) -> None:
+    """Sets everything back as it was."""
+    for name, value in before.items():
+        setattr(sys.modules[_MODULE], name, value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.counting.higher_order import flex_attention_as_written, run_higher_order
+from profiler_kit.counting.higher_order import open_flex_attention, restore_flex_attention, run_higher_order
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
 from profiler_kit.counting.watch import ModuleWatch
@@ -34,16 +35,16 @@ class Tracer(TorchDispatchMode):
         # number of the node that recomputes
         self._calls: dict[tuple[OpFacts, str | int, CountPhase], int] = {}
         self._phase: CountPhase = "forward"
-        self._flex: list[bool | None] = []
+        self._flex: list[Mapping[str, Any]] = []
 
     def __enter__(self) -> Tracer:
-        self._flex.append(flex_attention_as_written(True))
+        self._flex.append(open_flex_attention())
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        flex_attention_as_written(self._flex.pop())
+        restore_flex_attention(self._flex.pop())
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -62,8 +62,8 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
 
 
-def causal(length: int) -> Any:
-    return create_block_mask(lambda b, h, q, k: q >= k, None, None, length, length, device="cpu")
+def causal(on: On) -> Any:
+    return create_block_mask(lambda b, h, q, k: q >= k, None, None, S, S, device=on.device)
 
 
 def doubled(score: Tensor, *position: Any) -> Tensor:
@@ -101,12 +101,12 @@ CASES = [
     case("cuDNN kernel", lambda on: (first(A._scaled_dot_product_cudnn_attention, None, True), *qkv(on)), MACS, devices=("meta",)),
     case("a backend's own kernel", lambda on: (first(A._scaled_dot_product_fused_attention_overrideable), *qkv(on)), MACS,
          devices=("meta",)),
-    case("flex attention", lambda on: (flex_attention, on.x(B, H, S, D), on.x(B, H, T, D), on.x(B, H, T, D)), MACS,
-         flops=2 * MACS + 5 * PAIRS, devices=("cpu",)),
-    case("flex attention, a block mask is dense", lambda on: (partial(flex_attention, block_mask=causal(S)), on.x(B, H, S, D),
-         on.x(B, H, S, D), on.x(B, H, S, D)), SELF, devices=("cpu",)),
-    case("flex attention, a function of the scores", lambda on: (partial(flex_attention, score_mod=doubled), on.x(B, H, S, D),
-         on.x(B, H, T, D), on.x(B, H, T, D)), MACS, devices=("cpu",)),
+    case("flex attention", lambda on: (flex_attention, *qkv(on)), MACS, 2 * MACS, flops=2 * MACS + 5 * PAIRS + QK,
+         backward_flops=4 * MACS + 4 * PAIRS + QK),
+    case("flex attention, a block mask is dense", lambda on: (partial(flex_attention, block_mask=causal(on)), on.x(B, H, S, D),
+         on.x(B, H, S, D), on.x(B, H, S, D)), SELF),
+    case("flex attention, a function of the scores", lambda on: (partial(flex_attention, score_mod=doubled), *qkv(on)), MACS, 2 * MACS),
+    case("flex attention, grouped queries", lambda on: (partial(flex_attention, enable_gqa=True), *qkv(on, heads=1)), MACS, 2 * MACS),
     case("packed sequences, a bound", lambda on: (first(A._flash_attention_forward, on.n(3), on.n(3), 8, 8, 0.0, False, False),
          on.x(13, H, D), on.x(13, H, D), on.x(13, H, D)), 13 * H * 8 * 2 * D, devices=("meta",)),
     case("module in training", lambda on: (self_attention(mha(on), need_weights=False), on.x(B, L, E)), MHA, MHA_BACKWARD),

@@ -28,17 +28,14 @@ def pairs_of(q: TensorSpec, k: TensorSpec) -> int:
     return numel(q) // q.shape[-1] * k.shape[-2] if numel(q) else 0
 
 
-def attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, *, masked: bool = False, dropout: bool = False, scaled: bool = True
-) -> Cost:
+def attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, *, masked: bool = False, dropout: bool = False) -> Cost:
     """The forward of attention: s t (d + e) MACs per query head, and the pointwise work.
 
     Shapes: q (b, h, s, d), k (b, h', t, d), v (b, h', t, e); h' divides h (grouped queries).
     """
     pairs = pairs_of(q, k)
     flops = pairs * (SOFTMAX_FLOPS + masked + 2 * dropout)
-    if scaled:
-        flops += numel(q) + numel(k) * group_size(q, k)
+    flops += numel(q) + numel(k) * group_size(q, k)
     return contraction(pairs * (q.shape[-1] + v.shape[-1]), q) + Cost(flops=flops)
 
 
@@ -215,7 +212,7 @@ def flex_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, score_mod: Any, block_mask: Any, *_: Any, out: Any, **__: Any
 ) -> Cost:
     """FlexAttention, dense: which blocks its mask leaves out is known from values only. `score_mod` itself is not counted."""
-    return attention(q, k, v, scaled=False)
+    return attention(q, k, v)
 
 
 @formula("higher_order.flex_attention_backward")
