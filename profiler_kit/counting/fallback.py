@@ -80,7 +80,9 @@ def _on_fakes(target: Target, count: Count) -> StaticCount | None:
         with mode:
             faked = as_fake(target)
             with shadowing(faked):
-                return count(faked)
+                found = count(faked)
+        target.adopt(faked)
+        return found
     except StepError as failed:
         if is_out_of_memory(failed.error):
             raise explained(target, failed) from failed.error
@@ -101,7 +103,9 @@ def _on_the_cpu(target: Target, count: Count, told: NeedsDataError) -> StaticCou
         ) from told
     real = target.again("cpu")
     try:
-        return _noted(count(real), f"counted on the CPU, with real compute: {_why(told)}")
+        found = count(real)
+        target.adopt(real)
+        return _noted(found, f"counted on the CPU, with real compute: {_why(told)}")
     except StepError as failed:
         raise explained(real, failed) from failed.error
 

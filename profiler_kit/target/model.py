@@ -141,6 +141,10 @@ class Target:
         """`batch` on the target's device, in its dtype and memory format; asynchronous from pinned memory."""
         return self._prepared(batch)
 
+    def adopt(self, other: Target) -> None:
+        """Takes over what `other`, the same target on another device, has learnt: its loss, its optimizer, its notes."""
+        self._info = other.info
+
     def replaced(self, change: Callable[[nn.Module], nn.Module], batch: Batch, device: torch.device) -> Target:
         """This target with another batch, and ``change(module)`` in place of its model and of a loss that is a module."""
         objective = self._objective

@@ -165,6 +165,12 @@ def test_a_branch_on_an_activation_is_counted_for_real_and_says_where() -> None:
     assert static.forward.macs == MACS
 
 
+def test_what_a_fallback_learns_is_known_to_the_target() -> None:
+    target = from_model(Gate(), (torch.zeros(2, 4),))
+    count_target(target, memory=False)
+    assert target.info.loss == "cross_entropy"
+
+
 def test_a_model_without_numbers_has_nothing_to_fall_back_on() -> None:
     with pytest.raises(TargetError, match="data-dependent") as told:
         count(Gate().to("meta"), torch.zeros(2, 4, device="meta"))
