@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -77,7 +79,7 @@ def _on_fakes(target: Target, count: Count) -> StaticCount | None:
     """The count on fake tensors, which know shapes and a device but no values; None where the model does not run on them."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with mode:
+        with _quiet(), mode:
             faked = as_fake(target)
             with shadowing(faked):
                 found = count(faked)
@@ -89,6 +91,18 @@ def _on_fakes(target: Target, count: Count) -> StaticCount | None:
         return None
     except TargetError:
         return None  # the loss or a copy failed: real tensors will tell better
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from logging an op that has no fake version as an error: the next kind of tensors is the answer to it."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _on_the_cpu(target: Target, count: Count, told: NeedsDataError) -> StaticCount:
