@@ -165,11 +165,6 @@ class Lifetimes(TorchDispatchMode):
         self._log = _Log()
         self.phase: Phase = "other"
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Not: the guard against being compiled costs as much per op as an op that is remembered."""
-        return False
-
     def begin(self) -> None:
         """A step begins here; the estimate is about the last one."""
         self._log.step_start = len(self._log.events)

@@ -46,11 +46,6 @@ class Tracer(TorchDispatchMode):
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
         restore_flex_attention(self._flex.pop())
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Not: the guard against being compiled costs more per op than a remembered op does, and imports the compiler."""
-        return False
-
     def set_phase(self, phase: CountPhase) -> None:
         """Ops from here on belong to `phase`."""
         self._phase = phase

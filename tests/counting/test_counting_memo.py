@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -407,6 +408,20 @@ def test_values_that_are_followed_stay_right() -> None:
     assert static.modules[1].calls == 3
     assert static.forward.macs == 3 * 64**3
     assert static.device == "meta"
+
+
+def test_a_compiled_function_in_the_model_is_counted_as_written_and_nothing_of_ours_is_compiled() -> None:
+    def double(x: Tensor) -> Tensor:
+        return F.gelu(x) * 2
+
+    compiled = torch.compile(double, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [
+            count_target(from_model(Repeated(lambda p, x, f=f: f(p[0](x)), linear()), (rows(),), loss="sum"))
+            for f in (double, compiled)
+        ]
+    assert found[0] == found[1]
 
 
 def test_an_exception_leaves_nothing_behind() -> None:
