@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 BATCH, SIDE, WIDTH, HEADS, INNER, TOKENS = 2, 8, 8, 2, 16, 5
-KINDS = ("cpu", "meta", "fake")
+KINDS = ("cpu", "meta", "fake", *(("cuda",) if torch.cuda.is_available() else ()))
 
 
 class Block(nn.Module):
@@ -97,8 +97,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 def count_on(kind: str, name: str, *, train: bool, gradients: bool) -> Counted:
     build, feed = MODELS[name]
     model, x = build().train(train), feed()
-    if kind == "meta":
-        model, x = model.to("meta"), x.to("meta")
+    if kind in ("meta", "cuda"):
+        model, x = model.to(kind), x.to(kind)
     if kind == "fake":
         mode = FakeTensorMode()
         for module in model.modules():
