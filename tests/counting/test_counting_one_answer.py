@@ -119,6 +119,7 @@ def test_forward_and_backward_are_the_same_everywhere(name: str) -> None:
         for kind in KINDS
         for train in (True, False)
         for gradients in (True, False)
+        if not (kind == "cuda" and gradients and not train)  # cuDNN's recurrent layers have no backward in evaluation
     }
     for where, run in runs.items():
         assert run.uncounted == (), where
