@@ -176,6 +176,15 @@ def flash_attention_forward(
     return attention(queries, keys, v, masked=is_causal, dropout=dropout_p > 0)
 
 
+@formula("aten._flash_attention_forward_no_dropout_inplace")
+def flash_attention_into(
+    target: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: Any, cum_k: TensorSpec | None, max_q: int,
+    max_k: int, dropout_p: float, is_causal: bool, *_: Any, out: Any, **__: Any,
+) -> Cost:  # fmt: skip
+    """As `flash_attention_forward`, into a tensor that is given."""
+    return flash_attention_forward(q, k, v, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, out=out)
+
+
 @formula("aten._flash_attention_backward")
 def inner_flash_attention_backward(
     grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any,

@@ -32,6 +32,7 @@ from profiler_kit.records.counts import ZERO, Cost
     "aten._reshape_copy", "aten._stack", "aten._neg_view_copy", "aten._conj_copy", "aten._fw_primal_copy",
     "aten._make_dual_copy", "aten._reshape_alias_copy", "aten.lift_fresh_copy", "aten.view_as_complex_copy",
     "aten.view_as_real_copy", "aten._lazy_clone", "aten._pin_memory", "aten._copy_from", "aten._copy_from_and_resize",
+    "aten._cudnn_rnn_flatten_weight",
     "aten._nested_from_padded", "aten._nested_from_padded_tensor", "aten._nested_from_padded_and_nested_example",
     "aten._nested_tensor_from_tensor_list", "aten._nested_get_values_copy", "aten._nested_select_backward",
     "aten._nested_sum_backward", "aten._nested_view_from_buffer_copy", "aten._nested_view_from_jagged_copy",
@@ -57,7 +58,8 @@ def scatters(*args: Any, out: Any, **kwargs: Any) -> Cost:
     "aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_", "aten.random_",
     "aten.exponential_", "aten.log_normal_", "aten.geometric_", "aten.cauchy_", "aten.set_data", "aten.normal_functional",
     "aten.uniform", "aten.exponential", "aten.log_normal", "aten.geometric", "aten.cauchy", "aten.random",
-    "aten._fill_mem_eff_dropout_mask_",
+    "aten._fill_mem_eff_dropout_mask_", "aten._philox_normal",
+    "aten._philox_uniform", "aten._philox_key_split", "aten._philox_key_fold_in", "aten._amp_update_scale",
     moves="overwrite",
 )  # fmt: skip
 def overwrites(*args: Any, out: Any, **kwargs: Any) -> Cost:
