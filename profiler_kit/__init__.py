@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from profiler_kit._version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from profiler_kit.counting.own_ops import register_formula
     from profiler_kit.gate.compare import compare
     from profiler_kit.pipeline import analyze, count
     from profiler_kit.records.serde import read_report
@@ -23,9 +24,10 @@ _HOMES = {
     "count": "profiler_kit.pipeline",
     "dataframe": "profiler_kit.report.frames",
     "read_report": "profiler_kit.records.serde",
+    "register_formula": "profiler_kit.counting.own_ops",
 }
 
-__all__ = ["__version__", "analyze", "compare", "count", "dataframe", "read_report"]
+__all__ = ["__version__", "analyze", "compare", "count", "dataframe", "read_report", "register_formula"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
@@ -17,9 +17,6 @@ from profiler_kit.records.counts import PHASES, Phase, StaticCount
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
-
-if TYPE_CHECKING:
-    from profiler_kit.target import Target
 
 Say = Callable[[str], None]
 
@@ -73,11 +70,11 @@ def count(
 def count_spec(spec: TargetSpec) -> Report:
     """The static report of the target that `spec` names. Raises TargetError, UsageError."""
     from profiler_kit.counting import count_target
+    from profiler_kit.target import load
 
     with _ends_told(spec.spec):
-        target, notes = _to_count(spec)
+        target = load(spec, device="meta")
         static = count_target(target)
-    static = replace(static, notes=(*notes, *static.notes))
     return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
 
 
@@ -153,11 +150,11 @@ def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | No
     the report must not be lost with a bug of ours. What is wrong with the target is raised: it would fail measured as well.
     """
     from profiler_kit.counting import count_target
-    from profiler_kit.target import NeedsDataError
+    from profiler_kit.target import NeedsDataError, load
     from profiler_kit.target.place import first_line, is_out_of_memory
 
     with _ends_told(spec.spec):
-        target, notes = _to_count(spec)
+        target = load(spec, device="meta")
         try:
             static = count_target(target)
         except NeedsDataError as error:
@@ -173,25 +170,8 @@ def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | No
                 f"at {Path(place.filename).name}:{place.lineno}. What was measured stands."
             )
         else:
-            # the info only now: the first output settles the loss
-            return target.info, replace(static, notes=(*notes, *static.notes))
+            return target.info, static  # the info only now: the first output settles the loss
     return replace(target.info, notes=(*target.info.notes, note)), None
-
-
-def _to_count(spec: TargetSpec) -> tuple[Target, tuple[str, ...]]:
-    """The target on meta; on the CPU, with a note, where it breaks on the way there (a scripted model does)."""
-    from profiler_kit.target import load
-    from profiler_kit.target.place import first_line, is_out_of_memory
-
-    try:
-        return load(spec, device="meta"), ()
-    except KitError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        note = f"counted on the CPU, with real compute: the model cannot be put on meta ({first_line(error)})"
-        return load(spec, device="cpu"), (note,)
 
 
 @contextlib.contextmanager

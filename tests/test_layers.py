@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gate": GROUND | {"records"},
     "pipeline": GROUND | {"records", "target", "counting", "measure", "attribute", "diagnose"},
     "cli": GROUND | {"records", "pipeline", "report", "render", "gate"},
-    "__init__": {"_version", "pipeline", "gate", "records", "report"},
+    "__init__": {"_version", "pipeline", "gate", "records", "report", "counting"},
     "__main__": {"cli"},
 }
 TORCH = {"target", "counting", "measure"}

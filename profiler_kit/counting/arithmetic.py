@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Any, Final
+
+import torch
 
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -40,8 +42,34 @@ def contraction(macs: int, operand: TensorSpec) -> Cost:
     return Cost(macs=real, flops=2 * real)
 
 
+def product_macs(a: TensorSpec, b: TensorSpec) -> int:
+    """MACs of ``(..., n, k) @ (..., k, m)``, batch dimensions equal; of a sparse operand only what is stored.
+
+    Four-bit floats come two in one element, so that k is twice what the shape says.
+    """
+    macs = numel(a) * b.shape[-1]
+    if a.stored is not None:
+        macs = min(macs, a.stored * b.shape[-1])
+    if b.stored is not None:
+        macs = min(macs, a.shape[-2] * b.stored)
+    return macs * 2 if a.dtype.endswith("_x2") else macs
+
+
 def per_element(spec: TensorSpec | None, flops: int = 1) -> Cost:
     """`flops` for every element of `spec`; nothing where it holds no floating-point numbers."""
     if spec is None or not is_float(spec):
         return Cost()
     return Cost(flops=flops * numel(spec))
+
+
+def gradients_wanted(node_name: str, inputs: int) -> tuple[bool, ...]:
+    """For each of an op's first `inputs` differentiable inputs: whether the backward that runs now passes a gradient on.
+
+    Fused backward ops have no argument that says so. The autograd node does, if it is the op's own: it is called
+    `node_name` and ``Backward<n>``. Anywhere else all are wanted.
+    """
+    node: Any = torch._C._current_autograd_node()  # None outside backward, whatever the stub says
+    if node is None or node.name().rpartition("Backward")[0] != node_name:
+        return (True,) * inputs
+    edges = node.next_functions
+    return tuple(i >= len(edges) or edges[i][0] is not None for i in range(inputs))

@@ -28,12 +28,12 @@ class CostSum:
     def __init__(self) -> None:
         self.macs = self.flops = self.read_bytes = self.write_bytes = 0
 
-    def add(self, cost: Cost) -> None:
-        """Adds `cost`."""
-        self.macs += cost.macs
-        self.flops += cost.flops
-        self.read_bytes += cost.read_bytes
-        self.write_bytes += cost.write_bytes
+    def add(self, cost: Cost, times: int) -> None:
+        """Adds `cost` so many `times`."""
+        self.macs += cost.macs * times
+        self.flops += cost.flops * times
+        self.read_bytes += cost.read_bytes * times
+        self.write_bytes += cost.write_bytes * times
 
     def total(self) -> Cost:
         """The sum."""
@@ -45,7 +45,7 @@ def by_phase(ops: Sequence[OpRecord]) -> dict[CountPhase, Cost]:
     sums = {phase: CostSum() for phase in COUNT_PHASES}
     for op in ops:
         if op.cost is not None:
-            sums[op.phase].add(op.cost)
+            sums[op.phase].add(op.cost, op.calls)
     return {phase: each.total() for phase, each in sums.items()}
 
 
@@ -55,10 +55,10 @@ def by_op(ops: Sequence[OpRecord]) -> tuple[OpTotal, ...]:
     sums: dict[tuple[str, CountPhase], CostSum | None] = {}
     for op in ops:
         key = (op.op, op.phase)
-        calls[key] = calls.get(key, 0) + 1
+        calls[key] = calls.get(key, 0) + op.calls
         each = sums.setdefault(key, CostSum() if op.cost is not None else None)
         if op.cost is not None and each is not None:
-            each.add(op.cost)
+            each.add(op.cost, op.calls)
     order = sorted(calls, key=lambda key: (COUNT_PHASES.index(key[1]), key[0]))
     return tuple(
         OpTotal(op=name, phase=phase, calls=calls[name, phase], cost=each.total() if each is not None else None)
@@ -73,12 +73,19 @@ def uncounted(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
     paths: dict[str, dict[str, None]] = {}
     for op in ops:
         if op.cost is None:
-            calls[op.op] = calls.get(op.op, 0) + 1
+            calls[op.op] = calls.get(op.op, 0) + op.calls
             paths.setdefault(op.op, {}).setdefault(op.path)
     return tuple(
         UncountedOp(op=name, calls=calls[name], paths=tuple(paths[name]))
         for name in sorted(calls, key=lambda name: (-calls[name], name))
     )
+
+
+def coverage_percent(totals: Sequence[OpTotal]) -> float:
+    """The share of op calls whose cost is known, zero included, in percent; 100 where no op ran."""
+    calls = sum(total.calls for total in totals)
+    known = sum(total.calls for total in totals if total.cost is not None)
+    return 100.0 * known / calls if calls else 100.0
 
 
 def by_module(
@@ -92,7 +99,7 @@ def by_module(
     costs: dict[tuple[str, CountPhase], CostSum] = {}
     for op in ops:
         if op.cost is not None:
-            costs.setdefault((op.path, op.phase), CostSum()).add(op.cost)
+            costs.setdefault((op.path, op.phase), CostSum()).add(op.cost, op.calls)
     called: dict[str, list[ModuleCall]] = {}
     for call in calls:
         called.setdefault(call.path, []).append(call)

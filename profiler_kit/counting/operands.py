@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -12,6 +12,7 @@ import torch
 
 from profiler_kit.counting.arithmetic import per_element
 from profiler_kit.counting.formulas import Formula, find
+from profiler_kit.counting.layouts import spec_of_layout
 from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
 
@@ -22,8 +23,10 @@ def _spec(shape: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> TensorSpec
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape, dtype and bytes of `tensor`. An element that several positions share (stride 0) counts once."""
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return spec_of_layout(tensor)
     shape = tuple(tensor.shape)
-    if tensor.layout is not torch.strided or tensor.is_contiguous():
+    if tensor.is_contiguous():
         elements = tensor.numel()
     else:
         elements = prod(size for size, stride in zip(shape, tensor.stride(), strict=True) if stride != 0)
@@ -159,3 +162,20 @@ def cost(how: Plan, given: Operands, out: Any) -> Cost | None:
     return own + Cost(
         read_bytes=sum(spec.nbytes for spec in given.reads), write_bytes=sum(spec.nbytes for spec in written)
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpFacts:
+    """A call without its place: which op, what it reads and writes, and its cost, None where unknown."""
+
+    op: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    cost: Cost | None
+
+
+def run(op: Callable[..., Any], how: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
+    """Runs a call, and says what came back and the facts of it."""
+    given = operands(how, args, kwargs)
+    out = op(*args, **kwargs)
+    return out, OpFacts(op=how.name, inputs=given.reads, outputs=results(given, out), cost=cost(how, given, out))

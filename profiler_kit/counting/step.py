@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.saved import SavedStorages
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleCall, ModuleWatch, output_tensors
@@ -45,18 +46,19 @@ def _telling(phase: CountPhase) -> Iterator[None]:
         raise StepError(phase, error) from error
 
 
-def trace_step(target: Target) -> StepTrace:
-    """Runs `target`'s step once (in ``infer`` mode its forward) and returns what happened.
+def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
+    """Runs `target`'s step once (in ``infer`` mode its forward) and returns what happened; `memo` makes it faster.
 
     Raises: StepError around what the model's forward or its backward raised; TargetError from its loss and labels.
     """
     batch = target.batch
     training = target.info.mode == "train"
     watch = ModuleWatch(target.paths(), parameter_owners(target.model))
-    tracer = Tracer(watch)
+    tracer = Tracer(watch, memo)
     saved = SavedStorages(watch)
-    saved.exclude([*target.model.parameters(), *target.model.buffers()])
-    saved.exclude(output_tensors([batch.args, batch.kwargs, batch.labels]))
+    if training:
+        saved.exclude([*target.model.parameters(), *target.model.buffers()])
+        saved.exclude(output_tensors([batch.args, batch.kwargs, batch.labels]))
 
     with _telling("forward"), ExitStack() as forward:
         forward.enter_context(torch.set_grad_enabled(training))

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.counting.operands import Plan, cost, operands, plan, results
+from profiler_kit.counting.higher_order import open_flex_attention, restore_flex_attention, run_higher_order
+from profiler_kit.counting.memo import Memo
+from profiler_kit.counting.operands import OpFacts, Plan, plan, run
 from profiler_kit.counting.watch import ModuleWatch
-from profiler_kit.records.counts import Cost, CountPhase, OpRecord, TensorSpec
-
-
-@dataclass(slots=True)
-class _Seen:
-    op: str
-    path: str
-    region: int | None  # for recomputed ops outside any module: the sequence number of the node that recomputes
-    phase: CountPhase
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    cost: Cost | None
+from profiler_kit.records.counts import CountPhase, OpRecord
 
 
 class Tracer(TorchDispatchMode):
@@ -31,12 +23,28 @@ class Tracer(TorchDispatchMode):
     tracked, or a module is called, while a node runs, forward work is done again: phase ``recompute``.
     """
 
-    def __init__(self, watch: ModuleWatch) -> None:
+    supports_higher_order_operators = True  # flex_attention comes whole, from torch 2.7 on
+
+    def __init__(self, watch: ModuleWatch, memo: Memo | None = None) -> None:
+        """`memo`: what is known of calls already; by default nothing is remembered."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
+        self._memo = Memo(limit=0) if memo is None else memo
         self._plans: dict[torch._ops.OpOverload, Plan] = {}
-        self._seen: list[_Seen] = []
+        # how often each call, by owner and phase; for recomputed ops outside any module the owner is the sequence
+        # number of the node that recomputes
+        self._calls: dict[tuple[OpFacts, str | int, CountPhase], int] = {}
         self._phase: CountPhase = "forward"
+        self._flex: list[Mapping[str, Any]] = []
+
+    def __enter__(self) -> Tracer:
+        self._flex.append(open_flex_attention())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        restore_flex_attention(self._flex.pop())
 
     def set_phase(self, phase: CountPhase) -> None:
         """Ops from here on belong to `phase`."""
@@ -44,22 +52,35 @@ class Tracer(TorchDispatchMode):
         self._watch.in_backward = phase == "backward"
 
     def records(self) -> tuple[OpRecord, ...]:
-        """All ops so far, in the order they ran."""
+        """All ops so far, in the order they first ran; calls alike in one module and phase are one record."""
+        of_region = self._watch.of_region
         return tuple(
             OpRecord(
-                seq=seq,
-                op=item.op,
-                path=item.path if item.region is None else self._watch.of_region(item.region),
-                phase=item.phase,
-                inputs=item.inputs,
-                outputs=item.outputs,
-                cost=item.cost,
+                op=facts.op,
+                path=owner if isinstance(owner, str) else of_region(owner),
+                phase=phase,
+                inputs=facts.inputs,
+                outputs=facts.outputs,
+                cost=facts.cost,
+                calls=calls,
             )
-            for seq, item in enumerate(self._seen)
+            for (facts, owner, phase), calls in self._calls.items()
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # the subclass turns the op into ops on the tensors it wraps, and those come here
         kwargs = kwargs or {}
+        if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
+            out, facts = run_higher_order(func, args, kwargs)
+            self._note(facts)
+            return out
+        key = self._memo.key(func, args, kwargs)
+        known = None if key is None else self._memo.find(key)
+        if known is not None:
+            out = known.result(func, args, kwargs)
+            self._note(known.facts)
+            return out
         how = self._plans.get(func)
         if how is None:
             how = self._plans[func] = plan(func)
@@ -69,23 +90,27 @@ class Tracer(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        given = operands(how, args, kwargs)
-        out = func(*args, **kwargs)
-        path, region, phase = self._owner()
-        self._seen.append(_Seen(how.name, path, region, phase, given.reads, results(given, out), cost(how, given, out)))
+        out, facts = run(func if key is None else self._memo.first(func, args), how, args, kwargs)
+        if key is not None:
+            self._memo.keep(key, func, args, out, facts)
+        self._note(facts)
         return out
 
-    def _owner(self) -> tuple[str, int | None, CountPhase]:
+    def _note(self, facts: OpFacts) -> None:
+        place = (facts, *self._owner())
+        self._calls[place] = self._calls.get(place, 0) + 1
+
+    def _owner(self) -> tuple[str | int, CountPhase]:
         watch = self._watch
         node: Any = torch._C._current_autograd_node()  # None outside backward, whatever the stub says
         if self._phase != "backward":  # a node here means gradients taken within forward
-            return watch.current if node is None else watch.of_node(node), None, self._phase
+            return watch.current if node is None else watch.of_node(node), self._phase
         if watch.stack:
-            return watch.current, None, "recompute"
+            return watch.current, "recompute"
         if node is None:
-            return watch.current, None, "backward"
+            return watch.current, "backward"
         if torch.is_grad_enabled():
             sequence: int = node._sequence_nr()
             watch.in_region(sequence)
-            return "", sequence, "recompute"
-        return watch.of_node(node), None, "backward"
+            return sequence, "recompute"
+        return watch.of_node(node), "backward"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
 PHASES: Final[tuple[Phase, ...]] = (
@@ -23,11 +23,12 @@ PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Shape, dtype name and bytes of a tensor; no data."""
+    """Shape, dtype name and bytes of a tensor; no data. `stored`: elements a sparse tensor holds, where known."""
 
     shape: tuple[int, ...]
     dtype: str
     nbytes: int
+    stored: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +65,19 @@ class Cost:
 ZERO: Final = Cost()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpRecord:
-    """One executed op. `cost` None is unknown; a zero cost is known to be zero."""
+class OpRecord(NamedTuple):
+    """One executed op, or `calls` alike. `cost` is that of one; None is unknown, a zero cost is known to be zero.
 
-    seq: int
+    A named tuple, since a step has thousands of them.
+    """
+
     op: str
     path: str
     phase: CountPhase
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     cost: Cost | None
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +193,8 @@ class StaticCount:
     """Everything counted for one step of a target. Modules are a flat pre-order tuple of self figures.
 
     Sum of the modules' self costs = `forward`, `loss`, `backward`, `recompute`, each exactly. The loss function given
-    beside the model is the pseudo-module ``(loss)``. `torch` is the version that decomposed the ops.
+    beside the model is the pseudo-module ``(loss)``. `torch` is the version that decomposed the ops. `coverage_percent` is
+    the share of op calls that are counted or known to be zero; the others are in `uncounted`.
     """
 
     convention: str
@@ -209,6 +213,7 @@ class StaticCount:
     device: str = "meta"
     torch: str | None = None
     notes: tuple[str, ...] = ()
+    coverage_percent: float | None = None
 
     @property
     def step(self) -> Cost:

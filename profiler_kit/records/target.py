@@ -12,7 +12,8 @@ Mode = Literal["train", "infer"]
 class TargetSpec:
     """A target in the user's own words. It travels to worker processes as JSON and is resolved there again.
 
-    `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``); `inputs` and `kwargs` are the texts of
+    `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``,
+    ``torchvision:...``); `inputs` and `kwargs` are the texts of
     ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds.
     """
 
@@ -45,7 +46,7 @@ class TargetInfo:
     """What the target resolved to. `notes` are the announcements made on the way (defaults taken, shapes read or guessed).
 
     `loss` and `optimizer` are names, None in ``infer`` mode; `inputs_from` says who gave the input shapes
-    (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``guess``, ``caller``).
+    (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``config`` of a model zoo, ``guess``, ``caller``).
     `loss` is ``auto`` until the first output has been seen.
     """
 

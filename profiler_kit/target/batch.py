@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from profiler_kit.records.target import InputInfo
+
+NO_INPUTS: Final = object()  # where None would be a value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

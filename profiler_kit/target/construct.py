@@ -10,20 +10,20 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.target.batch import NO_INPUTS
 from profiler_kit.target.command import next_line
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
-
-NO_INPUTS = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """A model, the inputs its maker gave beside it (`NO_INPUTS` for none), and what is to be announced."""
 
-    model: nn.Module
+    model: Any
     inputs: Any = NO_INPUTS
     notes: tuple[str, ...] = ()
 
@@ -109,9 +109,9 @@ def construct(
 
 
 def _checked(name: str, value: object, where: str, spec: TargetSpec) -> Built:
-    if isinstance(value, nn.Module):
+    if isinstance(value, (nn.Module, ExportedProgram)):
         return Built(model=value)
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], nn.Module):
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], (nn.Module, ExportedProgram)):
         return Built(model=value[0], inputs=value[1])
     said = a_kind(value)
     raise TargetError(

@@ -21,7 +21,7 @@ from profiler_kit.target.expectation import dims_text, needed_shape
 from profiler_kit.target.fit import input_texts, missing_inputs
 from profiler_kit.target.inputs import InputText, text_of
 from profiler_kit.target.meta import meta_copy
-from profiler_kit.target.place import first_line, is_out_of_memory, user_place, user_source
+from profiler_kit.target.place import first_line, is_out_of_memory, library_place, user_place, user_source
 
 if TYPE_CHECKING:
     from profiler_kit.target.model import Target
@@ -68,11 +68,12 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
         raise error
     calls = list(_calls(error))
     inner = calls[-1] if calls else None
-    where = user_place(error)
+    where = user_place(error) or library_place(error)
     for explain in (
         _missing_inputs,
         _embedding,
         _needs_values,
+        _needs_bfloat16,
         _device_mix,
         _single_row,
         _assert_on_device,
@@ -156,6 +157,17 @@ def _needs_values(target: Target, error: Exception, inner: _Call | None, where: 
         f"data-dependent control flow ({what}) cannot run on meta",
         where=where,
         hint=next_line(target.spec, add=("--device", "cpu")),
+    )
+
+
+def _needs_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type == "cpu" or "Expected inputs of BF16 type" not in str(error):
+        return None
+    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    return kind(
+        f"grouped matrix products (experts) run on {target.device.type} in bfloat16 only",
+        where=where,
+        hint=next_line(target.spec, add=("--dtype", "bfloat16")),
     )
 
 

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target.batch import Batch, Forward, resized, tensors_in
+from profiler_kit.target.batch import NO_INPUTS, Batch, Forward, resized, tensors_in
 from profiler_kit.target.command import next_line
-from profiler_kit.target.construct import NO_INPUTS
 from profiler_kit.target.guess import describe_layer, first_embedding, guess_input
 from profiler_kit.target.inputs import DTYPES, FILE_INPUT, GRAMMAR, InputText, parse_inputs
 from profiler_kit.target.loader import Loader
@@ -26,6 +25,7 @@ from profiler_kit.target.place import a_kind, first_line, user_place
 from profiler_kit.target.smoke import smoke_test
 from profiler_kit.target.source import Source, open_file
 from profiler_kit.target.surroundings import seeded, user_code
+from profiler_kit.target.zoo import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,7 @@ class Feeder:
     beside: Any = NO_INPUTS
     loader: Loader | None = None
     given: Batch | None = None
+    recipe: Recipe | None = None
 
     def feed(self) -> Feed:
         """The target's inputs. Raises TargetError or UsageError."""
@@ -68,7 +69,7 @@ class Feeder:
             return Feed(batch=self.given, origin="caller")
         if self.spec.inputs:
             notes = (f"{self.loader.name} is not used: -i gives the inputs",) if self.loader is not None else ()
-            batch, said = self._option()
+            batch, said = self._option() if self.recipe is None else self._cooked(self.recipe)
             return Feed(batch=batch, origin="option", notes=(*said, *notes))
         if self.loader is not None:
             with seeded(self.spec.seed):
@@ -79,6 +80,9 @@ class Feeder:
                 notes=(f"inputs: the first batch of {self.loader.name}",),
                 loader=self.loader,
             )
+        if self.recipe is not None:
+            batch, said = self._cooked(self.recipe)
+            return Feed(batch=batch, origin="config", notes=said)
         return self._example() or self._smoke() or self._guess()
 
     def _option(self) -> tuple[Batch, tuple[str, ...]]:
@@ -100,12 +104,27 @@ class Feeder:
             )
         return self._value(getattr(source.module, name), source, f"{path}:{name}"), ()
 
+    def _cooked(self, recipe: Recipe) -> tuple[Batch, tuple[str, ...]]:
+        """The inputs that `recipe` makes up, with those of ``-i`` in their place."""
+        if any(FILE_INPUT.match(text) for text in self.spec.inputs):
+            return self._option()
+        texts, extras = recipe.inputs(self.model, self.forward, parse_inputs(self.spec.inputs))
+        batch, _ = self._made(texts)
+        if recipe.listed:
+            batch = Batch(args=(list(batch.args),))
+        said = f"inputs made up from {recipe.source}: {' '.join(map(str, texts))}"
+        return Batch(args=batch.args, kwargs={**batch.kwargs, **extras}), (said,)
+
     def _made(self, texts: tuple[InputText, ...]) -> tuple[Batch, tuple[str, ...]]:
         """The tensors of `texts`. The first integer input without a range is taken for an index into the first embedding."""
         texts, notes = self._with_ranges(texts)
-        generator = torch.Generator().manual_seed(self.spec.seed)
+        # integers have a generator of their own: the same are drawn on meta, where no floats are
+        floats, whole = (torch.Generator().manual_seed(self.spec.seed) for _ in range(2))
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else torch.float32
-        made = [(text.name, text.make(generator=generator, dtype=dtype, device=self._made_on)) for text in texts]
+        made = [
+            (text.name, text.make(generator=whole if text.is_whole else floats, dtype=dtype, device=self._made_on))
+            for text in texts
+        ]
         args = tuple(tensor for name, tensor in made if name is None)
         return Batch(args=args, kwargs={name: tensor for name, tensor in made if name is not None}), notes
 
@@ -139,6 +158,8 @@ class Feeder:
         return None
 
     def _value(self, value: Any, source: Source | None, name: str) -> Batch:
+        if isinstance(value, Batch):
+            return value
         where = source.at(None) if source is not None else None
         if callable(value) and not isinstance(value, Tensor):
             try:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from profiler_kit.errors import UsageError
+from profiler_kit.target.values import MOST_INTEGERS
 
 DTYPES: Final[dict[str, torch.dtype]] = {
     name: getattr(torch, name)
@@ -54,6 +56,11 @@ class InputText:
         """Whether its values are integers."""
         return self.dtype is not None and _is_integer(DTYPES[self.dtype])
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are integers or bools."""
+        return self.is_integer or self.dtype == "bool"
+
     def ranged(self, low: int, high: int) -> InputText:
         """The same with a range, unless it has one."""
         return self if self.low is not None else replace(self, low=low, high=high)
@@ -63,10 +70,15 @@ class InputText:
         return replace(self, name=name)
 
     def make(self, *, generator: torch.Generator, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The tensor; `dtype` holds when the text names none. On ``meta`` nothing is drawn."""
+        """The tensor; `dtype` holds when the text names none.
+
+        On ``meta`` nothing is drawn, except for integers and bools whose values code may ask for: those are made on the CPU.
+        """
         kind = DTYPES[self.dtype] if self.dtype is not None else dtype
-        if device.type == "meta":
+        if device.type == "meta" and (not self.is_whole or prod(self.shape) > MOST_INTEGERS):
             return torch.empty(self.shape, dtype=kind, device=device)
+        if device.type == "meta":
+            device = torch.device("cpu")
         if kind is torch.bool:
             return torch.randint(0, 2, self.shape, generator=generator).to(device, kind)
         if _is_integer(kind):

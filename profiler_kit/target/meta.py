@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
 from profiler_kit.target.place import first_line
+from profiler_kit.target.values import remember_like
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
@@ -19,11 +22,49 @@ def meta_copy(model: nn.Module) -> nn.Module:
     Tensors that are one in the model (tied weights) are one in the copy. Raises TargetError when the model holds
     something that cannot be copied.
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        return _scripted_on_meta(model)
+    return copy_with(model, _on_meta).to("meta")
+
+
+def copy_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A deep copy of `model` with ``change(tensor)`` in place of every tensor, once where several names share one.
+
+    Scripted modules in it are copied onto the meta device. Raises TargetError when the model cannot be copied.
+    """
     memo: dict[int, Any] = {}
+    for script in _scripts(model):
+        memo[id(script)] = _scripted_on_meta(script)
     for tensor in _tensors(model):
         if id(tensor) not in memo:
-            memo[id(tensor)] = _on_meta(tensor)
-    return _deepcopy(model, memo).to("meta")
+            memo[id(tensor)] = change(tensor)
+    return _deepcopy(model, memo)
+
+
+def _scripts(model: nn.Module) -> Iterator[torch.jit.ScriptModule]:
+    """The outermost scripted modules in `model`."""
+    for child in model.children():
+        if isinstance(child, torch.jit.ScriptModule):
+            yield child
+        else:
+            yield from _scripts(child)
+
+
+def _scripted_on_meta(script: torch.jit.ScriptModule) -> nn.Module:
+    """A copy of `script` on meta. It lives in C++, where only its own format can copy it without its numbers."""
+    held = io.BytesIO()
+    try:
+        if any(tensor.is_meta for tensor in (*script.parameters(), *script.buffers())):
+            return copy.deepcopy(script)
+        torch.jit.save(script, held)
+        held.seek(0)
+        made: nn.Module = torch.jit.load(held, map_location="meta")
+    except RuntimeError as error:
+        raise TargetError(
+            f"the scripted module {script.original_name} cannot be copied: {first_line(error)}",
+            hint="give the model as it was before torch.jit.script or torch.jit.trace",
+        ) from error
+    return made.train(script.training)
 
 
 def is_all_meta(model: nn.Module) -> bool:
@@ -76,7 +117,7 @@ def _on_meta(tensor: Tensor) -> Tensor:
     ):  # Module.to() would make it a plain, empty tensor
         lazy: Any = type(tensor)
         return cast(Tensor, lazy(requires_grad=tensor.requires_grad, device="meta", dtype=tensor.dtype))
-    made = tensor.detach().to("meta")
+    made = remember_like(tensor.detach().to("meta"), tensor)
     if not isinstance(tensor, nn.Parameter):
         return made.requires_grad_(tensor.requires_grad and tensor.is_leaf)
     parameter = nn.Parameter(made, requires_grad=tensor.requires_grad)

@@ -19,6 +19,7 @@ from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.objective import Objective, QuickLoss
 from profiler_kit.target.optimizers import OPTIMIZERS
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.target.values import remember_like
 
 CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 
@@ -35,7 +36,8 @@ class Tuning:
 class Target:
     """A live model with everything one step needs. Nothing of it changes from outside.
 
-    `batch` is on `device`. `loader` goes over the target's own batches, on the host; None when it brings none.
+    `batch` is on `device`. ``again(device)`` builds it anew on another device; None where it can't be built.
+    `loader` goes over the target's own batches, on the host; None when it brings none.
     `info` names the loss as ``auto`` until the first output has been seen, and the optimizer that the target configures
     as ``configure_optimizer`` until it has been made.
     """
@@ -52,8 +54,11 @@ class Target:
         objective: Objective | None,
         tuning: Tuning | None,
         loader: Callable[[], Iterable[Batch]] | None = None,
+        again: Callable[[str], Target] | None = None,
     ) -> None:
         self.spec = spec
+        self.again = again
+        self._forward = forward
         self.model = model
         self.device = device
         self.loader = loader
@@ -136,6 +141,26 @@ class Target:
         """`batch` on the target's device, in its dtype and memory format; asynchronous from pinned memory."""
         return self._prepared(batch)
 
+    def adopt(self, other: Target) -> None:
+        """Takes over what `other`, the same target on another device, has learnt: its loss, its optimizer, its notes."""
+        self._info = other.info
+
+    def replaced(self, change: Callable[[nn.Module], nn.Module], batch: Batch, device: torch.device) -> Target:
+        """This target with another batch, and ``change(module)`` in place of its model and of a loss that is a module."""
+        objective = self._objective
+        if objective is not None and isinstance(objective.function, nn.Module):
+            objective = objective.with_function(change(objective.function))
+        return Target(
+            spec=self.spec,
+            info=self._info,
+            forward=self._forward,
+            model=change(self.model),
+            device=device,
+            batch=batch,
+            objective=objective,
+            tuning=self._tuning,
+        )
+
     def paths(self) -> dict[int, str]:
         """id of each module -> its path in ``named_modules()``, the first one where a module has several."""
         return {id(module): path for path, module in self.model.named_modules()}
@@ -160,7 +185,11 @@ class Target:
         def moved(tensor: Tensor) -> Tensor:
             kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             pinned = self.device.type == "cuda" and tensor.device.type == "cpu" and tensor.is_pinned()
-            return tensor.to(self.device, kind, non_blocking=pinned)
+            made = tensor.to(self.device, kind, non_blocking=pinned)
+            if made.is_leaf:
+                return remember_like(made, tensor)
+            # a copy would carry gradients on to the caller's tensor, where no data is
+            return remember_like(made.detach().requires_grad_(tensor.requires_grad), tensor)
 
         def formatted(tensor: Tensor) -> Tensor:
             tensor = moved(tensor)

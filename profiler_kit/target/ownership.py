@@ -116,6 +116,7 @@ def parameter_owners(model: nn.Module) -> dict[int, str]:
     """id(parameter) -> path of the module that owns it; a shared parameter belongs to its first owner."""
     owners: dict[int, str] = {}
     for path, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            owners.setdefault(id(parameter), path)
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners.setdefault(id(parameter), path)
     return owners

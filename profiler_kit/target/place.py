@@ -57,6 +57,19 @@ def user_source(error: BaseException) -> str:
     return linecache.getline(*lines[-1]).strip() if lines else ""
 
 
+def library_place(error: BaseException) -> str | None:
+    """``transformers/masking_utils.py:344``: the innermost line of an installed package other than torch, or the user's."""
+    ours = (Path(torch.__file__).parent, Path(__file__).resolve().parent.parent)
+    lines = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith("<")
+        and ("site-packages" in frame.f_code.co_filename or is_users(frame.f_code.co_filename))
+        and not any(Path(frame.f_code.co_filename).is_relative_to(folder) for folder in ours)
+    ]
+    return f"{lines[-1][0].rpartition('site-packages/')[2]}:{lines[-1][1]}" if lines else None
+
+
 def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
     """(file, line) of the innermost user's frame at or above `frame`."""
     while frame is not None:

@@ -15,6 +15,7 @@ from torch import nn
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.target.command import PROGRAM, next_line
 from profiler_kit.target.construct import missing_arguments
+from profiler_kit.target.forms import is_model
 from profiler_kit.target.place import a_kind
 from profiler_kit.target.source import Source
 from profiler_kit.target.syntax import FACTORIES, binding_lines, nearby_models, root_classes
@@ -31,7 +32,7 @@ class Candidate:
     @property
     def is_model(self) -> bool:
         """Whether it is a model already."""
-        return isinstance(self.value, nn.Module)
+        return is_model(self.value)
 
 
 def resolve(source: Source, arguments: Mapping[str, Any]) -> Candidate:
@@ -40,7 +41,7 @@ def resolve(source: Source, arguments: Mapping[str, Any]) -> Candidate:
         return _named(source, source.attr)
     lines = binding_lines(source.tree) if source.tree is not None else {}
     names = vars(source.module)
-    if isinstance(names.get("model"), nn.Module):
+    if is_model(names.get("model")):
         return Candidate(name="model", value=names["model"], line=lines.get("model"))
     factories = [
         Candidate(name=name, value=names[name], line=lines.get(name))
@@ -96,11 +97,7 @@ def _named(source: Source, attr: str) -> Candidate:
         done.append(part)
     line = binding_lines(source.tree).get(attr.split(".")[0]) if source.tree is not None else None
     is_class = isinstance(value, type)
-    if (
-        isinstance(value, nn.Module)
-        or (is_class and issubclass(value, nn.Module))
-        or (callable(value) and not is_class)
-    ):
+    if is_model(value) or (is_class and issubclass(value, nn.Module)) or (callable(value) and not is_class):
         return Candidate(name=attr, value=value, line=line)
     kind = "a class, but no nn.Module" if is_class else a_kind(value)
     raise TargetError(

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from counting_ops import counted, t
 from torch import Tensor, nn
 
+from profiler_kit.counting.formulas import find
+from profiler_kit.counting.operands import spec_of
+
 A = torch.ops.aten
 COMPLEX = torch.complex64
 
@@ -129,7 +132,8 @@ def weights(*shape: int) -> Tensor:
 OTHERS = [
     case(
         "fused attention", attention, Q, K, V,
-        macs=PAIRS * 8, flops=PAIRS * (2 * 8 + 5), bwd=PAIRS * 20, bwd_flops=PAIRS * (2 * 20 + 9),
+        macs=PAIRS * 8, flops=PAIRS * (2 * 8 + 5) + 2 * 3 * (8 + 6) * 4,
+        bwd=PAIRS * 16, bwd_flops=PAIRS * (2 * 16 + 4) + 2 * 3 * (8 + 6) * 4,
     ),
     case(
         "grouped-query attention", F.scaled_dot_product_attention, t(2, 4, 8, 4), t(2, 2, 8, 4), t(2, 2, 8, 4),
@@ -298,10 +302,41 @@ def test_cudnn_rnn_by_its_arguments() -> None:
     assert found.forward.macs == 5 * 2 * (12 * 4 + 12 * 3)
 
 
+@pytest.mark.parametrize("input_needs_grad", [True, False])
+@pytest.mark.parametrize("state_needs_grad", [True, False])
+@pytest.mark.parametrize(("layers", "both"), [(1, False), (2, False), (2, True)])
+def test_cudnns_backward_by_its_arguments(
+    layers: int, both: bool, state_needs_grad: bool, input_needs_grad: bool
+) -> None:
+    steps, batch, width, state, directions = 5, 2, 4, 3, 2 if both else 1
+    weights = tuple(
+        spec_of(t(*shape))
+        for layer in range(layers)
+        for _ in range(directions)
+        for shape in (
+            (4 * state, directions * state if layer else width),
+            (4 * state, state),
+            (4 * state,),
+            (4 * state,),
+        )
+    )
+    x, hx = spec_of(t(steps, batch, width)), spec_of(t(layers * directions, batch, state))
+    mask = (input_needs_grad, state_needs_grad, state_needs_grad, True)
+    rest = (None, None, None, None, None, 2, state, 0, layers, False, 0.0, True, both, [], None, None, mask)
+    given = find("aten._cudnn_rnn_backward.default")
+    assert given is not None
+    found = given.function(x, weights, 4, None, hx, *rest, out=None)
+
+    inner = steps if state_needs_grad else steps - 1
+    first = steps * width * (1 + input_needs_grad) + (steps + inner) * state
+    later = 2 * steps * directions * state + (steps + inner) * state
+    assert found.macs == batch * 4 * state * directions * (first + (layers - 1) * later)
+
+
 def test_an_unknown_op_is_uncounted_and_not_zero() -> None:
-    found = counted(torch.linalg.qr, t(4, 4))
-    assert found.uncounted == ("aten.linalg_qr",)
-    assert all(op.cost is None for op in found.ops if op.op == "aten.linalg_qr")
+    found = counted(torch.linalg.matrix_exp, t(4, 4))
+    assert found.uncounted == ("aten.linalg_matrix_exp",)
+    assert all(op.cost is None for op in found.ops if op.op == "aten.linalg_matrix_exp")
 
 
 def test_a_custom_op_is_uncounted() -> None:

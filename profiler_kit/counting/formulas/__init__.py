@@ -39,6 +39,7 @@ class Formula:
 
 
 _REGISTERED: Final[dict[str, Formula]] = {}
+_OFFERED: Final[dict[str, Formula]] = {}  # by users, for ops of their own; they go before the kit's
 
 
 def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
@@ -65,21 +66,41 @@ def import_all() -> None:
     _family.members(sys.modules[__name__])
 
 
+def offer(name: str, given: Formula) -> None:
+    """Takes a user's formula for the op `name`; it goes before the kit's own."""
+    _OFFERED[name] = given
+
+
+def builtin(name: str) -> bool:
+    """Whether the kit itself has a formula for the op called `name`, or for its packet."""
+    import_all()
+    return any(each in _REGISTERED for each in (name, *packets(name)))
+
+
+def packets(name: str) -> tuple[str, ...]:
+    """``namespace.packet`` where `name` is ``namespace.packet.overload``."""
+    return (name.rpartition(".")[0],) if name.count(".") > 1 else ()
+
+
 def find(overload: str) -> Formula | None:
     """The formula of the op ``namespace.packet.overload``, None where there is none.
 
-    The most exact name wins: the overload, its packet, then for in-place ops their functional variants.
+    The most exact name wins: the overload, its packet, then for in-place ops their functional variants. Higher-order ops have
+    a bare name and are looked up as ``higher_order.<name>``.
     """
     import_all()
-    packet, _, variant = overload.rpartition(".")
-    candidates = [overload, packet]
-    if packet.endswith("_"):
-        functional = packet.rstrip("_")
-        candidates += [f"{functional}.{variant}", functional]
-    return next((_REGISTERED[name] for name in candidates if name in _REGISTERED), None)
+    if "." not in overload:
+        candidates = [f"higher_order.{overload}"]
+    else:
+        packet, _, variant = overload.rpartition(".")
+        candidates = [overload, packet]
+        if packet.endswith("_"):
+            functional = packet.rstrip("_")
+            candidates += [f"{functional}.{variant}", functional]
+    return next((table[name] for name in candidates for table in (_OFFERED, _REGISTERED) if name in table), None)
 
 
 def names() -> tuple[str, ...]:
-    """All names that have a formula, sorted."""
+    """All names for which the kit has a formula, sorted."""
     import_all()
     return tuple(sorted(_REGISTERED))

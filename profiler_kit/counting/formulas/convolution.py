@@ -62,22 +62,84 @@ def convolution_backward_overrideable(
     "aten.mkldnn_convolution", "aten.cudnn_convolution", "aten.miopen_convolution", "aten.miopen_depthwise_convolution",
     "aten.cudnn_convolution_relu", "aten._slow_conv2d_forward", "aten.slow_conv3d_forward", "aten.slow_conv_dilated2d",
     "aten.slow_conv_dilated3d", "aten._conv_depthwise2d", "aten.conv_depthwise3d", "aten.thnn_conv2d",
+    "aten.cudnn_convolution_add_relu", "aten.miopen_convolution_relu", "aten.miopen_convolution_add_relu",
+    "aten._mps_convolution", "aten._nnpack_spatial_convolution", "mkldnn._convolution_pointwise",
 )  # fmt: skip
-def backend_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+def backend_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """A backend's convolution called by name: as `convolution`."""
     return contraction(convolution_macs(x, w, out, transposed=False), x)
 
 
 @formula(
     "aten.cudnn_convolution_transpose", "aten.miopen_convolution_transpose",
-    "aten.slow_conv_transpose2d", "aten.slow_conv_transpose3d",
+    "aten.slow_conv_transpose2d", "aten.slow_conv_transpose3d", "aten._mps_convolution_transpose",
+    "mkldnn._convolution_transpose_pointwise",
 )  # fmt: skip
 def backend_convolution_transpose(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
     """A backend's transposed convolution called by name: as `convolution`."""
     return contraction(convolution_macs(x, w, out, transposed=True), x)
 
 
+@formula("mkldnn._convolution_pointwise.binary")
+def convolution_and_binary(x: TensorSpec, other: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """A convolution with another tensor added or multiplied: one FLOP per output element."""
+    return contraction(convolution_macs(x, w, out, transposed=False), x) + Cost(flops=numel(out))
+
+
+@formula("mkldnn._convolution_pointwise_.binary")
+def convolution_onto(other: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """A convolution added to or multiplied with a tensor in place: one FLOP per output element."""
+    return contraction(convolution_macs(x, w, out, transposed=False), x) + Cost(flops=numel(out))
+
+
+@formula("aten._slow_conv2d_backward")
+def slow_convolution_backward(
+    grad: TensorSpec, x: TensorSpec, w: TensorSpec, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    output_mask: Sequence[bool] = (True, True, True), *, out: Any, **_: Any,
+) -> Cost:  # fmt: skip
+    """As `convolution_backward`, by its own name."""
+    return contraction(convolution_macs(x, w, grad, False) * (output_mask[0] + output_mask[1]), x)
+
+
+@formula("aten.mps_convolution_backward")
+def mps_convolution_backward(
+    x: TensorSpec, grad: TensorSpec, w: TensorSpec, padding: Sequence[int], stride: Sequence[int],
+    dilation: Sequence[int], groups: int, output_mask: Sequence[bool], *, out: Any,
+) -> Cost:  # fmt: skip
+    """As `convolution_backward`, on Apple's devices."""
+    return contraction(convolution_macs(x, w, grad, False) * (output_mask[0] + output_mask[1]), x)
+
+
+@formula("aten.mps_convolution_transpose_backward")
+def mps_convolution_transpose_backward(
+    x: TensorSpec, grad: TensorSpec, w: TensorSpec, padding: Sequence[int], output_padding: Sequence[int],
+    stride: Sequence[int], dilation: Sequence[int], groups: int, output_mask: Sequence[bool], *, out: Any,
+) -> Cost:  # fmt: skip
+    """As `convolution_backward` of a transposed convolution, on Apple's devices."""
+    return contraction(convolution_macs(x, w, grad, True) * (output_mask[0] + output_mask[1]), x)
+
+
+@formula("aten.conv_tbc")
+def convolution_tbc(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """A 1-d convolution. Shapes: x (t, b, in), w (k, in, out)."""
+    return contraction(numel(out) * w.shape[0] * w.shape[1], x)
+
+
+@formula("aten.conv_tbc_backward")
+def convolution_tbc_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: Any) -> Cost:
+    """Both gradients, as many MACs as forward each."""
+    return contraction(2 * numel(grad) * w.shape[0] * w.shape[1], x)
+
+
 @formula("torchvision.deform_conv2d")
 def deformable_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """The contraction of a deformable convolution; the sampling of its input is not counted."""
     return contraction(convolution_macs(x, w, out, transposed=False), x)
+
+
+@formula("torchvision._deform_conv2d_backward")
+def deformable_convolution_backward(
+    grad: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: Any, **__: Any
+) -> Cost:
+    """The contractions of both gradients; those of offsets and mask are sampling, and not counted."""
+    return contraction(2 * convolution_macs(x, w, grad, transposed=False), x)

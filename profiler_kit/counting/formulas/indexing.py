@@ -106,6 +106,20 @@ def index_put(x: TensorSpec, indices: Any, values: TensorSpec, accumulate: bool 
     return per_element(values) if accumulate else Cost()
 
 
+@formula("aten.scatter")
+def scatter(
+    x: TensorSpec, dim: int, indices: TensorSpec, source: Any, *_: Any, reduce: str | None = None, out: Any, **__: Any
+) -> Cost:
+    """One operation per element placed where it reduces, else a copy."""
+    return Cost() if reduce is None else Cost(flops=numel(indices) if is_float(x) else 0)
+
+
+@formula("aten.embedding_renorm", "aten.embedding_renorm_")
+def embedding_renorm(table: TensorSpec, indices: TensorSpec, *_: Any, out: Any) -> Cost:
+    """Square, add, scale, of every row looked up."""
+    return Cost(flops=3 * numel(indices) * table.shape[-1])
+
+
 @formula("aten.put")
 def put(x: TensorSpec, indices: TensorSpec, source: TensorSpec, accumulate: bool = False, *, out: Any) -> Cost:
     """One add per value where it accumulates, else a copy."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import numel, per_element
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 _NONE = 0  # at::Reduction::None
+
+# log-sum-exp of three and the emission, each function 1: two maxima, three subtractions, three exponentials, two adds, a
+# logarithm, the maximum and the emission added
+CTC_STATE_FLOPS: Final = 13
 
 
 @formula("aten.mse_loss")
@@ -110,3 +115,36 @@ def nll_loss_backward(
     """One negation per target, into a gradient of zeros; the input itself is not read."""
     read = grad.nbytes + target.nbytes + (weight.nbytes if weight is not None else 0)
     return Cost(flops=numel(target) * (1 if weight is None else 2), read_bytes=read, write_bytes=out.nbytes)
+
+
+def ctc_states(log_probs: TensorSpec, targets: TensorSpec, input_lengths: object, target_lengths: object) -> int:
+    """States of the alignment over all sequences: T (2 L + 1) each. Shapes: log_probs (t, b, c), targets (b, l) or packed.
+
+    Lengths that are tensors are values: the longest possible stand for them.
+    """
+    steps, batch = log_probs.shape[0], log_probs.shape[1]
+    if isinstance(input_lengths, Sequence) and isinstance(target_lengths, Sequence):
+        return sum(t * (2 * length + 1) for t, length in zip(input_lengths, target_lengths, strict=True))
+    labels = batch * targets.shape[-1] if len(targets.shape) == 2 else targets.shape[0]
+    return steps * (2 * labels + batch)
+
+
+@formula("aten._ctc_loss", "aten._cudnn_ctc_loss", "aten.miopen_ctc_loss")
+def ctc_loss(
+    log_probs: TensorSpec, targets: TensorSpec, input_lengths: Any, target_lengths: Any, *_: Any, out: Any, **__: Any
+) -> Cost:
+    """The forward recursion, `CTC_STATE_FLOPS` per state and time step."""
+    return Cost(flops=CTC_STATE_FLOPS * ctc_states(log_probs, targets, input_lengths, target_lengths))
+
+
+@formula("aten._ctc_loss_backward")
+def ctc_loss_backward(
+    grad: TensorSpec, log_probs: TensorSpec, targets: TensorSpec, input_lengths: Any, target_lengths: Any,
+    *_: Any, out: Any, **__: Any,
+) -> Cost:  # fmt: skip
+    """The backward recursion and its sum with the forward one by class, then the gradient: 5 per class and time step.
+
+    Per state, besides the recursion: an add, and a log-sum-exp of two (5).
+    """
+    states = ctc_states(log_probs, targets, input_lengths, target_lengths)
+    return Cost(flops=(CTC_STATE_FLOPS + 6) * states + 5 * numel(log_probs))

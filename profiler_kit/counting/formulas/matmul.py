@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from profiler_kit.counting.arithmetic import contraction, numel
+from profiler_kit.counting.arithmetic import contraction, numel, product_macs
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 
-@formula("aten.mm", "aten._int_mm", "aten._scaled_mm")
+@formula("aten.mm", "aten._int_mm", "aten._scaled_mm", "aten._scaled_mm_v2", "quantized.matmul")
 def mm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(n, k) @ (k, m)``: n k m MACs."""
-    return contraction(a.shape[0] * a.shape[1] * b.shape[1], a)
+    """``(n, k) @ (k, m)``: n k m MACs, whatever the precision; scales are free."""
+    return contraction(product_macs(a, b), a)
+
+
+@formula("aten._foreach_mm")
+def foreach_mm(a: Sequence[TensorSpec], b: Sequence[TensorSpec], *, out: Any) -> Cost:
+    """One `mm` per pair."""
+    return sum((contraction(product_macs(x, y), x) for x, y in zip(a, b, strict=True)), Cost())
 
 
 @formula("aten.addmm", "aten._addmm_activation")
 def addmm(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """``bias + (n, k) @ (k, m)``: n k m MACs."""
-    return contraction(a.shape[0] * a.shape[1] * b.shape[1], a)
+    return contraction(product_macs(a, b), a)
 
 
 @formula("aten.bmm")
 def bmm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """``(g, n, k) @ (g, k, m)``: g n k m MACs."""
-    return contraction(numel(a) * b.shape[2], a)
+    return contraction(product_macs(a, b), a)
 
 
 @formula("aten.baddbmm", "aten.addbmm")
 def baddbmm(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """``bias + (g, n, k) @ (g, k, m)``: g n k m MACs, summed over g or not."""
-    return contraction(numel(a) * b.shape[2], a)
+    return contraction(product_macs(a, b), a)
 
 
 @formula("aten.mv")
 def mv(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
-    """``(n, k) @ (k)``: n k MACs."""
-    return contraction(numel(a), a)
+    """``(n, k) @ (k)``: n k MACs, of a sparse matrix one per stored element."""
+    return contraction(numel(a) if a.stored is None else a.stored, a)
 
 
 @formula("aten.addmv")
 def addmv(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *, out: TensorSpec, **_: Any) -> Cost:
-    """``bias + (n, k) @ (k)``: n k MACs."""
-    return contraction(numel(a), a)
+    """``bias + (n, k) @ (k)``: n k MACs, of a sparse matrix one per stored element."""
+    return contraction(numel(a) if a.stored is None else a.stored, a)
 
 
 @formula("aten.dot", "aten.vdot")
@@ -58,10 +65,49 @@ def addr(base: TensorSpec, a: TensorSpec, b: TensorSpec, *, out: TensorSpec, **_
     return contraction(numel(a) * numel(b), a)
 
 
-@formula("aten.linear", "aten.mkldnn_linear", "mkldnn._linear_pointwise")
+@formula("aten.linear", "aten.mkldnn_linear", "mkldnn._linear_pointwise", "mkl._mkl_linear")
 def linear(x: TensorSpec, weight: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(..., k) @ (m, k).T``: an undecomposed linear, as in inference mode."""
+    """``(..., k) @ (m, k).T``: an undecomposed linear, as of nested tensors."""
     return contraction(numel(x) * weight.shape[0], x)
+
+
+@formula("mkldnn._linear_pointwise.binary")
+def linear_and_binary(x: TensorSpec, other: TensorSpec, weight: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """``(..., k) @ (m, k).T`` with another tensor added or multiplied: one FLOP per output element."""
+    return contraction(numel(x) * weight.shape[0], x) + Cost(flops=numel(out))
+
+
+@formula("aten.linear_backward", "aten.mkldnn_linear_backward")
+def linear_backward(
+    x: TensorSpec, grad: TensorSpec, weight: TensorSpec, output_mask: Sequence[bool], *, out: Any
+) -> Cost:
+    """As many MACs as forward for each of dX and dW that is asked for; the bias gradient is a sum over rows."""
+    macs = numel(x) * weight.shape[0] * (output_mask[0] + output_mask[1])
+    return contraction(macs, x) + Cost(flops=numel(grad) * output_mask[2])
+
+
+@formula("aten.mkldnn_linear_backward_input")
+def linear_backward_input(size: Sequence[int], grad: TensorSpec, weight: TensorSpec, *, out: Any) -> Cost:
+    """dX: as many MACs as forward."""
+    return contraction(numel(grad) * weight.shape[1], grad)
+
+
+@formula("aten.mkldnn_linear_backward_weights")
+def linear_backward_weights(grad: TensorSpec, x: TensorSpec, weight: TensorSpec, *_: Any, out: Any) -> Cost:
+    """dW: as many MACs as forward."""
+    return contraction(numel(grad) * weight.shape[1], grad)
+
+
+@formula("aten.matmul_backward")
+def matmul_backward(grad: TensorSpec, a: TensorSpec, b: TensorSpec, mask: Sequence[bool], *, out: Any) -> Cost:
+    """As many MACs as forward for each gradient that is asked for: nested tensors have it as one op."""
+    return contraction(numel(grad) * a.shape[-1] * sum(mask), a)
+
+
+@formula("aten._mixed_dtypes_linear")
+def mixed_dtypes_linear(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """A linear with int8 or int4 weights: the output says how wide they are."""
+    return contraction(numel(x) * out.shape[-1], x)
 
 
 @formula("aten._weight_int8pack_mm")
@@ -70,24 +116,25 @@ def weight_int8pack_mm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec) -
     return contraction(numel(a) * b.shape[0], a)
 
 
-@formula("aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu")
+@formula("aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu", "aten._dyn_quant_matmul_4bit",
+         "aten._weight_int4pack_mm_with_scales_and_zeros", "quantized.int4mm_packed_weight_cpu")  # fmt: skip
 def weight_int4pack_mm(a: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
     """``(n, k)`` by packed int4 weights: the output says how wide they are."""
     return contraction(numel(a) * out.shape[-1], a)
 
 
-@formula("aten._grouped_mm", "aten._scaled_grouped_mm")
+@formula("aten._grouped_mm", "aten._scaled_grouped_mm", "aten._scaled_grouped_mm_v2")
 def grouped_mm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     """Matrix products of ragged groups, as mixture-of-experts layers use them.
 
-    Shapes: with a 2-d and b 3-d every row of a meets one expert's (k, m); with both 2-d the ragged dimension is the
-    contracted one; with both 3-d it is a bmm.
+    Whatever the offsets: with a 2-d (rows, k) and b 3-d (g, k, m) every row meets one expert; with both 2-d the ragged
+    dimension is the contracted one, and every element of a meets m columns; with a 3-d (g, n, k) and b 2-d (k, columns) every
+    column meets one expert; with both 3-d it is a bmm.
     """
+    packed = 2 if a.dtype.endswith("_x2") else 1
     if len(a.shape) == 3 and len(b.shape) == 2:
-        return contraction(prod(a.shape[1:]) * b.shape[1], a)
-    if len(a.shape) == 2 and len(b.shape) == 2:
-        return contraction(numel(a) * b.shape[1], a)
-    return contraction(numel(a) * b.shape[-1], a)
+        return contraction(prod(a.shape[1:]) * b.shape[1] * packed, a)
+    return contraction(numel(a) * b.shape[-1] * packed, a)
 
 
 @formula("aten._trilinear")
@@ -137,3 +184,16 @@ def pdist_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) ->
     """The gradient goes to both rows of a pair: two MACs per pair and coordinate, and one subtraction."""
     terms = numel(grad) * x.shape[-1]
     return contraction(2 * terms, x) + Cost(flops=terms)
+
+
+@formula("aten._euclidean_dist")
+def euclidean_dist(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
+    """Pairwise distances by a matrix product of ``(a, |a|, 1)`` and ``(b, 1, |b|)``: two columns more than coordinates."""
+    norms = 2 * (numel(a) + numel(b))
+    return contraction(numel(out) * (a.shape[-1] + 2), a) + Cost(flops=norms + 2 * numel(out))
+
+
+@formula("aten._compute_linear_combination")
+def linear_combination(x: TensorSpec, coefficients: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """``(m, n) @ (n, ...)``, as in a matrix exponential."""
+    return contraction(coefficients.shape[0] * numel(x), x)

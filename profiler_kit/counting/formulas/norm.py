@@ -167,3 +167,39 @@ def weight_norm(v: TensorSpec, g: TensorSpec, dim: int = 0, *, out: Any) -> Cost
 def weight_norm_backward(grad: TensorSpec, v: TensorSpec, *_: Any, out: Any) -> Cost:
     """A dot product (2), and its combination with the scaled gradient (3)."""
     return per_element(v, 5)
+
+
+@formula("aten.batch_norm_stats", "aten.batch_norm_update_stats")
+def batch_norm_stats(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Statistics of one process's share, as synchronised batch normalisation takes them."""
+    return per_element(x, STATISTICS)
+
+
+@formula("aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts")
+def batch_norm_gather_stats(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Per-channel arithmetic, left out."""
+    return Cost()
+
+
+@formula("aten.batch_norm_elemt")
+def batch_norm_elemt(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Normalise and affine."""
+    return batch_norm_cost(x, weight, bias, training=False)
+
+
+@formula("aten.batch_norm_backward_reduce")
+def batch_norm_backward_reduce(grad: TensorSpec, x: TensorSpec, *_: Any, out: Any) -> Cost:
+    """x̂ anew (2), two sums (3)."""
+    return per_element(x, NORMALISE + 3)
+
+
+@formula("aten.batch_norm_backward_elemt")
+def batch_norm_backward_elemt(grad: TensorSpec, x: TensorSpec, *_: Any, out: Any) -> Cost:
+    """The combination of gradient, x̂ and sums (4)."""
+    return per_element(x, 4)
+
+
+@formula("aten._nested_tensor_softmax_with_shape")
+def nested_softmax(x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """As softmax."""
+    return per_element(out, SOFTMAX_FLOPS)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler_kit.counting.arithmetic import first, per_element
+from profiler_kit.counting.arithmetic import first, numel, per_element
 from profiler_kit.counting.formulas import formula
-from profiler_kit.records.counts import Cost
+from profiler_kit.records.counts import Cost, TensorSpec
 
 
 @formula(
@@ -22,7 +22,8 @@ from profiler_kit.records.counts import Cost
     "aten.hypot", "aten.ceil", "aten.floor", "aten.round", "aten.trunc", "aten.frac", "aten.sign", "aten.sgn",
     "aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.maximum", "aten.minimum", "aten.fmax", "aten.fmin",
     "aten.max.other", "aten.min.other", "aten.angle", "aten.polar", "aten.complex", "aten.nan_to_num", "aten.cross",
-    "aten.linalg_cross",
+    "aten.linalg_cross", "aten._add_relu", "aten.glu_jvp", "aten.glu_backward_jvp", "aten._standard_gamma_grad",
+    "aten._dirichlet_grad", "aten.rrelu_with_noise_functional",
 )  # fmt: skip
 def elementwise(*args: Any, out: Any, **kwargs: Any) -> Cost:
     """One per output element."""
@@ -68,3 +69,9 @@ def dropout(*args: Any, out: Any, **kwargs: Any) -> Cost:
 def dropout_backward(*args: Any, out: Any, **kwargs: Any) -> Cost:
     """One multiplication per element."""
     return per_element(first(out))
+
+
+@formula("aten._transform_bias_rescale_qkv")
+def rescale_qkv(qkv: TensorSpec, *_: Any, out: Any) -> Cost:
+    """The bias added to queries, keys and values, and the queries scaled."""
+    return Cost(flops=numel(qkv) + numel(qkv) // 3)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from profiler_kit.counting.arithmetic import first, is_float, numel, per_element
+from profiler_kit.counting.arithmetic import contraction, first, is_float, numel, per_element
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -44,7 +44,7 @@ def pool3d(x: TensorSpec, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -
 @formula("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward",
          "aten.adaptive_max_pool2d_backward", "aten.adaptive_max_pool3d_backward",
          "aten.fractional_max_pool2d_backward", "aten.fractional_max_pool3d_backward",
-         "aten.mkldnn_max_pool2d_backward")  # fmt: skip
+         "aten.mkldnn_max_pool2d_backward", "aten.mkldnn_max_pool3d_backward", "aten.max_pool2d_backward")  # fmt: skip
 def max_pool_backward(grad: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     """One add per gradient element, at the position that was the maximum."""
     return per_element(grad)
@@ -82,7 +82,7 @@ def adaptive_avg_pool2d_backward(grad: TensorSpec, x: TensorSpec, *, out: Any, *
     return Cost(flops=adaptive_positions(x, grad, 2))
 
 
-@formula("aten._adaptive_avg_pool3d_backward")
+@formula("aten._adaptive_avg_pool3d_backward", "aten.adaptive_avg_pool3d_backward")
 def adaptive_avg_pool3d_backward(grad: TensorSpec, x: TensorSpec, *, out: Any, **_: Any) -> Cost:
     """One add per window position."""
     return Cost(flops=adaptive_positions(x, grad, 3))
@@ -163,7 +163,8 @@ def grid_sampler_3d(x: TensorSpec, grid: TensorSpec, mode: int = 0, *_: Any, out
     return per_element(out, (15, 0, 0)[mode])
 
 
-@formula("aten.grid_sampler_2d_backward")
+@formula("aten.grid_sampler_2d_backward", "aten._grid_sampler_2d_cpu_fallback_backward",
+         "aten.cudnn_grid_sampler_backward")  # fmt: skip
 def grid_sampler_2d_backward(
     grad: TensorSpec, x: TensorSpec, grid: TensorSpec, mode: int = 0, *rest: Any, out: Any, **_: Any
 ) -> Cost:
@@ -195,3 +196,27 @@ def im2col(x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
 def col2im(x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
     """One add per input element."""
     return Cost(flops=numel(x) if is_float(x) else 0)
+
+
+@formula("aten.affine_grid_generator", "aten.cudnn_affine_grid_generator")
+def affine_grid(theta: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """A product of every position with a (d, d + 1) matrix: d + 1 MACs per coordinate. Shapes: out (n, ..., d)."""
+    return contraction(numel(out) * theta.shape[-1], theta)
+
+
+@formula("aten.cudnn_affine_grid_generator_backward")
+def affine_grid_backward(grad: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """As many MACs as forward."""
+    return contraction(numel(grad) * out.shape[-1], grad)
+
+
+@formula("aten._upsample_lanczos2d_aa")
+def upsample_lanczos2d(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """Thirty-six taps per output element."""
+    return per_element(out, 71)
+
+
+@formula("aten._upsample_lanczos2d_aa_backward")
+def upsample_lanczos2d_backward(grad: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """Multiply and add for each tap of each gradient element."""
+    return per_element(grad, 72)

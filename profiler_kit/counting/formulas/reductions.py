@@ -14,7 +14,7 @@ from profiler_kit.records.counts import Cost, TensorSpec
 @formula(
     "aten.sum", "aten.nansum", "aten.mean", "aten.prod", "aten.amax", "aten.amin", "aten.aminmax", "aten.max",
     "aten.min", "aten.max.dim", "aten.min.dim", "aten.cumsum", "aten.cumprod", "aten.cummax", "aten.cummin",
-    "aten._cummax_helper", "aten._cummin_helper", "aten.trace", "aten.median", "aten.nanmedian", "aten.diff",
+    "aten._cummax_helper", "aten._cummin_helper", "aten.trace", "aten.median", "aten.nanmedian", "aten.diff", "aten._aminmax",
 )  # fmt: skip
 def reduction(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     """One add, multiplication or compare per input element."""
@@ -27,7 +27,8 @@ def variance(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     return per_element(x, 4)
 
 
-@formula("aten.linalg_vector_norm", "aten.norm", "aten.logsumexp", "aten.logcumsumexp")
+@formula("aten.linalg_vector_norm", "aten.norm", "aten.native_norm", "aten.linalg__powsum", "aten.logsumexp",
+         "aten.logcumsumexp", "aten._logcumsumexp")  # fmt: skip
 def norm(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     """Square (or power, or exponential) and add."""
     return per_element(x, 2)

@@ -29,7 +29,14 @@ from profiler_kit.records.counts import ZERO, Cost
     "aten._chunk_cat", "aten.unsafe_chunk", "aten._nested_tensor_from_mask", "aten.copysign", "aten.resolve_conj",
     "aten.resolve_neg", "aten._conj_physical", "aten.conj_physical", "aten.scatter.src", "aten.scatter.value",
     "aten.index_copy", "aten.index_fill", "aten.to_padded_tensor", "aten.copy", "aten.fill", "aten.zero",
-    "aten._reshape_copy", "aten._transform_bias_rescale_qkv",
+    "aten._reshape_copy", "aten._stack", "aten._neg_view_copy", "aten._conj_copy", "aten._fw_primal_copy",
+    "aten._make_dual_copy", "aten._reshape_alias_copy", "aten.lift_fresh_copy", "aten.view_as_complex_copy",
+    "aten.view_as_real_copy", "aten._lazy_clone", "aten._pin_memory", "aten._copy_from", "aten._copy_from_and_resize",
+    "aten._cudnn_rnn_flatten_weight",
+    "aten._nested_from_padded", "aten._nested_from_padded_tensor", "aten._nested_from_padded_and_nested_example",
+    "aten._nested_tensor_from_tensor_list", "aten._nested_get_values_copy", "aten._nested_select_backward",
+    "aten._nested_sum_backward", "aten._nested_view_from_buffer_copy", "aten._nested_view_from_jagged_copy",
+    "aten._jagged_to_padded_dense_forward", "aten._padded_dense_to_jagged_forward",
 )  # fmt: skip
 def copies(*args: Any, out: Any, **kwargs: Any) -> Cost:
     """Data moves; nothing is computed with it."""
@@ -49,7 +56,10 @@ def scatters(*args: Any, out: Any, **kwargs: Any) -> Cost:
 
 @formula(
     "aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_", "aten.random_",
-    "aten.exponential_", "aten.log_normal_", "aten.geometric_", "aten.cauchy_", "aten.set_data",
+    "aten.exponential_", "aten.log_normal_", "aten.geometric_", "aten.cauchy_", "aten.set_data", "aten.normal_functional",
+    "aten.uniform", "aten.exponential", "aten.log_normal", "aten.geometric", "aten.cauchy", "aten.random",
+    "aten._fill_mem_eff_dropout_mask_", "aten._philox_normal",
+    "aten._philox_uniform", "aten._philox_key_split", "aten._philox_key_fold_in", "aten._amp_update_scale",
     moves="overwrite",
 )  # fmt: skip
 def overwrites(*args: Any, out: Any, **kwargs: Any) -> Cost:
@@ -84,7 +94,9 @@ def draws(*args: Any, out: Any, **kwargs: Any) -> Cost:
     "aten.topk", "aten.kthvalue", "aten.mode", "aten.searchsorted", "aten.bucketize", "aten.histc", "aten.histogram",
     "aten.bincount",
     "aten.unique_consecutive", "aten._unique", "aten._unique2", "aten.unique_dim", "aten.heaviside", "aten.msort",
-    "aten.isneginf", "aten.isposinf", "torchvision.nms",
+    "aten.isneginf", "aten.isposinf", "aten.unique_dim_consecutive", "aten._is_all_true", "aten._is_any_true",
+    "aten._nested_tensor_from_mask_left_aligned", "aten._histogramdd_bin_edges", "aten._histogramdd_from_bin_cts",
+    "aten._histogramdd_from_bin_tensors", "aten.hash_tensor", "torchvision.nms",
 )  # fmt: skip
 def comparisons(*args: Any, out: Any, **kwargs: Any) -> Cost:
     """Comparing, sorting and logic, whose results are truths and positions."""
@@ -101,7 +113,13 @@ def comparisons(*args: Any, out: Any, **kwargs: Any) -> Cost:
     "aten.detach_", "aten.requires_grad_", "aten._unpack_dual", "aten._make_dual", "aten.unsafe_split",
     "aten.unsafe_split_with_sizes", "aten._has_compatible_shallow_copy_type", "aten._version", "aten.record_stream",
     "aten._assert_async", "aten._functional_assert_async", "aten._assert_scalar", "aten._functional_assert_scalar",
-    "aten._assert_tensor_metadata", "aten.is_coalesced", "aten._nested_get_values", "aten._is_zerotensor",
+    "aten._assert_tensor_metadata", "aten.is_set_to", "aten.resize", "aten.resize_as", "aten.set", "aten._resize_output_",
+    "aten._resize_output", "aten._has_same_storage_numel", "aten._use_cudnn_ctc_loss", "aten._use_miopen_ctc_loss",
+    "aten._functional_sym_constrain_range", "aten._functional_sym_constrain_range_for_size",
+    "aten._nested_tensor_size", "aten._nested_tensor_strides", "aten._nested_tensor_storage_offsets",
+    "aten._nested_get_offsets", "aten._nested_get_lengths", "aten._nested_get_ragged_idx", "aten._nested_get_min_seqlen",
+    "aten._nested_get_max_seqlen", "aten._nested_get_jagged_dummy", "aten._nested_compute_contiguous_strides_offsets",
+    "aten._new_zeros_with_same_feature_meta", "aten.is_coalesced", "aten._nested_get_values", "aten._is_zerotensor",
     "aten._fused_sdp_choice", "aten._cudnn_init_dropout_state", "aten.is_nonzero",
     "aten.sym_is_contiguous", "prim.device", "profiler._record_function_enter_new",
     "profiler._record_function_exit", "profiler._record_function_enter",

@@ -1,0 +1,136 @@
+"""Four kinds of tensors to count on, the cheapest first: meta, meta with values at hand, fake, and real ones on the CPU."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from profiler_kit.counting.shadow import shadowing
+from profiler_kit.counting.step import StepError
+from profiler_kit.errors import TargetError
+from profiler_kit.records.counts import StaticCount
+from profiler_kit.target import NeedsDataError, Target, explain_forward_failure
+from profiler_kit.target.fake import as_fake
+from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.surroundings import seeded
+
+Count = Callable[[Target], StaticCount]
+
+# Weights and their gradients; a step needs more, but less is certainly too little.
+_COPIES_OF_WEIGHTS: Final = 2
+
+
+def counted(target: Target, count: Count) -> StaticCount:
+    """What ``count(target)`` returns, on the first kind of tensors that the model runs on; notes say why not on an earlier.
+
+    `count` raises StepError where the model fails. A model that asks for values gets those of small tensors that follow
+    from shapes, constants and integer inputs; if it asks for more, or mixes devices, it is counted on fake tensors of the
+    CPU; if that fails too, on real ones, where the target can be built anew. The figures are always one whole step's.
+
+    Raises: TargetError where no kind of tensors will do.
+    """
+    with seeded(target.spec.seed):  # layers that are left out by chance are the same ones every time
+        return _counted(target, count)
+
+
+def _counted(target: Target, count: Count) -> StaticCount:
+    try:
+        return count(target)
+    except StepError as failed:
+        told = explained(target, failed)
+    if target.device.type != "meta" or not isinstance(told, NeedsDataError):
+        raise told
+    first = told
+    try:
+        with shadowing(target):
+            return _noted(
+                count(target), f"counted on meta tensors with the values of small ones at hand: {_why(first)}"
+            )
+    except StepError as failed:
+        told = explained(target, failed)
+    if not isinstance(told, NeedsDataError):
+        raise told
+    faked = _on_fakes(target, count)
+    if faked is not None:
+        return replace(_noted(faked, f"counted on fake tensors of the CPU: {_why(told)}"), device="fake")
+    return _on_the_cpu(target, count, told)
+
+
+def explained(target: Target, failed: StepError) -> TargetError:
+    """The TargetError that tells in the user's terms why the step failed; its cause is what the model raised."""
+    told = explain_forward_failure(target, failed.error)
+    if failed.phase == "backward" and not isinstance(told, NeedsDataError):
+        told = TargetError(
+            f"backward raised {first_line(failed.error)}",
+            where=user_place(failed.error) or target.spec.spec,
+            hint="check in-place changes and custom autograd functions, or take --mode infer",
+        )
+    told.__cause__ = failed.error
+    return told
+
+
+def _on_fakes(target: Target, count: Count) -> StaticCount | None:
+    """The count on fake tensors, which know shapes and a device but no values; None where the model does not run on them."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with _quiet(), mode:
+            faked = as_fake(target)
+            with shadowing(faked):
+                found = count(faked)
+        target.adopt(faked)
+        return found
+    except StepError as failed:
+        if is_out_of_memory(failed.error):
+            raise explained(target, failed) from failed.error
+        return None
+    except TargetError:
+        return None  # the loss or a copy failed: real tensors will tell better
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from logging an op that has no fake version as an error: the next kind of tensors is the answer to it."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def _on_the_cpu(target: Target, count: Count, told: NeedsDataError) -> StaticCount:
+    needs = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
+    if target.again is None:
+        raise told
+    if needs > _free_bytes():
+        raise TargetError(
+            f"{told.message}; on the CPU its weights and gradients alone would need {needs / 1e9:.1f} GB",
+            where=told.where,
+            hint=f"take a smaller configuration, or keep what it asks for out of forward; or else {told.hint}",
+        ) from told
+    real = target.again("cpu")
+    try:
+        found = count(real)
+        target.adopt(real)
+        return _noted(found, f"counted on the CPU, with real compute: {_why(told)}")
+    except StepError as failed:
+        raise explained(real, failed) from failed.error
+
+
+def _free_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _noted(count: StaticCount, note: str) -> StaticCount:
+    return replace(count, notes=(note, *count.notes))
+
+
+def _why(told: NeedsDataError) -> str:
+    return f"{told.where or 'the model'}: {told.message}"

@@ -1,0 +1,193 @@
+"""Dense linear algebra: the textbook's FLOPs, leading terms, of each matrix in the batch. No MACs: they are no contractions.
+
+Square is (n, n), tall (m, n) with m >= n, and wide counts as its transpose. Complex numbers cost four times as much. What is
+iterative (SVD, eigenvalues) counts with the customary number of sweeps. Source: G. Golub, C. Van Loan, Matrix Computations,
+4th ed., sections 3.2, 4.2, 5.2, 7.5, 8.3, 8.6; LAPACK Working Note 41, appendix C, for the forming and applying of Q.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from profiler_kit.counting.arithmetic import COMPLEX_MACS
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import Cost, TensorSpec
+
+
+def each_matrix(a: TensorSpec, flops: int) -> Cost:
+    """`flops` for every matrix of the batch `a`."""
+    return Cost(flops=prod(a.shape[:-2]) * flops * (COMPLEX_MACS if a.dtype.startswith("complex") else 1))
+
+
+def sides(a: TensorSpec) -> tuple[int, int]:
+    """The longer and the shorter side of a matrix."""
+    return max(a.shape[-2:]), min(a.shape[-2:])
+
+
+def columns(a: TensorSpec, b: TensorSpec, left: bool = True) -> int:
+    """How many right-hand sides `b` brings: columns of a matrix (rows, solving from the right), or one vector."""
+    if len(b.shape) < 2 or (len(b.shape) == len(a.shape) - 1 and b.shape == a.shape[:-1]):
+        return 1
+    return b.shape[-1] if left else b.shape[-2]
+
+
+def factor_flops(m: int, n: int) -> int:
+    """LU of a tall matrix: m n² - n³/3; of a square one 2/3 n³."""
+    return m * n * n - n**3 // 3
+
+
+def reflections_flops(m: int, n: int) -> int:
+    """Householder QR without Q, of a tall matrix: 2 m n² - 2/3 n³; forming Q's first n columns costs as much again."""
+    return 2 * m * n * n - 2 * n**3 // 3
+
+
+@formula("aten.linalg_lu_factor_ex", "aten.linalg_lu")
+def lu(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """LU with pivoting."""
+    return each_matrix(a, factor_flops(*sides(a)))
+
+
+@formula("aten._linalg_det", "aten._linalg_slogdet")
+def determinant(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """LU, and the product of the diagonal."""
+    n = a.shape[-1]
+    return each_matrix(a, factor_flops(n, n) + n)
+
+
+@formula("aten._linalg_solve_ex")
+def solve(a: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any) -> Cost:
+    """LU and two triangular solves per right-hand side: 2/3 n³ + 2 n² k."""
+    n = a.shape[-1]
+    return each_matrix(a, factor_flops(n, n) + 2 * n * n * columns(a, b, left))
+
+
+@formula("aten.linalg_lu_solve")
+def lu_solve(lu: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any) -> Cost:
+    """Two triangular solves: 2 n² k."""
+    n = lu.shape[-1]
+    return each_matrix(lu, 2 * n * n * columns(lu, b, left))
+
+
+@formula("aten.linalg_solve_triangular")
+def solve_triangular(a: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any) -> Cost:
+    """n² k."""
+    return each_matrix(a, a.shape[-1] ** 2 * columns(a, b, left))
+
+
+@formula("aten.triangular_solve")
+def triangular_solve(b: TensorSpec, a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """n² k, by the older name and with the operands the other way round."""
+    return each_matrix(a, a.shape[-1] ** 2 * columns(a, b))
+
+
+@formula("aten.linalg_inv_ex")
+def inverse(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """2 n³: LU, and the inverse from it."""
+    return each_matrix(a, 2 * a.shape[-1] ** 3)
+
+
+@formula("aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_ldl_factor_ex")
+def cholesky(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """n³/3, of the symmetric L D Lᵀ too."""
+    return each_matrix(a, a.shape[-1] ** 3 // 3)
+
+
+@formula("aten.cholesky_solve", "aten._cholesky_solve_helper")
+def cholesky_solve(b: TensorSpec, a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Two triangular solves: 2 n² k."""
+    return each_matrix(a, 2 * a.shape[-1] ** 2 * columns(a, b))
+
+
+@formula("aten.linalg_ldl_solve")
+def ldl_solve(ld: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, out: Any, **_: Any) -> Cost:
+    """Two triangular solves: 2 n² k."""
+    return each_matrix(ld, 2 * ld.shape[-1] ** 2 * columns(ld, b))
+
+
+@formula("aten.cholesky_inverse")
+def cholesky_inverse(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """The inverse from its factor: 2/3 n³."""
+    return each_matrix(a, 2 * a.shape[-1] ** 3 // 3)
+
+
+@formula("aten.linalg_qr")
+def qr(a: TensorSpec, mode: str = "reduced", *, out: Any) -> Cost:
+    """Householder reflections, and but for mode ``r`` forming Q: all m columns of it where it is complete."""
+    m, n = a.shape[-2:]
+    k = min(m, n)
+    flops = reflections_flops(*sides(a))
+    if mode == "reduced":
+        flops += q_flops(m, k, k)
+    elif mode == "complete":
+        flops += q_flops(m, m, k)
+    return each_matrix(a, flops)
+
+
+def q_flops(m: int, n: int, k: int) -> int:
+    """Forming n columns of an (m, m) Q from k reflections: 4 m n k - 2 (m + n) k² + 4/3 k³."""
+    return 4 * m * n * k - 2 * (m + n) * k * k + 4 * k**3 // 3
+
+
+@formula("aten.geqrf")
+def reflections(a: TensorSpec, *_: Any, out: Any) -> Cost:
+    """Householder reflections, without Q."""
+    return each_matrix(a, reflections_flops(*sides(a)))
+
+
+@formula("aten.linalg_householder_product")
+def householder_product(a: TensorSpec, tau: TensorSpec, *, out: Any) -> Cost:
+    """Q formed from its reflections."""
+    return each_matrix(a, q_flops(a.shape[-2], a.shape[-1], tau.shape[-1]))
+
+
+@formula("aten.ormqr")
+def multiply_by_q(a: TensorSpec, tau: TensorSpec, b: TensorSpec, left: bool = True, *_: Any, out: Any) -> Cost:
+    """Q, given as k reflections, times a matrix (m, n): 4 m n k - 2 n k²."""
+    m, n = b.shape[-2:] if left else b.shape[:-3:-1]
+    k = tau.shape[-1]
+    return each_matrix(b, 4 * m * n * k - 2 * n * k * k)
+
+
+@formula("aten.linalg_lstsq")
+def least_squares(a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """By QR: the reflections, their product with the right-hand sides (4 m n k - 2 n² k), a triangular solve (n² k)."""
+    m, n = sides(a)
+    k = columns(a, b)
+    return each_matrix(a, reflections_flops(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k)
+
+
+@formula("aten._linalg_svd")
+def svd(a: TensorSpec, full_matrices: bool = False, compute_uv: bool = True, *, out: Any, **_: Any) -> Cost:
+    """Golub-Reinsch: 4 m n² - 4/3 n³ for the values; 14 m n² + 8 n³ with thin U and V, 4 m² n + 8 m n² + 9 n³ with all of U."""
+    m, n = sides(a)
+    if not compute_uv:
+        return each_matrix(a, 4 * m * n * n - 4 * n**3 // 3)
+    if full_matrices:
+        return each_matrix(a, 4 * m * m * n + 8 * m * n * n + 9 * n**3)
+    return each_matrix(a, 14 * m * n * n + 8 * n**3)
+
+
+@formula("aten._linalg_eigh")
+def eigh(a: TensorSpec, uplo: str = "L", compute_v: bool = True, *, out: Any, **_: Any) -> Cost:
+    """Symmetric QR: 4/3 n³ for the values, 9 n³ with vectors."""
+    n = a.shape[-1]
+    return each_matrix(a, 9 * n**3 if compute_v else 4 * n**3 // 3)
+
+
+@formula("aten.linalg_eig")
+def eig(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Hessenberg QR with vectors: 25 n³."""
+    return each_matrix(a, 25 * a.shape[-1] ** 3)
+
+
+@formula("aten._linalg_eigvals", "aten.linalg_eigvals")
+def eigenvalues(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """Hessenberg QR without vectors: 10 n³."""
+    return each_matrix(a, 10 * a.shape[-1] ** 3)
+
+
+@formula("aten.lu_unpack", "aten._linalg_check_errors")
+def unpack(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Copies."""
+    return Cost()

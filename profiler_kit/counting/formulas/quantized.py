@@ -1,0 +1,152 @@
+"""Quantised layers: as many MACs as in floating point, whatever the precision. Requantising the result is not counted.
+
+Weights come prepacked, in an object or in a layout of the backend's own. A linear's width can be read off its output;
+a convolution's kernel is asked of the object. Pointwise arithmetic of quantised tensors is integer arithmetic: 0 FLOPs.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from profiler_kit.counting.arithmetic import contraction, numel, per_element
+from profiler_kit.counting.formulas import formula
+from profiler_kit.records.counts import ZERO, Cost, TensorSpec
+
+
+@formula(
+    "quantized.linear", "quantized.linear_relu", "quantized.linear_leaky_relu", "quantized.linear_tanh",
+    "quantized.linear_dynamic", "quantized.linear_relu_dynamic", "quantized.linear_dynamic_fp16",
+    "quantized.linear_relu_dynamic_fp16", "quantized.linear_dynamic_fp16_unpacked_weight",
+    "quantized.linear_with_input_q_dq_qweight_dq_output_fp32",
+    "quantized.linear_with_input_q_dq_qweight_dq_relu_output_fp32", "onednn.linear_dynamic_fp16",
+    "onednn.linear_relu_dynamic_fp16", "onednn.qlinear_pointwise", "_quantized.linear", "_quantized.linear_dynamic",
+    "_quantized.wrapped_quantized_linear", "_quantized._wrapped_quantized_linear_prepacked",
+    "_quantized.wrapped_fbgemm_linear_fp16_weight", "sparse.qlinear", "sparse.qlinear_dynamic", "sparse.qlinear_relu",
+    "sparse.qlinear_relu_dynamic",
+)  # fmt: skip
+def quantized_linear(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """``(..., k)`` to ``(..., m)``: k MACs per output element."""
+    return contraction(numel(out) * x.shape[-1], x)
+
+
+def kernel_of(packed: Any) -> int:
+    """Elements of the weight in a packed convolution. Shapes: (out, in/groups, *kernel), transposed (in, out/groups, ...)."""
+    weight = packed.unpack()[0]
+    return prod(weight.shape)
+
+
+@formula(
+    "quantized.conv1d", "quantized.conv1d_relu", "quantized.conv1d_dynamic", "quantized.conv2d", "quantized.conv2d_relu",
+    "quantized.conv2d_dynamic", "quantized.conv3d", "quantized.conv3d_relu", "quantized.conv3d_dynamic",
+    "_quantized.conv2d", "_quantized.conv2d_relu", "_quantized.conv3d", "_quantized.conv3d_relu",
+)  # fmt: skip
+def quantized_convolution(x: TensorSpec, packed: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """Every output position meets each of the kernel's weights once. Shapes: (batch, channels, ...)."""
+    return contraction(out.shape[0] * prod(out.shape[2:]) * kernel_of(packed), x)
+
+
+@formula("quantized.conv2d_add", "quantized.conv2d_add_relu")
+def quantized_convolution_add(x: TensorSpec, added: TensorSpec, packed: Any, *_: Any, out: TensorSpec) -> Cost:
+    """As `quantized_convolution`; the tensor added is the accumulator's start value."""
+    return contraction(out.shape[0] * prod(out.shape[2:]) * kernel_of(packed), x)
+
+
+@formula(
+    "quantized.conv_transpose1d", "quantized.conv_transpose1d_dynamic", "quantized.conv_transpose2d",
+    "quantized.conv_transpose2d_dynamic", "quantized.conv_transpose3d", "quantized.conv_transpose3d_dynamic",
+    "_quantized.conv_transpose1d", "_quantized.conv_transpose2d",
+)  # fmt: skip
+def quantized_convolution_transpose(x: TensorSpec, packed: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """Every input position meets each of the kernel's weights once."""
+    return contraction(x.shape[0] * prod(x.shape[2:]) * kernel_of(packed), x)
+
+
+@formula("onednn.qconv_pointwise", "onednn.qconv1d_pointwise", "onednn.qconv2d_pointwise", "onednn.qconv3d_pointwise")
+def onednn_convolution(
+    x: TensorSpec, x_scale: Any, x_zero_point: Any, weight: TensorSpec, *_: Any, out: TensorSpec, **__: Any
+) -> Cost:
+    """Every output position meets each of the kernel's weights once."""
+    return contraction(out.shape[0] * prod(out.shape[2:]) * numel(weight), x)
+
+
+@formula(
+    "quantized.quantized_lstm_cell_dynamic", "quantized.quantized_gru_cell_dynamic",
+    "quantized.quantized_rnn_relu_cell_dynamic", "quantized.quantized_rnn_tanh_cell_dynamic",
+)  # fmt: skip
+def quantized_cell(x: TensorSpec, hx: Any, w_ih: Any, w_hh: Any, *_: Any, out: Any) -> Cost:
+    """A recurrent cell's two products; gate arithmetic not counted."""
+    rows = prod(x.shape[:-1])
+    return contraction(rows * (kernel_of(w_ih) + kernel_of(w_hh)), x)
+
+
+@formula("aten.quantize_per_tensor", "aten.quantize_per_tensor_dynamic", "aten.quantize_per_channel",
+         "aten.fake_quantize_per_channel_affine_cachemask", "aten.fake_quantize_per_tensor_affine_cachemask",
+         "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", "aten._fake_quantize_learnable_per_tensor_affine",
+         "aten._fake_quantize_learnable_per_channel_affine", "aten._fused_moving_avg_obs_fq_helper")  # fmt: skip
+def quantize(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """One per element."""
+    return per_element(x)
+
+
+@formula("aten._fake_quantize_learnable_per_tensor_affine_backward",
+         "aten._fake_quantize_learnable_per_channel_affine_backward")  # fmt: skip
+def quantize_backward(grad: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """One per element of each of the three gradients."""
+    return per_element(grad, 3)
+
+
+@formula("aten.dequantize")
+def dequantize(x: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """One per element."""
+    return per_element(out)
+
+
+@formula(
+    "quantized.add", "quantized.add_relu", "quantized.add_scalar", "quantized.add_scalar_relu", "quantized.mul",
+    "quantized.mul_relu", "quantized.mul_scalar", "quantized.mul_scalar_relu", "quantized.cat", "quantized.cat_relu",
+    "quantized.clamp", "quantized.relu6", "quantized.celu", "quantized.elu", "quantized.hardswish",
+    "quantized.leaky_relu", "quantized.prelu", "quantized.sigmoid", "quantized.softmax", "quantized.threshold",
+    "quantized.dropout", "quantized.batch_norm", "quantized.batch_norm_relu", "quantized.batch_norm1d",
+    "quantized.batch_norm1d_relu", "quantized.batch_norm2d", "quantized.batch_norm2d_relu", "quantized.batch_norm3d",
+    "quantized.batch_norm3d_relu", "quantized.layer_norm", "quantized.group_norm", "quantized.instance_norm",
+    "quantized.max_pool1d", "quantized.max_pool2d", "aten.quantized_max_pool1d", "aten.quantized_max_pool3d",
+    "aten.quantized_batch_norm", "onednn.qadd", "onednn.qadd_relu", "onednn.qmul", "onednn.qbatch_norm2d",
+    "_quantized.add", "quantized.embedding_byte", "quantized.embedding_4bit", "aten.int_repr",
+)  # fmt: skip
+def integer_arithmetic(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Integers: no floating-point operation."""
+    return ZERO
+
+
+@formula("quantized.embedding_bag_byte", "quantized.embedding_bag_4bit", "quantized.embedding_bag_2bit_rowwise_offsets",
+         "quantized.embedding_bag_byte_rowwise_offsets", "quantized.embedding_bag_4bit_rowwise_offsets")  # fmt: skip
+def quantized_embedding_bag(table: Any, indices: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """One add per element of every row looked up."""
+    return Cost(flops=numel(indices) * out.shape[-1])
+
+
+@formula(
+    "aten._make_per_tensor_quantized_tensor", "aten._make_per_channel_quantized_tensor", "aten._convert_weight_to_int4pack",
+    "aten._convert_weight_to_int4pack_for_cpu", "aten._dyn_quant_pack_4bit_weight", "aten.mkldnn_reorder_conv2d_weight",
+    "aten.mkldnn_reorder_conv3d_weight", "aten.to_mkldnn", "aten._mkldnn_reshape", "aten._mkldnn_transpose",
+    "mkldnn._reorder_convolution_weight", "mkldnn._reorder_convolution_transpose_weight",
+    "mkldnn._reorder_linear_weight", "mkldnn._reorder_mkldnn_rnn_layer_weight", "mkl._mkl_reorder_linear_weight",
+    "onednn.qlinear_prepack", "onednn.qconv_prepack", "onednn.linear_prepack_fp16", "quantized.linear_prepack",
+    "quantized.linear_prepack_fp16", "quantized.conv1d_prepack", "quantized.conv2d_prepack", "quantized.conv3d_prepack",
+    "quantized.conv_prepack", "quantized.conv_transpose1d_prepack", "quantized.conv_transpose2d_prepack",
+    "quantized.conv_transpose3d_prepack", "quantized.embedding_bag_prepack",
+    "quantized.embedding_bag_byte_prepack", "quantized.embedding_bag_4bit_prepack", "sparse.qlinear_prepack",
+)  # fmt: skip
+def packing(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Weights are laid out anew."""
+    return ZERO
+
+
+@formula("aten.q_scale", "aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_scales",
+         "aten.q_per_channel_zero_points", "aten.q_per_channel_axis", "aten._empty_affine_quantized",
+         "aten._empty_per_channel_affine_quantized", "aten.empty_quantized", "quantized.linear_unpack",
+         moves="nothing")  # fmt: skip
+def quantized_bookkeeping(*args: Any, out: Any, **kwargs: Any) -> Cost:
+    """Scales and zero points are looked up, memory is reserved."""
+    return ZERO

@@ -1,0 +1,40 @@
+"""Values for the model's own questions while it is counted on tensors that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from profiler_kit.target import Target
+from profiler_kit.target.ownership import Call, wrapped_calls
+from profiler_kit.target.values import shadowed
+
+
+@contextmanager
+def shadowing(target: Target) -> Iterator[None]:
+    """While it lasts, `target`'s model, and a backward pass, know the values of small tensors that follow from known ones.
+
+    The shadow is entered within the call, inside whatever watches the step's ops: it sees an op before they do, and what
+    it computes on the side is not seen by them. It is that of the last forward in backward, where a mask is asked again.
+    """
+    last = [shadowed()]
+    backward = torch.Tensor.backward
+
+    def around(path: str, call: Call) -> object:
+        last[0] = shadowed()
+        with last[0]:
+            return call()
+
+    def shadowed_backward(loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        with last[0].values:
+            backward(loss, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    torch.Tensor.backward = shadowed_backward  # type: ignore[method-assign, assignment]
+    try:
+        with wrapped_calls({id(target.model): ""}, around):
+            yield
+    finally:
+        torch.Tensor.backward = backward  # type: ignore[method-assign]

@@ -1,0 +1,78 @@
+"""The forms a model comes in: a module, one that was compiled or scripted, an exported program; and the form it is wanted in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.nn.parameter import is_lazy
+
+from profiler_kit.errors import TargetError
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.target.batch import NO_INPUTS, Batch, Forward, forward_of
+from profiler_kit.target.command import next_line
+from profiler_kit.target.inputs import DTYPES
+from profiler_kit.target.model import CHANNELS_LAST
+
+COMPILED: Final = "torch.compile is left out: the figures are those of the model as written"
+SCRIPTED: Final = "scripted modules are counted whole: what TorchScript runs cannot be told apart by layer"
+EXPORTED: Final = "an exported program is counted as the graph it is: one module, in the mode it was exported in"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A model as a module that can be watched, the inputs it came with (`NO_INPUTS` for none), and what was left out."""
+
+    model: nn.Module
+    inputs: Any = NO_INPUTS
+    notes: tuple[str, ...] = ()
+
+
+def is_model(value: object) -> bool:
+    """Whether `value` is a model in any form."""
+    return isinstance(value, (nn.Module, ExportedProgram))
+
+
+def form_of(value: nn.Module | ExportedProgram) -> Form:
+    """`value` as a module whose calls can be watched.
+
+    A compiled model runs no module of its own, so nothing could be told apart in it: the one that was compiled is taken.
+    """
+    if isinstance(value, ExportedProgram):
+        inputs = value.example_inputs
+        given = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
+        return Form(model=value.module(), inputs=given, notes=(EXPORTED,))
+    inner = getattr(value, "_orig_mod", None)
+    if isinstance(inner, nn.Module):
+        return Form(model=inner, notes=(COMPILED,))
+    if any(isinstance(module, torch.jit.ScriptModule) for module in value.modules()):
+        return Form(model=value, notes=(SCRIPTED,))
+    return Form(model=value)
+
+
+def inputs_of(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
+    """What the model's forward takes. Raises TargetError where it defines none."""
+    if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
+        raise TargetError(
+            f"{type(model).__name__} defines no forward",
+            where=where,
+            hint=f"define forward(self, x), then run {next_line(spec)}",
+        )
+    return forward_of(model)
+
+
+def formatted(spec: TargetSpec, model: nn.Module) -> nn.Module:
+    """`model` in the dtype, memory format and mode of `spec`, changed in place."""
+    if spec.dtype is not None:
+        model.to(DTYPES[spec.dtype])
+    if spec.channels_last:
+        for parameter in model.parameters():
+            if not is_lazy(parameter) and parameter.dim() in CHANNELS_LAST:
+                parameter.data = parameter.data.contiguous(memory_format=CHANNELS_LAST[parameter.dim()])
+    try:
+        return model.train(spec.mode == "train")
+    except NotImplementedError:
+        return model  # an exported program has only the mode it was exported in

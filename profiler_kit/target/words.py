@@ -1,0 +1,43 @@
+"""The words of a target that stand beside the model: device, mode, dtypes, names of losses and optimizers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.target.losses import check_loss
+from profiler_kit.target.optimizers import check_optimizer
+
+MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
+AMP_DTYPES: Final = ("bfloat16", "float16")
+
+
+def device_of(name: str) -> torch.device:
+    """The device of this name. Raises UsageError for no device, TargetError for one that is not here."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"unknown device {name!r}", hint="take meta, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise TargetError("no CUDA device here", where=f"--device {name}", hint="take --device cpu")
+    return device
+
+
+def check_words(spec: TargetSpec) -> None:
+    """Raises UsageError for a word of `spec` that is none of the choices."""
+    for flag, value, choices in (
+        ("--mode", spec.mode, ("train", "infer")),
+        ("--dtype", spec.dtype, MODEL_DTYPES),
+        ("--amp", spec.amp, AMP_DTYPES),
+    ):
+        if value is not None and value not in choices:
+            raise UsageError(f"unknown {flag} {value!r}", hint=f"take one of {', '.join(choices)}")
+    if spec.loss is not None:
+        check_loss(spec.loss)
+    if spec.optimizer is not None:
+        check_optimizer(spec.optimizer)
+    if spec.batch is not None and spec.batch < 1:
+        raise UsageError(f"--batch {spec.batch}: not a positive number", hint="take --batch 8")
