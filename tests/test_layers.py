@@ -21,18 +21,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "records": {"errors", "units"},
     "target": GROUND | {"records"},
     "counting": GROUND | {"records", "target"},
+    "memory": GROUND | {"records", "target"},
     "measure": GROUND | {"records", "target"},
     "attribute": GROUND | {"records"},
     "diagnose": GROUND | {"records"},
     "report": GROUND | {"records"},
     "render": GROUND | {"records", "report"},
     "gate": GROUND | {"records"},
-    "pipeline": GROUND | {"records", "target", "counting", "measure", "attribute", "diagnose"},
+    "pipeline": GROUND | {"records", "target", "counting", "memory", "measure", "attribute", "diagnose"},
     "cli": GROUND | {"records", "pipeline", "report", "render", "gate"},
     "__init__": {"_version", "pipeline", "gate", "records", "report", "counting"},
     "__main__": {"cli"},
 }
-TORCH = {"target", "counting", "measure"}
+TORCH = {"target", "counting", "memory", "measure"}
 HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich"}  # never at the top of a file that --help reads
 STARTS_PROCESSES = {"process"}
 PRINTS = {"cli", "measure/worker.py"}  # the worker's standard streams are its own process's

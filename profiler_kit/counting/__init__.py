@@ -13,13 +13,13 @@ from profiler_kit.counting.memo import Memo, memo_beside
 from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.own_ops import load_entry_points
-from profiler_kit.counting.restore import unchanged
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import MemoryEstimate, StaticCount
 from profiler_kit.target import Target
 from profiler_kit.target.place import first_line
+from profiler_kit.target.restore import unchanged
 
 CONVENTION: Final = (
     "A MAC (multiply-add) is 2 FLOPs (floating-point operations); a pointwise output or reduced input 1."

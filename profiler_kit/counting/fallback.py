@@ -11,13 +11,13 @@ from typing import Final
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from profiler_kit.counting.shadow import shadowing
 from profiler_kit.counting.step import StepError
 from profiler_kit.errors import TargetError
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.target import NeedsDataError, Target, explain_forward_failure
 from profiler_kit.target.fake import as_fake
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place
+from profiler_kit.target.shadow import shadowing
 from profiler_kit.target.surroundings import seeded
 
 Count = Callable[[Target], StaticCount]

@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import tensors_in
-from profiler_kit.counting.restore import unchanged
 from profiler_kit.counting.watch import ModuleWatch, output_tensors
 from profiler_kit.records.counts import (
     LOSS_PATH,
@@ -30,6 +29,7 @@ from profiler_kit.records.counts import (
 )
 from profiler_kit.target import Target
 from profiler_kit.target.ownership import parameter_owners
+from profiler_kit.target.restore import unchanged
 
 Category = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries"]
 

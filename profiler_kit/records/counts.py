@@ -179,13 +179,86 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleMemory:
+    """One module's part in what is kept for backward, parameters and inputs excluded; self figures, as in `ModuleNode`.
+
+    `created_bytes`: kept storages that its own ops made; `saved_bytes`: kept storages that its own ops saved first. Each of
+    the two sums to the total. `held_bytes`: all storages its own ops keep, shared ones too, so they don't sum.
+    `output_bytes` is what its calls returned in forward.
+    """
+
+    path: str
+    created_bytes: int = 0
+    saved_bytes: int = 0
+    held_bytes: int = 0
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryScratch:
+    """Bytes that a library or kernel takes behind an op, beyond its results: an interval, and where it is known from."""
+
+    op: str
+    path: str
+    phase: Phase
+    low_bytes: int
+    likely_bytes: int
+    high_bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """What a step needs on a device of the kind that `profile` names: tensors, library scratch, the allocator's rounding.
+
+    `categories` take apart the likely peak at the moment it happens; their sum and `rounding_bytes` are
+    `allocated_bytes`, exactly. `allocated_low_bytes` and `allocated_high_bytes` are the peak where every uncertain scratch
+    is as small, or as large, as it may be. `reserved_bytes` are the segments the allocator holds after the steps;
+    `context_bytes` what the driver and the libraries take outside of it. `after_forward_bytes`: requested when backward
+    begins. `timeline`: requested bytes at the phases' ends and at the peak. `uncertain`: what widens the interval, most first.
+    """
+
+    profile: str
+    allocated_bytes: int
+    allocated_low_bytes: int
+    allocated_high_bytes: int
+    reserved_bytes: int
+    categories: MemoryCategories
+    rounding_bytes: int
+    peak_phase: Phase
+    peak_path: str
+    peak_op: str
+    after_forward_bytes: int
+    context_bytes: int | None = None
+    reserved_high_bytes: int | None = None
+    timeline: tuple[MemoryPoint, ...] = ()
+    uncertain: tuple[LibraryScratch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Tensor bytes a step holds at its peak, from tensor lifetimes alone: allocator rounding and library workspace excluded."""
+    """Tensor bytes a step holds at its peak, from tensor lifetimes alone: allocator rounding and library workspace excluded.
+
+    `categories` sum to `peak_bytes`. `saved_bytes`: distinct storages kept for backward when it begins, parameters and
+    inputs excluded. `after_forward_bytes`: held when backward begins. `modules`: each module's part in what is kept.
+    `device`: the same step on a device, with what libraries and the allocator add. `traced_on`: the kind of tensors the
+    step ran on (``meta``, ``cpu``). `notes`: what the figures leave out, and why.
+    """
 
     peak_bytes: int
     peak_at: str
     categories: MemoryCategories
     timeline: tuple[MemoryPoint, ...] = ()
+    peak_phase: Phase | None = None
+    peak_path: str | None = None
+    peak_op: str | None = None
+    saved_bytes: int | None = None
+    after_forward_bytes: int | None = None
+    end_bytes: int | None = None
+    modules: tuple[ModuleMemory, ...] = ()
+    device: DeviceMemory | None = None
+    traced_on: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whatever counting does to a model is undone: gradients, buffers, weights, training flags, random numbers."""
+"""Whatever a static stage does to a model is undone: gradients, buffers, weights, training flags, random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values for the model's own questions while it is counted on tensors that have none."""
+"""Values for the model's own questions while it runs on tensors that have none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from profiler_kit.target import Target
+from profiler_kit.target.model import Target
 from profiler_kit.target.ownership import Call, wrapped_calls
 from profiler_kit.target.values import shadowed
 

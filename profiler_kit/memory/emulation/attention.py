@@ -1,0 +1,121 @@
+"""Scaled dot-product attention: the fused kernel that a device's architecture, the type and the shapes call for.
+
+Source: ATen/native/transformers/cuda/sdp_utils.cpp (``select_sdp_backend`` and its checks), attention.cpp (padding of odd
+head sizes for flash attention, masks of bool made additive); the choices of sm90 seen on an H100 with torch 2.11.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
+from profiler_kit.memory.emulation.autocast import HALF
+from profiler_kit.memory.profiles import Attention, Profile
+
+_ATEN: Final = torch.ops.aten
+_MOST_HEAD_SIZE: Final = 256
+_HEAD_MULTIPLE: Final = 8  # elements, of flash attention and of cuDNN
+
+
+@emulates("scaled_dot_product_attention")
+def attention(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+    """The output of the kernel that the device would run."""
+    return _attention(emulation, func, *args, **kwargs)
+
+
+def _attention(
+    emulation: Emulation,
+    func: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    kernel = chosen(emulation.profile, query, key, value, attn_mask, enable_gqa=enable_gqa)
+    if kernel == "math":
+        return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    mask = _additive(attn_mask, query, key)
+    if kernel == "cudnn":
+        return _ATEN._scaled_dot_product_cudnn_attention(
+            query, key, value, mask, keeps, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if kernel == "flash":
+        return _flash(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+    return _ATEN._scaled_dot_product_efficient_attention(
+        query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+def chosen(
+    profile: Profile, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, enable_gqa: bool = False
+) -> Attention:
+    """The first kernel of the profile's order that takes these tensors."""
+    if query.dim() != 4 or not query.is_floating_point() or query.dtype is torch.float64:
+        return "math"
+    if query.shape[-1] > _MOST_HEAD_SIZE or key.shape[-1] != value.shape[-1] or 0 in query.shape:
+        return "math"
+    grouped = enable_gqa and query.shape[1] != key.shape[1]
+    for kernel in profile.attention.order:
+        if _takes(kernel, profile, query, mask, grouped=grouped):
+            return kernel
+    return "math"
+
+
+def _takes(kernel: Attention, profile: Profile, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
+    head = query.shape[-1]
+    is_half = query.dtype in HALF and (query.dtype is torch.float16 or profile.capability >= 80)
+    if not torch.backends.cuda.flash_sdp_enabled() and kernel == "flash":
+        return False
+    if not torch.backends.cuda.mem_efficient_sdp_enabled() and kernel == "efficient":
+        return False
+    if not torch.backends.cuda.cudnn_sdp_enabled() and kernel == "cudnn":
+        return False
+    match kernel:
+        case "cudnn":
+            return is_half and head % _HEAD_MULTIPLE == 0
+        case "flash":
+            return is_half and mask is None
+        case "efficient":
+            return head % _alignment(profile, query.dtype) == 0 and not grouped and (is_half or query.dtype not in HALF)
+        case "math":
+            return True
+
+
+def _alignment(profile: Profile, dtype: torch.dtype) -> int:
+    """The multiple that the efficient kernel wants head sizes to be of: 16 bytes with tensor cores, else one element."""
+    if dtype in HALF:
+        return 8 if profile.capability >= 75 else 4
+    return 4 if profile.capability >= 80 else 1
+
+
+def _additive(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask, 0)
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> Tensor:
+    head = query.shape[-1]
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+    lacking = -head % _HEAD_MULTIPLE
+    if lacking:
+        query, key, value = (F.pad(t, (0, lacking)) for t in (query, key, value))
+    made: Tensor = _ATEN._scaled_dot_product_flash_attention(
+        query, key, value, dropout, is_causal, False, scale=scale or 1 / math.sqrt(head)
+    )[0]
+    return made[..., :head] if lacking else made

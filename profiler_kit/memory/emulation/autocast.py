@@ -1,0 +1,131 @@
+"""Autocast as CUDA has it: which functions run in low precision, which in float32, and the copies it keeps of weights.
+
+Tensors without data know no autocast, so ``torch.autocast("cuda")`` alone changes nothing for them.
+
+Source: ATen/autocast_mode.h (the lists), ATen/autocast_mode.cpp (``cached_cast``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+
+from profiler_kit.memory.emulation import Args, Emulation, Kwargs, casts, patch
+from profiler_kit.memory.emulation._plain import replaced
+
+HALF: Final = (torch.float16, torch.bfloat16)
+
+_LOWER: Final = frozenset(
+    """
+    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution prelu addmm addmv
+    addr matmul __matmul__ __rmatmul__ einsum mm mv vecdot linear addbmm baddbmm bmm chain_matmul multi_dot
+    scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+    """.split()  # noqa: SIM905
+)
+_FLOAT32: Final = frozenset(
+    """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow __pow__ __rpow__ softplus layer_norm
+    native_layer_norm rms_norm group_norm norm cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss_nd
+    nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss
+    multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist
+    cdist renorm logsumexp upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
+    _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
+    """.split()  # noqa: SIM905
+)
+_FLOAT32_RESULT: Final = frozenset(("softmax", "log_softmax", "sum", "prod", "cumsum", "cumprod"))
+_WIDEST: Final = frozenset(
+    (
+        "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sampler", "index_put", "scatter_add", "tensordot",
+        "vdot",
+    )  # promoted to the widest of the arguments' types; `cat` and `stack` promote by themselves
+)  # fmt: skip
+
+
+def is_on() -> bool:
+    """Whether autocast for CUDA is on here."""
+    return torch.is_autocast_enabled("cuda")
+
+
+def low_precision() -> torch.dtype:
+    """The type that autocast for CUDA casts to."""
+    return torch.get_autocast_dtype("cuda")
+
+
+def cast(emulation: Emulation, value: Any, dtype: torch.dtype, *, keep: bool = True) -> Any:
+    """`value` in `dtype` where it is a tensor that autocast casts; a weight's copy is kept and handed out again."""
+    if type(value) in (list, tuple):
+        return type(value)(cast(emulation, item, dtype, keep=keep) for item in value)
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype in (dtype, torch.float64):
+        return value
+    is_weight = value.is_leaf and value.requires_grad and value.dtype is torch.float32 and not value._is_view()
+    if not (keep and is_weight and dtype in HALF and torch.is_autocast_cache_enabled()):
+        return value.to(dtype)
+    kept = emulation.weights.get(id(value))
+    if kept is None or kept.dtype != dtype:
+        kept = emulation.weights[id(value)] = value.to(dtype)
+    return kept
+
+
+@casts
+def autocast(emulation: Emulation, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    """The arguments as autocast hands them on."""
+    if not is_on():
+        emulation.weights.clear()  # the context has been left
+        return args, kwargs
+    if name in _LOWER:
+        return _all_cast(emulation, args, kwargs, low_precision())
+    if name in _FLOAT32:
+        return _all_cast(emulation, args, kwargs, torch.float32)
+    if name in _FLOAT32_RESULT:
+        return _in_float32(name, args, kwargs)
+    if name in _WIDEST:
+        wide = any(isinstance(arg, Tensor) and arg.dtype is torch.float32 for arg in args)
+        return _all_cast(emulation, args, kwargs, torch.float32 if wide else low_precision())
+    return args, kwargs
+
+
+def _all_cast(emulation: Emulation, args: Args, kwargs: Kwargs, dtype: torch.dtype) -> tuple[Args, Kwargs]:
+    made = tuple([cast(emulation, value, dtype) for value in args])
+    return made, {key: cast(emulation, value, dtype) for key, value in kwargs.items()}
+
+
+def _in_float32(name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    first = args[0] if args else None
+    told = kwargs.get("dtype") is not None or any(isinstance(arg, torch.dtype) for arg in args)
+    if not isinstance(first, Tensor) or first.dtype not in HALF or told:
+        return args, kwargs
+    if name in ("softmax", "log_softmax"):  # F.softmax passes its own None for the type
+        args = tuple(arg for arg in args if arg is not None)
+    return args, {**kwargs, "dtype": torch.float32}
+
+
+@patch
+@contextmanager
+def allowed_without_a_device(emulation: Emulation) -> Iterator[None]:
+    """While it lasts, ``torch.autocast("cuda")`` and checkpointing's restoring of it work where there is no CUDA."""
+    clear = torch.clear_autocast_cache
+
+    def clear_both() -> None:
+        emulation.weights.clear()
+        clear()
+
+    def no(*_: object, **__: object) -> bool:
+        return False
+
+    def yes(*_: object, **__: object) -> bool:
+        return True
+
+    changes: list[tuple[Any, str, Any]] = [
+        (torch.cuda.amp.common, "amp_definitely_not_available", no),
+        (torch.cuda, "is_bf16_supported", yes),
+        (torch, "clear_autocast_cache", clear_both),
+    ]
+    if hasattr(torch.utils.checkpoint, "_infer_device_type"):
+        changes.append((torch.utils.checkpoint, "_infer_device_type", lambda *_: "cuda"))
+    with replaced(changes):
+        yield

@@ -1,0 +1,41 @@
+"""Cross entropy under autocast.
+
+It hands log_softmax the input's own type, so that this stays in low precision, and the negative log likelihood makes a
+float32 copy: both are saved.
+
+Source: ATen/native/LossNLL.cpp, ``cross_entropy_loss_prob_target`` and ``cross_entropy_loss``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
+from profiler_kit.memory.emulation.autocast import HALF, is_on
+
+_REDUCTIONS: Final = ("none", "mean", "sum")
+
+
+@emulates("cross_entropy_loss")
+def cross_entropy(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+    """The loss as autocast takes it apart."""
+    return _cross_entropy(func, *args, **kwargs)
+
+
+def _cross_entropy(
+    func: Call,
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> object:
+    if not is_on() or input.dtype not in HALF or target.is_floating_point() or label_smoothing:
+        return func(input, target, weight, reduction, ignore_index, label_smoothing)
+    log_likely = torch.log_softmax(input, 1 if input.dim() > 1 else 0, dtype=input.dtype).float()
+    return F.nll_loss(log_likely, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction])

@@ -1,0 +1,146 @@
+"""Recurrent layers: one cuDNN call per layer stack, with a reserve that is kept for backward; cells are fused kernels.
+
+Elsewhere a layer is a loop over time steps. Under autocast cuDNN's layers run in float16, whatever the low precision is.
+
+Source: ATen/native/cudnn/RNN.cpp; ATen/native/cuda/RNN.cu (cells: workspaces of 4 and 5 hidden sizes); ATen/autocast_mode
+(``_cudnn_rnn_cast_reflatten``). The reserve's size fits 20 of 20 LSTM and GRU layers measured on an H100, cuDNN 9.19.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
+from profiler_kit.memory.emulation.autocast import cast, is_on
+from profiler_kit.memory.scratch import OpCall
+
+_RESERVE: Final = {
+    "lstm": 5,
+    "gru": 6,
+    "rnn_tanh": 2,
+    "rnn_relu": 2,
+}  # hidden states kept per step; the last two guessed
+
+
+class _CudnnLayers(torch.autograd.Function):
+    """What ``aten::_cudnn_rnn`` and its backward allocate."""
+
+    @staticmethod
+    def forward(ctx: Any, use: Any, sizes: tuple[Any, ...], x: Any, h: Any, c: Any, *weights: Any) -> Any:
+        shape, reserve_bytes, facts = sizes
+        out = x.new_empty(shape)
+        last = torch.empty_like(h)
+        last_cell = torch.empty_like(c) if c is not None else None
+        reserve = torch.empty(reserve_bytes, dtype=torch.uint8, device=x.device)
+        use(OpCall("aten._cudnn_rnn", kwargs=facts))
+        ctx.save_for_backward(x, h, c, out, reserve, *weights)
+        ctx.use, ctx.facts = use, facts
+        return (out, last) if last_cell is None else (out, last, last_cell)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, h, c, _, _, *weights = ctx.saved_tensors
+        grad_x, grad_h = torch.empty_like(x), torch.empty_like(h)
+        grad_c = torch.empty_like(c) if c is not None else None
+        flat = weights[0].new_zeros(sum(weight.numel() for weight in weights))
+        ctx.use(OpCall("aten._cudnn_rnn_backward", kwargs=ctx.facts, in_backward=True))
+        grads, offset = [], 0
+        for weight in weights:
+            grads.append(flat[offset : offset + weight.numel()].view(weight.shape))
+            offset += weight.numel()
+        return (None, None, grad_x, grad_h, grad_c, *grads)
+
+
+@emulates("lstm", "gru", "rnn_tanh", "rnn_relu")
+def layers(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+    """The layers' results as cuDNN gives them, packed sequences too."""
+    name = func.__name__
+    if isinstance(args[3], (list, tuple)):
+        x, batch_sizes, states, weights, _, depth, dropout, train, both_ways = args
+        return _layers(emulation, name, x, states, weights, depth, dropout, train, both_ways, batch_sizes=batch_sizes)
+    x, states, weights, _, depth, dropout, train, both_ways, batch_first = args
+    return _layers(emulation, name, x, states, weights, depth, dropout, train, both_ways, batch_first=batch_first)
+
+
+def _layers(
+    emulation: Emulation,
+    name: str,
+    x: Tensor,
+    states: Any,
+    weights: list[Tensor],
+    depth: int,
+    dropout: float,
+    train: bool,
+    both_ways: bool,
+    *,
+    batch_first: bool = False,
+    batch_sizes: Tensor | None = None,
+) -> object:
+    dtype = torch.float16 if is_on() else x.dtype
+    h, c = states if name == "lstm" else (states, None)
+    x, h, c = (cast(emulation, tensor, dtype) for tensor in (x, h, c))
+    weights = [cast(emulation, tensor, dtype, keep=False) for tensor in weights]
+    directions = 2 if both_ways else 1
+    hidden = weights[1].shape[1]  # the recurrent weights; with a projection the state is smaller
+    rows = x.shape[0] if batch_sizes is not None else x.shape[0] * x.shape[1]
+    element = x.element_size()
+    states_bytes = rows * hidden * directions * element
+    reserve = (_RESERVE[name] * depth + depth - 1) * states_bytes + 256 if train else 0
+    rough = batch_sizes is not None or name not in ("lstm", "gru")
+    if rough:
+        emulation.note(
+            f"{name}{' on packed sequences' if batch_sizes is not None else ''}: cuDNN's needs are estimated"
+        )
+    if dropout and train:
+        emulation.libraries.keep("cuDNN's dropout state", emulation.profile.dropout_state, "aten._cudnn_rnn")
+    facts = {
+        "kind": name, "rows": rows, "batch": h.shape[1], "input_size": x.shape[-1], "hidden": hidden, "depth": depth,
+        "directions": directions, "element_bytes": element, "dropout": dropout, "train": train,
+        "packed": batch_sizes is not None,
+    }  # fmt: skip
+    shape = (*x.shape[:-1], h.shape[-1] * directions)
+    apply: Call = _CudnnLayers.apply
+    return apply(emulation.libraries.use, (shape, reserve, facts), x, h, c, *weights)
+
+
+class _FusedCell(torch.autograd.Function):
+    """What ``aten::_thnn_fused_lstm_cell`` or ``_thnn_fused_gru_cell`` and its backward allocate."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: int, kept: int, state: Any, *others: Any) -> Any:
+        workspace = state.new_empty((state.shape[0], kept * state.shape[1]))
+        made = tuple(torch.empty_like(state) for _ in range(2 if gates == 4 else 1))
+        ctx.save_for_backward(state, workspace, *(made[1:] if gates == 4 else ()))
+        ctx.gates, ctx.shapes = gates, [None if other is None else other.shape for other in others]
+        return made if gates == 4 else made[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        state = ctx.saved_tensors[0]
+        rows, hidden = state.shape
+        grad_gates = [state.new_empty((rows, ctx.gates * hidden)) for _ in range(1 if ctx.gates == 4 else 2)]
+        grad_state = torch.empty_like(state)
+        biases = [grad_gates[-1].sum(0) for shape in ctx.shapes[2:] if shape is not None]
+        biases += [None] * (len(ctx.shapes) - 2 - len(biases))
+        return (None, None, grad_state, grad_gates[0], grad_gates[-1], *biases)
+
+
+@emulates("lstm_cell")
+def lstm_cell(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+    """(hidden, cell) as the fused kernel makes them of the two products."""
+    x, (h, c), w_x, w_h, *biases = args
+    products = torch.nn.functional.linear(x, w_x), torch.nn.functional.linear(h, w_h)
+    apply: Call = _FusedCell.apply
+    return apply(4, 4, c.to(products[0].dtype), *products, *biases)
+
+
+@emulates("gru_cell")
+def gru_cell(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+    """The hidden state as the fused kernel makes it of the two products."""
+    x, h, w_x, w_h, *biases = args
+    products = torch.nn.functional.linear(x, w_x), torch.nn.functional.linear(h, w_h)
+    apply: Call = _FusedCell.apply
+    return apply(3, 5, h.to(products[0].dtype), *products, *biases)

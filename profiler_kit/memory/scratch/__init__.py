@@ -1,0 +1,119 @@
+"""Bytes that libraries and kernels take behind an op and give back before it returns: a drop-in folder of rules.
+
+A rule is a function from what an op was called with to an interval of bytes, under the op's name; nothing here needs
+torch or tensors, so that a rule can be tried on any shape::
+
+    @rule("aten.convolution")
+    def convolution(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes: ...
+
+What a library keeps for good (a cuBLAS handle's workspace) is no scratch: see `profiler_kit.memory.workspaces`.
+
+Pseudo ops, called by the emulation of recurrent layers with keywords alone, as ``call.kwargs``: ``aten._cudnn_rnn`` and
+``aten._cudnn_rnn_backward`` with ``kind`` (``lstm``, ``gru``, ``rnn_tanh``, ``rnn_relu``), ``rows`` (time steps times
+batch, or packed rows), ``batch``, ``input_size``, ``hidden``, ``depth``, ``directions``, ``element_bytes``, ``dropout``,
+``packed``, ``train``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from profiler_kit import _family
+from profiler_kit.memory.profiles import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What a rule may know of a tensor. `dtype` is torch's name without its package (``float32``)."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    element_bytes: int
+
+    @property
+    def numel(self) -> int:
+        """The number of its elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return self.numel * self.element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """An op's call: its name (``aten.convolution``), and its arguments and results with facts in place of tensors.
+
+    Lists of arguments are tuples here. `in_backward`: whether autograd's backward calls it.
+    """
+
+    op: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[Any, ...] = ()
+    in_backward: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryConfig:
+    """The settings that change which algorithms libraries take: torch's flags of the same names, at their defaults."""
+
+    benchmark: bool = False
+    deterministic: bool = False
+    cudnn: bool = True
+    conv_tf32: bool = True
+    matmul_tf32: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchBytes:
+    """Bytes taken while the op runs: at least, probably, at most; and where that is known from."""
+
+    low: int
+    likely: int
+    high: int
+    source: str = ""
+
+
+Rule: TypeAlias = Callable[[OpCall, Profile, LibraryConfig], ScratchBytes]
+
+NOTHING: Final = ScratchBytes(0, 0, 0)
+
+_RULES: Final[dict[str, Rule]] = {}
+
+
+def exactly(nbytes: int, source: str) -> ScratchBytes:
+    """Scratch that is known."""
+    return ScratchBytes(nbytes, nbytes, nbytes, source)
+
+
+def rule(*ops: str) -> Callable[[Rule], Rule]:
+    """A decorator: its function tells the scratch of `ops`."""
+
+    def register(made: Rule) -> Rule:
+        for op in ops:
+            _RULES[op] = made
+        return made
+
+    return register
+
+
+@cache
+def ruled_ops() -> frozenset[str]:
+    """The names of the ops that have a rule."""
+    _family.members(sys.modules[__name__])
+    return frozenset(_RULES)
+
+
+def scratch_of(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+    """The scratch of `call` on the device that `profile` describes; none for an op without a rule, and on the CPU."""
+    if not profile.is_cuda or call.op not in ruled_ops():
+        return NOTHING
+    return _RULES[call.op](call, profile, config)

@@ -1,0 +1,193 @@
+"""The steps that are simulated: the user's own model, loss, backward and optimizer, run on tensors without data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from profiler_kit.memory.emulation import Emulation, emulated
+from profiler_kit.memory.log import Log
+from profiler_kit.memory.profiles import CPU, Profile
+from profiler_kit.memory.scratch import LibraryConfig
+from profiler_kit.memory.tracker import Tracker
+from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH, CountPhase
+from profiler_kit.target import Target
+from profiler_kit.target.batch import tensors_in
+from profiler_kit.target.inputs import DTYPES
+from profiler_kit.target.ownership import Ownership, parameter_owners
+from profiler_kit.target.restore import unchanged
+
+# The first step makes the optimizer's state while it runs; from the second on, every step is alike.
+STEPS: Final = 2
+
+ZeroGrad = Literal["none", "zero"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What is varied: the number of steps, how gradients are reset, the modules (by path) that are checkpointed."""
+
+    steps: int = STEPS
+    zero_grad: ZeroGrad = "none"
+    checkpoint: tuple[str, ...] = ()
+    config: LibraryConfig = field(default_factory=LibraryConfig)
+
+
+class SimulationError(Exception):
+    """The model raised `error` in `phase`."""
+
+    def __init__(self, phase: CountPhase | Literal["optimizer"], error: Exception) -> None:
+        super().__init__(f"{phase}: {error}")
+        self.phase = phase
+        self.error = error
+
+
+def record(target: Target, profile: Profile, setup: Setup) -> Log:
+    """What `target`'s steps leave in the log (in ``infer`` mode one forward pass); `target` is left as it was.
+
+    On meta tensors CUDA is emulated as `profile` says; other tensors behave as their own device does.
+
+    Raises: SimulationError around what the model or the optimizer raised.
+    """
+    ownership = Ownership(target.paths(), parameter_owners(target.model))
+    tracker = Tracker(ownership, profile, setup.config, target.device.type)
+    imitated = profile if target.device.type == "meta" else CPU
+    batch = target.batch
+    inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
+    with ExitStack() as stack:
+        stack.enter_context(unchanged(target.model, weights=True, inputs=inputs))
+        stack.enter_context(_checkpointed(target.model, setup.checkpoint))
+        emulation = stack.enter_context(emulated(imitated, tracker, tracker.log.note))
+        tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
+        tracker.label(inputs, "inputs")
+        run = _Run(target, tracker, emulation, ownership)
+        if target.info.mode != "train":
+            run.forward_pass()
+            return tracker.log
+        with _telling("optimizer"):
+            optimizer = target.make_optimizer()
+        for step in range(setup.steps):
+            run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
+        return tracker.log
+
+
+@contextmanager
+def _telling(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise SimulationError(phase, error) from error
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One simulation under way."""
+
+    target: Target
+    tracker: Tracker
+    emulation: Emulation
+    ownership: Ownership
+
+    def forward_pass(self) -> None:
+        """Forward, without gradients."""
+        target, tracker = self.target, self.tracker
+        tracker.log.begin_step()
+        tracker.enter_phase("forward", "")
+        with _telling("forward"), torch.no_grad(), self._watched(), self._autocast():
+            output = target.model(*target.batch.args, **target.batch.kwargs)
+        tracker.results(tensors_in(output))
+        tracker.log.mark("after forward")
+
+    def training_step(self, optimizer: torch.optim.Optimizer, zero_grad: ZeroGrad, *, is_last: bool) -> None:
+        """One step; its locals live as long as those of a training loop's body."""
+        target, tracker = self.target, self.tracker
+        tracker.log.begin_step()
+        tracker.enter_phase("forward", "")
+        with _telling("forward"), torch.enable_grad(), self._watched(saves=is_last), self._autocast():
+            output = target.model(*target.batch.args, **target.batch.kwargs)
+        tracker.results(tensors_in(output))
+        tracker.log.mark("after forward")
+
+        labels = target.labels_for(output)
+        tracker.label(tensors_in(labels), "inputs")
+        tracker.enter_phase("loss", LOSS_PATH)
+        with torch.enable_grad(), self._watched(saves=is_last), self._autocast():
+            loss = target.loss(output, target.batch, labels)
+        self.emulation.weights.clear()  # autocast's copies end with its context
+        tracker.results((loss,))
+        tracker.settle_saved()
+        tracker.log.mark("after loss")
+
+        tracker.enter_phase("backward", "")
+        with _telling("backward"), self._watched():
+            if loss.requires_grad:
+                loss.backward()
+        tracker.label(_gradients(target), "gradients")
+        tracker.log.mark("after backward")
+
+        tracker.enter_phase("optimizer", OPTIMIZER_PATH)
+        with _telling("optimizer"), tracker:
+            optimizer.step()
+        tracker.label(tensors_in(list(optimizer.state.values())), "optimizer_state")
+        with tracker:
+            optimizer.zero_grad(set_to_none=zero_grad == "none")
+        tracker.log.mark("after optimizer")
+
+    @contextmanager
+    def _watched(self, *, saves: bool = False) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self.ownership.watching())
+            if saves:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.tracker.pack, _same))
+            if self.emulation.profile.is_cuda:
+                stack.enter_context(self.emulation)
+            stack.enter_context(self.tracker)
+            yield
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        amp = self.target.spec.amp
+        if amp is not None and self.emulation.profile.is_cuda:
+            return torch.autocast("cuda", dtype=DTYPES[amp])
+        return self.target.autocast() if self.target.device.type != "meta" else contextlib.nullcontext()
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _gradients(target: Target) -> Iterable[Tensor]:
+    return (parameter.grad for parameter in target.model.parameters() if parameter.grad is not None)
+
+
+@contextmanager
+def _checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
+    """While it lasts, the modules at `paths` keep their inputs alone for backward and run their forward again."""
+    changed = []
+    try:
+        for path in paths:
+            module = model.get_submodule(path)
+            changed.append((module, module.__dict__.get("forward")))
+            module.forward = _recomputing(module.forward)
+        yield
+    finally:
+        for module, own in changed:
+            if own is None:
+                del module.__dict__["forward"]
+            else:
+                module.__dict__["forward"] = own
+
+
+def _recomputing(forward: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run

@@ -1,0 +1,192 @@
+"""Births and deaths of storages while a step runs: a dispatch mode that looks at what every op returns.
+
+Views, in-place ops, reference counts and autograd's own releases need no rules: a storage is born when an op returns it
+and dead when its last owner lets it go. Nothing that is logged keeps a tensor alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler_kit.memory.calls import call_of
+from profiler_kit.memory.fan_in import add_in_place, adds_in_place, exclusive_counts
+from profiler_kit.memory.log import Category, Life, Log, Use
+from profiler_kit.memory.profiles import Profile, Row
+from profiler_kit.memory.scratch import LibraryConfig, OpCall, exactly, ruled_ops, scratch_of
+from profiler_kit.memory.workspaces import takes_workspace, workspaces
+from profiler_kit.records.counts import Phase
+from profiler_kit.target.ownership import Ownership
+
+
+class _Watcher(weakref.ref[torch.UntypedStorage]):
+    """A weak reference that knows whose life it watches; one callback serves all."""
+
+    __slots__ = ("key", "life")
+    key: int
+    life: Life
+
+
+class _Plan(NamedTuple):
+    """What is known of an op: its name, whether a rule or a workspace belongs to it. Holding the op keeps its id its own."""
+
+    name: str
+    has_rule: bool
+    is_product: bool
+    op: Any
+
+
+class Tracker(TorchDispatchMode):
+    """Logs when storages on one kind of device are born, grow and die, and what libraries take behind the ops.
+
+    The engine's sums of gradients are made in place, as they are without a mode (see `fan_in`).
+    """
+
+    def __init__(
+        self, ownership: Ownership, profile: Profile, config: LibraryConfig | None = None, device_type: str = "meta"
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        exclusive_counts()  # measured now, since not while a mode is active
+        self._ownership = ownership
+        self._device_type = device_type
+        self._profile = profile
+        self._config = config or LibraryConfig()
+        self._alive: dict[int, Life] = {}
+        self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
+        self._kept: set[str] = set()
+        self.log = Log()
+        self.phase: Phase = "other"
+
+    def enter_phase(self, phase: Phase, path: str) -> None:
+        """From here on it is `phase`, and what runs outside any module belongs to `path`."""
+        self.phase = phase
+        self._ownership.stand_in(path)
+
+    def label(self, tensors: Iterable[Tensor], category: Category) -> None:
+        """Says what `tensors` are for, from their birth on; what was labelled keeps its label."""
+        for tensor in tensors:
+            life = self._life(tensor, category)
+            if life is not None and life.category is None:
+                life.category = category
+
+    def results(self, tensors: Iterable[Tensor]) -> None:
+        """Says that the loop itself holds `tensors`."""
+        for tensor in tensors:
+            life = self._life(tensor, "")
+            if life is not None:
+                life.is_result = True
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """Notes that autograd keeps `tensor`, and for whom; the tensor itself is what is kept."""
+        if self.phase in ("forward", "loss"):
+            life = self._life(tensor, "")
+            if life is not None:
+                if life.savers is None:
+                    life.savers = []
+                life.savers.append(self._ownership.current)
+        return tensor
+
+    def settle_saved(self) -> None:
+        """What is left of forward when backward begins is kept for it: by a checkpoint, if by no op, or by the model."""
+        for life in self._alive.values():
+            if life.savers is None and life.phase in ("forward", "loss") and not life.is_result:
+                life.savers = []
+
+    def use(self, call: OpCall) -> None:
+        """Logs what libraries take behind `call`."""
+        scratch = scratch_of(call, self._profile, self._config)
+        if scratch.high > 0:
+            self.log.uses.append(Use(len(self.log.events), scratch, self._phase_now(), self._owner(), call.op))
+
+    def keep(self, keeper: str, row: Row, op: str) -> None:
+        """Logs what `keeper` takes at its first use on this thread, for good."""
+        named = f"{keeper}, {'backward' if self.in_backward else 'main'} thread"
+        if named in self._kept or row.value <= 0:
+            return
+        self._kept.add(named)
+        scratch = exactly(row.value, row.source)
+        self.log.uses.append(Use(len(self.log.events), scratch, self._phase_now(), self._owner(), op, named))
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether autograd runs: it does so on a thread of its own, with library handles of its own."""
+        return self.phase == "backward"
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # its ops on the tensors it wraps come here
+        if kwargs is None:
+            kwargs = {}
+        if self.phase == "backward" and adds_in_place(func, args, kwargs):
+            return add_in_place(args)
+        out = func(*args, **kwargs)
+        plan = self._plans.get(id(func)) or self._plan(func)
+        if isinstance(out, Tensor):
+            self._life(out, plan.name)
+        elif type(out) in (tuple, list):
+            for tensor in out:
+                if isinstance(tensor, Tensor):
+                    self._life(tensor, plan.name)
+        if plan.has_rule:
+            self.use(call_of(plan.name, args, kwargs, out, in_backward=self.in_backward))
+        elif plan.is_product:
+            for library, row in workspaces(plan.name, self._profile, bias_is_vector=args[0].dim() == 1):
+                self.keep(library, row, plan.name)
+        return out
+
+    def _plan(self, func: Any) -> _Plan:
+        name = name_of(func)
+        simulated = self._profile.is_cuda
+        plan = _Plan(name, simulated and name in ruled_ops(), simulated and takes_workspace(name), func)
+        self._plans[id(func)] = plan
+        return plan
+
+    def _life(self, tensor: Tensor, op: str) -> Life | None:
+        if tensor.device.type != self._device_type or tensor.layout is not torch.strided:
+            return None
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        nbytes = storage.nbytes()
+        life = self._alive.get(key)
+        if life is None:
+            if nbytes == 0:
+                return None
+            life = Life(nbytes, self._phase_now(), self._owner(), op)
+            watcher = _Watcher(storage, self._died)
+            watcher.key, watcher.life = key, life
+            life.watcher = watcher
+            self._alive[key] = life
+            self.log.events.append((nbytes, life))
+        elif nbytes != life.nbytes:  # resized
+            self.log.events.append((-life.nbytes, life))
+            life.nbytes = nbytes
+            self.log.events.append((nbytes, life))
+        return life
+
+    def _died(self, watcher: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(watcher, _Watcher)
+        life = watcher.life
+        if self._alive.get(watcher.key) is life:
+            del self._alive[watcher.key]
+        self.log.events.append((-life.nbytes, life))
+
+    def _phase_now(self) -> Phase:
+        return "recompute" if self.phase == "backward" and self._ownership.stack else self.phase
+
+    def _owner(self) -> str:
+        if self.phase == "backward" and not self._ownership.stack:
+            node: Any = torch._C._current_autograd_node()
+            if node is not None:
+                return self._ownership.of_node(node)
+        return self._ownership.current
+
+
+def name_of(op: Any) -> str:
+    """``aten.relu`` for the op."""
+    text = str(op)
+    return text.rpartition(".")[0] if text.count(".") > 1 else text
