@@ -43,9 +43,9 @@ def check(report: Report) -> Iterator[Finding]:
         severity=_severity(pair, noise),
         title=_title(pair, pays, even, noise),
         explanation=sentences(
+            _price(pair, pays, even),
             f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it.",
             noise.sentence(),
-            _price(pair, pays, even),
             _memory(pair),
             _others(tried[1:], noise),
         ),
@@ -79,7 +79,8 @@ def _title(pair: Pair, pays: bool, even: int | None, noise: Noise) -> str:
     saved = saving(pair.before, pair.after)
     if pays:
         back = f" and pays for itself after {plural(even, 'step')}" if even is not None else ""
-        return f"cudnn.benchmark=True saves {percent(saved)} of the step{back}"
+        step = f"{text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
+        return f"cudnn.benchmark=True takes the step from {step} ({percent(saved)} less){back}"
     if _pays(pair.after, pair.before, noise):
         return f"cudnn.benchmark=True never pays here: the step takes {percent(-saved)} longer"
     if faster(pair.after, pair.before, noise):
@@ -89,11 +90,12 @@ def _title(pair: Pair, pays: bool, even: int | None, noise: Noise) -> str:
 
 def _price(pair: Pair, pays: bool, even: int | None) -> str:
     if pair.on.tuning_ns is None:
-        return "What its search costs is not known."
-    spent = f"Its search costs {text(max(0, pair.on.tuning_ns), 'ns')} on the first step of each new input shape"
+        return "What the search for the fastest algorithms costs is not known."
+    spent = f"Trying cuDNN's algorithms costs {text(max(0, pair.on.tuning_ns), 'ns')} in the first step of each new input shape"
     if even is None:
         return f"{spent}." if pays else f"{spent}, and nothing pays that back."
-    return f"{spent}, which the saving pays back after {plural(even, 'step')} of that shape."
+    saved = text(pair.before.median - pair.after.median, "ns")
+    return f"{spent}; every later step is {saved} shorter."
 
 
 def _memory(pair: Pair) -> str:
@@ -130,7 +132,7 @@ def _advice(pays: bool, even: int | None) -> str:
         return "Leave torch.backends.cudnn.benchmark at False."
     least = f" for at least {plural(even, 'step')} each" if even is not None else ""
     return (
-        f"Set torch.backends.cudnn.benchmark = True before the first convolution, if the input shapes stay the same{least}. "
+        f"Set torch.backends.cudnn.benchmark = True before the first convolution, if input shapes stay the same{least}. "
         "Every new shape is searched anew: pad or bucket varying sizes, and drop a smaller last batch (drop_last=True). "
         "Set after a shape was seen, the flag changes nothing for that shape."
     )
@@ -156,4 +158,4 @@ def _evidence(pair: Pair, pays: bool, even: int | None) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-RULE = Rule("benchmark_pays", DOC, check)
+RULE = Rule("benchmark_pays", DOC, check, "remedy")
