@@ -186,8 +186,8 @@ def _title(cases: list[_Case]) -> str:
     case, path = cases[0], opening(cases[0].timing.path)
     if case.faster is not None:
         return (
-            f"{path} runs a slow algorithm: {family_words(case.used.family)} takes {times(case.factor)} the time of "
-            f"{family_words(case.faster.used.family)} in {phase(case.timing.phase)}"
+            f"Slow algorithm in {layer(case.timing.path)}: {family_words(case.used.family)}, {times(case.factor)} the time of "
+            f"{family_words(case.faster.used.family)}"
         )
     families = list(dict.fromkeys(family_words(c.used.family) for c in cases))
     share = percent(sum(c.share for c in cases))
@@ -201,10 +201,10 @@ def _phase_words(case: _Case) -> str:
     if case.faster is None:
         return said or f"In {quoted(case.run)} {what} takes {took}, by {family_words(case.used.family)}."
     return sentences(
-        f"{capital(what)} takes {took} in {quoted(case.run)}, by {family_words(case.used.family)}, and "
-        f"{text(case.faster.timing.kernel_ns, 'ns')} in {quoted(case.faster.run)}, by {family_words(case.faster.used.family)} "
-        "with the same arithmetic.",
-        said,
+        f"{capital(what)} takes {took} in {quoted(case.run)}, {text(case.faster.timing.kernel_ns, 'ns')} in "
+        f"{quoted(case.faster.run)}.",
+        f"The faster one is {family_words(case.faster.used.family)}, with the same arithmetic.",
+        said or f"The slower one is {family_words(case.used.family)}.",
     )
 
 

@@ -69,8 +69,7 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
     whose = f"{capital(algorithm_words.partition(' (')[0])} workspace" if family is not None else "Library workspace"
     decides = memory.workspace > memory.saved_activations
     title = (
-        f"{whose} of {layer(memory.peak_path)}, not activations, makes the peak in {quoted(run)}: {workspace} of "
-        f"{text(memory.peak_bytes, 'bytes')}"
+        f"{whose} of {layer(memory.peak_path)}, {workspace}, not activations, makes the peak in {quoted(run)}"
         if decides
         else f"{whose} of {layer(memory.peak_path)}, {workspace}, is {percent(share)} of the memory peak in {quoted(run)}"
     )
@@ -80,8 +79,8 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
         severity="high" if in_baseline and decides else "medium",
         title=title,
         explanation=sentences(
-            f"The step peaks in {phase(memory.peak_phase)} of {layer(memory.peak_path)}, and {percent(share)} of that peak is "
-            f"scratch memory of {algorithm_words}.",
+            f"The step peaks at {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
+            f"{layer(memory.peak_path)}; {percent(share)} of that is scratch memory of {algorithm_words}.",
             f"{memory.peak_op} takes these {workspace} while it runs; {saved} are activations, and parameters, gradients and "
             f"optimizer state are "
             f"{text(memory.parameters + memory.gradients + memory.optimizer_state, 'bytes')}.",
