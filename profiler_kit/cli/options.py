@@ -25,7 +25,8 @@ exit status: 0 ok, 1 a budget is broken, 2 usage, 3 the target could not be load
   4 nothing comparable, 130 interrupted (what was measured before is kept)
 """
 TARGET_HELP = (
-    "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model"
+    "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
+    "Or a zoo's, where it is installed: torchvision:NAME, timm:NAME, hf:NAME or hf:FOLDER (a transformers config)"
 )
 
 

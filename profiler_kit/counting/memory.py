@@ -8,16 +8,19 @@ take for themselves, and that the engine adds gradients in place where it can (a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler_kit.counting.higher_order import open_flex_attention, restore_flex_attention
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import tensors_in
+from profiler_kit.counting.stand_ins import stand_in
 from profiler_kit.counting.watch import ModuleWatch, output_tensors
 from profiler_kit.records.counts import (
     LOSS_PATH,
@@ -156,6 +159,8 @@ class _Log:
 class Lifetimes(TorchDispatchMode):
     """A dispatch mode that logs when storages on one kind of device are born, grow and die."""
 
+    supports_higher_order_operators = True  # flex_attention comes whole: a fused kernel keeps its scores to itself
+
     def __init__(self, watch: ModuleWatch, device_type: str, memo: Memo | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._memo = Memo(limit=0) if memo is None else memo
@@ -163,7 +168,17 @@ class Lifetimes(TorchDispatchMode):
         self._device_type = device_type
         self._alive: dict[int, _Life] = {}
         self._log = _Log()
+        self._flex: list[Mapping[str, Any]] = []
         self.phase: Phase = "other"
+
+    def __enter__(self) -> Lifetimes:
+        self._flex.append(open_flex_attention())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        restore_flex_attention(self._flex.pop())
 
     def begin(self) -> None:
         """A step begins here; the estimate is about the last one."""
@@ -190,12 +205,19 @@ class Lifetimes(TorchDispatchMode):
         return tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # its ops on the tensors it wraps come here
         kwargs = kwargs or {}
-        key = self._memo.key(func, args, kwargs)
+        whole = type(func) is not OpOverload and isinstance(func, HigherOrderOperator)
+        key = None if whole else self._memo.key(func, args, kwargs)
         known = None if key is None else self._memo.find(key)
-        out = func(*args, **kwargs) if known is None else known.result(func, args, kwargs)
+        if known is not None:
+            out, name = known.result(func, args, kwargs), str(func).rpartition(".")[0]
+        else:
+            out = (stand_in(func, args) or func)(*args, **kwargs)
+            name = f"higher_order.{func.name()}" if whole else str(func).rpartition(".")[0]
         for tensor in tensors_in((out,)):
-            self._life(tensor, str(func).rpartition(".")[0])
+            self._life(tensor, name)
         return out
 
     def _life(self, tensor: torch.Tensor, op: str) -> _Life | None:

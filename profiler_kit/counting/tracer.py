@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from profiler_kit.counting.higher_order import open_flex_attention, restore_flex_attention, run_higher_order
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
+from profiler_kit.counting.stand_ins import stand_in
 from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.records.counts import CountPhase, OpRecord
 
@@ -90,7 +91,8 @@ class Tracer(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        out, facts = run(func if key is None else self._memo.first(func, args), how, args, kwargs)
+        kernel = stand_in(func, args) or (func if key is None else self._memo.first(func, args))
+        out, facts = run(kernel, how, args, kwargs)
         if key is not None:
             self._memo.keep(key, func, args, out, facts)
         self._note(facts)

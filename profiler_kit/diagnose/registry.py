@@ -15,7 +15,9 @@ missing never fires a rule, and a rule that has nothing to say says nothing.
 
 - **Severity.** `high`: most of the step or of the peak is at stake, or the figures a user would see mislead.
   `medium`: a gain or a danger worth acting on. `low`: worth knowing before a decision. `info`: nothing to do.
-  Among findings of one severity the one that explains the largest share of the step (or of the peak) comes first.
+  Findings of one severity come in the order a reader asks: did it run, where does the step go, why, what was tried and
+  saves time, which figure misleads, memory, the rest. Within one of these questions, the one that is about the largest
+  share of the step (or of the peak) comes first.
 - **Surely faster.** One run is called faster than another when their 95 % bootstrap intervals of the median step are
   disjoint *and* the gain exceeds the A/A gap: how far two fresh processes of the same configuration lay apart. Where no
   configuration ran twice, the finding says so and the intervals alone decide.

@@ -29,8 +29,17 @@ _PHASES: Final = {
 
 
 def layer(path: str) -> str:
-    """The owner at `path`: a module's own path, or words for the root and the pseudo paths."""
-    return _OWNERS.get(path, path)
+    """The owner at `path`: its path, with the word before it where it is a mere number, or words for root and pseudo paths.
+
+    A member of an ``nn.Sequential`` is called ``0``, which in a sentence would be read as a figure.
+    """
+    return _OWNERS.get(path) or (f"layer {path}" if path.replace(".", "").isdecimal() else path)
+
+
+def opening(path: str) -> str:
+    """`layer` as the beginning of a sentence: words get a capital, a path stays as it is written."""
+    said = layer(path)
+    return said if said == path else capital(said)
 
 
 def phase(name: str) -> str:

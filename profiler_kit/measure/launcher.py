@@ -62,7 +62,7 @@ def measure(
 
         outcome = process.run(
             [sys.executable, "-m", "profiler_kit.measure.worker", str(file)],
-            env=_environment(),
+            env=child_environment(),
             timeout_s=limit_s,
             log=Path(folder) / "log.txt",
             on_line=on_line,
@@ -76,7 +76,7 @@ def measure(
         return replace(run, trace=str(trace))
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The parent's environment, with the folder of this very package first, so that the child runs the same code."""
     home = str(Path(__file__).resolve().parent.parent.parent)
     inherited = os.environ.get("PYTHONPATH")

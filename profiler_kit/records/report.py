@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun, Interval
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import Unit
@@ -41,7 +42,7 @@ class Trial:
 class Finding:
     """What a rule found: plain sentences and the numbers that fired it. `config` names the run that tries the advice.
 
-    `weight` is the share of the step (or of the peak) it is about, 0 to 1: it orders findings of one severity.
+    `weight` is the share of the step (or of the peak) it is about, 0 to 1: it orders findings of one severity and topic.
     """
 
     rule: str
@@ -66,7 +67,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why."""
+    """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why.
+
+    `roofline`: the step under each roof, the measured one first, for each run with times (or none was run).
+    """
 
     schema: int
     tool: Tool
@@ -76,6 +80,7 @@ class Report:
     runs: tuple[ConfigRun, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    roofline: tuple[Roofline, ...] = ()
 
     def baseline(self) -> ConfigRun | None:
         """The run others are compared with: the first that has samples and is no repetition."""
@@ -84,3 +89,8 @@ class Report:
     def run(self, name: str) -> ConfigRun | None:
         """The run of the configuration called `name`, failed or not."""
         return next((r for r in self.runs if r.config.name == name), None)
+
+    def roofline_of(self, run: ConfigRun | None) -> Roofline | None:
+        """The roofline with the times of `run` (None: the one without a run), measured rather than by datasheet."""
+        name = run.config.name if run is not None else None
+        return next((line for line in self.roofline if line.config == name), None)

@@ -232,3 +232,37 @@ class ConfigRun:
         if self.unattributed_ns is None:
             return None
         return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MathRate:
+    """FLOP/s that a square matrix product reached in one arithmetic (``fp32``, ``tf32``, ``f16``, ``bf16``): the median.
+
+    `size`: rows of the matrices; `spread_percent`: half the median's 95 % interval, in percent of it.
+    """
+
+    math: str
+    flops_per_s: float
+    size: int
+    repeats: int
+    spread_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """What a device really reaches: FLOP/s of large matrix products, and bytes/s of a copy on the device (read + written).
+
+    `device` and `device_name` are torch's, `driver` the installed one's version. None, or no rate: not measured, see `notes`.
+    """
+
+    device: str
+    device_name: str
+    torch: str
+    driver: str | None
+    threads: int | None
+    rates: tuple[MathRate, ...]
+    bandwidth_bytes_per_s: float | None
+    copy_bytes: int
+    bandwidth_spread_percent: float | None
+    duration_ns: int
+    notes: tuple[str, ...] = ()

@@ -102,7 +102,8 @@ def _events(spans: Sequence[Span], pid: int) -> Iterator[str]:
     """JSON texts: names of the process and its tracks, then a box per span."""
     yield _metadata("process_name", pid, 0, {"name": PROCESS_NAME})
     yield _metadata("process_labels", pid, 0, {"labels": "phases and modules"})
-    # On top in chrome://tracing, where the others' indices are ids. Perfetto orders processes by their activity.
+    # The first process in chrome://tracing, where the others' indices are ids. Perfetto may order processes by their
+    # activity instead: there it is found by its name.
     yield _metadata("process_sort_index", pid, 0, {"sort_index": -1})
     for tid, (lane, track) in enumerate(_tracks(spans), start=1):
         yield _metadata("thread_name", pid, tid, {"name": lane})

@@ -107,7 +107,9 @@ class _Page:
                 continue
             self.shortened = True
             if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
-                out += self._brief(finding)
+                # two findings may lead to one trial
+                told = finding.trial in [earlier.trial for earlier in findings[:i]]
+                out += self._brief(finding) + ([] if told else self._trial(finding))
         return out
 
     def _title(self, finding: Finding) -> list[str]:
@@ -119,7 +121,7 @@ class _Page:
     def _brief(self, finding: Finding) -> list[str]:
         out = self._wrap(first_sentence(finding.explanation), first="  ", rest="  ")
         out += self._wrap(first_sentence(finding.advice), first="  -> ", rest="     ", color=CYAN)
-        return out + self._trial(finding)
+        return out
 
     def _whole(self, finding: Finding) -> list[str]:
         out = self._wrap(finding.explanation, first="  ", rest="  ")

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 MOST_INTEGERS: Final = 1 << 16  # elements; a causal mask of 256 x 256
@@ -226,7 +226,12 @@ def _listed(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    return [item for item in tree_flatten(value)[0] if isinstance(item, Tensor)]
+    """The tensors in an op's arguments or result, which are nested in nothing else; every op asks for them."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return [tensor for item in value.values() for tensor in _tensors(item)] if isinstance(value, dict) else []
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:

@@ -174,3 +174,40 @@ def test_a_count_stands_without_its_estimate() -> None:
     assert static.memory is None
     assert static.notes == ("memory is not estimated: RuntimeError: this optimizer needs a device",)
     assert static.forward.macs == B * D * H
+
+
+class Flexible(nn.Module):
+    """Attention over a projection, by flex_attention or by hand."""
+
+    def __init__(self, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.projection = nn.Linear(D, 3 * D, bias=False)
+        self.attend = attend
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.projection(x).view(2, B, 3, 2, D // 2).permute(2, 0, 3, 1, 4)
+        return self.attend(q, k, v)
+
+
+def test_flex_attention_keeps_its_scores_to_itself() -> None:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    if not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        pytest.skip("this torch compiles flex_attention first")
+    target = from_model(Flexible(flex.flex_attention), (torch.zeros(2, B, D),), mode="infer")
+    static = count_target(target)
+    assert static.notes == ()
+    assert static.memory is not None
+    tokens = 2 * B * 4
+    projected, out = tokens * 3 * D, tokens * D
+    held = 4 * 3 * D * D + tokens * D + projected + out  # weights, input, projection, output
+    statistics = static.memory.peak_bytes - held  # of the rows of the scores, and a mask of one block
+    assert 0 < statistics < 4 * 2 * 2 * B * B  # the scores themselves
+
+
+def test_flex_attention_trains() -> None:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    if not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        pytest.skip("this torch compiles flex_attention first")
+    estimate = memory(Flexible(flex.flex_attention), torch.zeros(2, B, D))
+    assert estimate.peak_bytes == sum(getattr(estimate.categories, category) for category in CATEGORIES)
+    assert estimate.categories.saved_activations > 0

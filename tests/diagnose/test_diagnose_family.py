@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import profiler_kit.diagnose.rules as family
 from profiler_kit.diagnose import all_rules, diagnose, rules_page
+from profiler_kit.diagnose.rule import TOPICS
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import SEVERITIES, Finding, Report
 from profiler_kit.records.serde import dumps
@@ -57,7 +58,8 @@ def test_a_rule_takes_any_report(rule: Any, source: Report) -> None:
 def sound(source: Report) -> None:
     """Every finding is fit to be shown: its number stands in its sentences, its names exist, its JSON is plain."""
     findings = diagnose(source)
-    ranks = [(SEVERITIES.index(f.severity), -f.weight) for f in findings]
+    topic = {rule.name: TOPICS.index(rule.topic) for rule in all_rules()}
+    ranks = [(SEVERITIES.index(f.severity), topic[f.rule], -f.weight) for f in findings]
     assert ranks == sorted(ranks)
     names = {run.config.name for run in source.runs}
     for finding in findings:

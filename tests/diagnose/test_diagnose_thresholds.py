@@ -105,6 +105,35 @@ def test_dominance_by_time(share: int, fires: bool) -> None:
     assert (first(source, "dominant_layer") is not None) is fires
 
 
+@pytest.mark.parametrize(
+    ("spent", "expected"), [(19, "low"), (24, "low"), (26, "medium"), (49, "medium"), (51, "high")]
+)
+def test_dominance_is_as_grave_as_the_time_it_takes(spent: int, expected: str) -> None:
+    modules = (
+        LayerTiming(path="big", phase="forward", kernel_ns=spent),
+        LayerTiming(path="small", phase="forward", kernel_ns=100 - spent),
+    )
+    counts = static(conv("big", 64, 64, 5, 64), conv("small", 1, 1, 1, 8))
+    found = first(report(replace(DEFAULT, modules=modules, unattributed_ns=0), counts=counts), "dominant_layer")
+    assert found is not None
+    assert found.severity == expected
+    assert ("Change this layer first" in found.advice) is (expected == "high")
+    assert ("Look at the layers that take the time" in found.advice) is (expected == "low")
+    assert ("nothing else is worth changing first" in found.explanation) is (expected == "high")
+
+
+def test_dominance_without_a_measurement_is_grave() -> None:
+    source = report(counts=static(conv("big", 64, 64, 5, 64), conv("small", 1, 1, 1, 8)))
+    assert severity(source, "dominant_layer") == "high"
+
+
+@pytest.mark.parametrize(("path", "said"), [("0", "Layer 0 does"), ("1.2", "Layer 1.2 does"), ("net.0", "net.0 does")])
+def test_a_layer_called_by_a_number_is_no_figure(path: str, said: str) -> None:
+    found = first(report(counts=static(conv(path, 64, 64, 5, 64), conv("s", 1, 1, 1, 8))), "dominant_layer")
+    assert found is not None
+    assert found.title.startswith(said)
+
+
 @pytest.mark.parametrize(("kernel", "halved"), [(4, False), (5, True)])
 def test_halving_by_kernel_size(kernel: int, halved: bool) -> None:
     found = first(report(counts=static(conv("big", 64, 64, kernel, 64), conv("s", 1, 1, 1, 8))), "dominant_layer")
@@ -118,6 +147,26 @@ def test_host_overhead_by_share(inside: float, fires: bool) -> None:
     assert run.device_ns is not None
     source = report(replace(run, step_ns=around(round(run.device_ns / inside))))
     assert (first(source, "host_overhead") is not None) is fires
+
+
+@pytest.mark.parametrize(("outside", "fires"), [(0.29, False), (0.31, True)])
+def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> None:
+    run = cpu().runs[0]
+    assert run.device_ns is not None
+    rest_ns = round(run.device_ns / (1 - outside))
+    loading = LayerTiming(path="(data)", phase="data", kernel_ns=7 * MS)  # collating runs operators too
+    slow = replace(
+        run,
+        step_ns=around(3 * rest_ns),
+        phases=(*run.phases, PhaseTiming(phase="data", stopwatch_ns=2 * rest_ns)),
+        modules=(*run.modules, loading),
+    )
+    found = first(report(slow), "host_overhead")
+    assert (found is not None) is fires
+    if found is not None:
+        assert "data loading aside" in found.title
+        assert "31.0 %" in found.title
+        assert found.weight == pytest.approx(0.31 / 3, rel=0.01)
 
 
 @pytest.mark.parametrize(

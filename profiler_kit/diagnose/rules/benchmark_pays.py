@@ -43,9 +43,10 @@ def check(report: Report) -> Iterator[Finding]:
         severity=_severity(pair, noise),
         title=_title(pair, pays, even, noise),
         explanation=sentences(
-            f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it.",
-            noise.sentence(),
             _price(pair, pays, even),
+            f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it"
+            + (f", {percent(saving(pair.before, pair.after))} less." if pays else "."),
+            noise.sentence(),
             _memory(pair),
             _others(tried[1:], noise),
         ),
@@ -78,8 +79,9 @@ def _severity(pair: Pair, noise: Noise) -> Severity:
 def _title(pair: Pair, pays: bool, even: int | None, noise: Noise) -> str:
     saved = saving(pair.before, pair.after)
     if pays:
-        back = f" and pays for itself after {plural(even, 'step')}" if even is not None else ""
-        return f"cudnn.benchmark=True saves {percent(saved)} of the step{back}"
+        back = f", paid back after {plural(even, 'step')}" if even is not None else ""
+        step = f"{text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
+        return f"cudnn.benchmark=True cuts the step from {step}{back}"
     if _pays(pair.after, pair.before, noise):
         return f"cudnn.benchmark=True never pays here: the step takes {percent(-saved)} longer"
     if faster(pair.after, pair.before, noise):
@@ -89,11 +91,12 @@ def _title(pair: Pair, pays: bool, even: int | None, noise: Noise) -> str:
 
 def _price(pair: Pair, pays: bool, even: int | None) -> str:
     if pair.on.tuning_ns is None:
-        return "What its search costs is not known."
-    spent = f"Its search costs {text(max(0, pair.on.tuning_ns), 'ns')} on the first step of each new input shape"
+        return "What the search for the fastest algorithms costs is not known."
+    spent = f"Trying algorithms costs {text(max(0, pair.on.tuning_ns), 'ns')} in the first step of each input shape"
     if even is None:
         return f"{spent}." if pays else f"{spent}, and nothing pays that back."
-    return f"{spent}, which the saving pays back after {plural(even, 'step')} of that shape."
+    saved = text(pair.before.median - pair.after.median, "ns")
+    return f"{spent}, then saves {saved} a step."
 
 
 def _memory(pair: Pair) -> str:
@@ -128,9 +131,9 @@ def _others(rest: tuple[Pair, ...], noise: Noise) -> str:
 def _advice(pays: bool, even: int | None) -> str:
     if not pays:
         return "Leave torch.backends.cudnn.benchmark at False."
-    least = f" for at least {plural(even, 'step')} each" if even is not None else ""
+    least = f"It is worth it for shapes that come at least {plural(even, 'time')}. " if even is not None else ""
     return (
-        f"Set torch.backends.cudnn.benchmark = True before the first convolution, if the input shapes stay the same{least}. "
+        f"Set torch.backends.cudnn.benchmark = True at the start, if input shapes stay the same. {least}"
         "Every new shape is searched anew: pad or bucket varying sizes, and drop a smaller last batch (drop_last=True). "
         "Set after a shape was seen, the flag changes nothing for that shape."
     )
@@ -156,4 +159,4 @@ def _evidence(pair: Pair, pays: bool, even: int | None) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-RULE = Rule("benchmark_pays", DOC, check)
+RULE = Rule("benchmark_pays", DOC, check, "remedy")

@@ -48,4 +48,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("data_bound", DOC, check)
+RULE = Rule("data_bound", DOC, check, "place")

@@ -10,15 +10,19 @@ from profiler_kit.diagnose.convolution import Convolution, by, convolution_of
 from profiler_kit.diagnose.efficiency import efficiency
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, time_by_path
-from profiler_kit.diagnose.words import layer, percent, plural, sentences, threshold, times, work
+from profiler_kit.diagnose.words import opening, percent, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 
 # With four fifths of the work in one place, making all the rest free saves a fifth (Amdahl): there is one place to look.
 WORK_SHARE: Final = 0.80
 # Time is spread by memory-bound neighbours (activations, normalisation) even where one layer has all the work.
 TIME_SHARE: Final = 0.60
+# Half of the measured time: making this layer free makes the step twice as fast, and no other layer can do as much.
+HIGH: Final = 0.50
+# A quarter: free, it makes the step a third faster; below it the time is somewhere else, however much work the layer has.
+MEDIUM: Final = 0.25
 # Halving a smaller kernel leaves no neighbourhood to look at (3 -> 1).
 LEAST_KERNEL_TO_HALVE: Final = 5
 
@@ -26,6 +30,10 @@ DOC = f"""
 One module does at least {threshold(WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs where it has none), or takes at
 least {threshold(TIME_SHARE)} of the baseline's device time. A model with a single working layer is left alone: that one layer
 dominates is no news.
+
+How grave it is goes by time where that was measured, since only time can be saved: `high` from {threshold(HIGH)}, `medium` from
+{threshold(MEDIUM)}, else `low`: the layer has the work and does it fast, so changing it gains little. Without a
+measurement it is `high`.
 
 For a convolution the count is given as its product, input channels x output channels x kernel x output grid, and two
 changes are worked out: half the kernel size, and stride 2 before the layer (a quarter of the output grid in 2-d). What they
@@ -47,14 +55,20 @@ def check(report: Report) -> Iterator[Finding]:
     node = _node(report.static, path)
     yield Finding(
         rule=RULE.name,
-        severity="high",
+        severity=_severity(spent),
         title=_title(report.static, path, share, spent),
         explanation=sentences(_cost(node), _rate(report, run, node), _rest(share, spent)),
-        advice=_advice(report.static, node),
+        advice=_advice(report.static, node, spent),
         evidence=_evidence(report, run, node, path, share, spent),
         paths=(path,),
         weight=min(1.0, spent if spent is not None else share or 0.0),
     )
+
+
+def _severity(spent: float | None) -> Severity:
+    if spent is None or spent >= HIGH:
+        return "high"
+    return "medium" if spent >= MEDIUM else "low"
 
 
 def _amount(node: ModuleNode, static: StaticCount) -> int:
@@ -105,7 +119,9 @@ def _title(static: StaticCount | None, path: str, share: float | None, spent: fl
         parts.append(f"does {percent(share)} of the forward pass's {_unit_of(static)}")
     if spent is not None:
         parts.append(f"takes {percent(spent)} of the measured time")
-    return f"{layer(path)} {' and '.join(parts)}"
+    # work without time is no reason to act: say it as the contrast it is
+    joint = " but " if spent is not None and spent < MEDIUM else " and "
+    return f"{opening(path)} {joint.join(parts)}"
 
 
 def _cost(node: ModuleNode | None) -> str:
@@ -131,16 +147,26 @@ def _rest(share: float | None, spent: float | None) -> str:
     if known is None:
         return ""
     left = max(0.0, 1.0 - known)
+    if spent is not None and spent < MEDIUM:
+        return f"The time is elsewhere: {percent(left)} of it is not this layer's."
     what = "the measured time" if spent is not None else "the work"
+    if known < HIGH:
+        return f"Everything else together is {percent(left)} of {what}."
     return f"Everything else together is {percent(left)} of {what}, so nothing else is worth changing first."
 
 
-def _advice(static: StaticCount | None, node: ModuleNode | None) -> str:
+def _advice(static: StaticCount | None, node: ModuleNode | None, spent: float | None) -> str:
+    if spent is not None and spent < MEDIUM:
+        return (
+            f"Look at the layers that take the time before this one: if it took no time at all, the step would be "
+            f"at most {times(1.0 / (1.0 - spent))} as fast."
+        )
+    first = " first" if spent is None or spent >= HIGH else ""
     conv = convolution_of(node) if node is not None else None
     if node is not None and node.path == "":
-        return "Look first at what the model's forward calls itself, outside its submodules."
+        return f"Look{first} at what the model's forward calls itself, outside its submodules."
     if node is None or static is None or conv is None:
-        return "Change this layer first: fewer channels or features, a smaller input, or fewer calls of it."
+        return f"Change this layer{first}: fewer channels or features, a smaller input, or fewer calls of it."
     changes = list(_changes(static, node, conv))
     short = [
         f"{times(static.forward.macs / after)}{' fewer MACs' if i == 0 else ''} by {what.partition(' (')[0]}"
@@ -152,9 +178,9 @@ def _advice(static: StaticCount | None, node: ModuleNode | None) -> str:
         for what, after in changes
     ]
     if not options:
-        return "Change this layer first: fewer channels, or a smaller input for it."
+        return f"Change this layer{first}: fewer channels, or a smaller input for it."
     return (
-        f"Change this layer first: {', '.join(short)}. For the whole forward pass, computed from the counts, not measured: "
+        f"Change this layer{first}: {', '.join(short)}. For the whole forward pass, computed from the counts, not measured: "
         f"{'; '.join(options)}. Either changes what the model computes, so train it again and check its quality."
     )
 
@@ -204,4 +230,4 @@ def _evidence(
     return tuple(found)
 
 
-RULE = Rule("dominant_layer", DOC, check)
+RULE = Rule("dominant_layer", DOC, check, "place")

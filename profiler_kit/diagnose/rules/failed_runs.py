@@ -62,4 +62,4 @@ def _first_line(message: str) -> str:
     return next(iter(message.strip().splitlines()), "").rstrip(".") or "no message was left"
 
 
-RULE = Rule("failed_runs", DOC, check)
+RULE = Rule("failed_runs", DOC, check, "runs")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.rule import Rule
-from profiler_kit.diagnose.timing import device_share
+from profiler_kit.diagnose.timing import ratio
 from profiler_kit.diagnose.words import percent, quoted, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
@@ -16,8 +16,11 @@ OUTSIDE: Final = 0.30
 
 DOC = f"""
 On a CPU, the operators' own time (from traced steps, which the profiler slows down) is less than {threshold(1 - OUTSIDE)} of the
-median timed step. The rest is Python, autograd's bookkeeping, and data. As tracing makes operators look slower than they
+median timed step. The rest is Python and autograd's bookkeeping. As tracing makes operators look slower than they
 are, the share outside them is at least what is shown.
+
+Fetching the batch is another matter (rule `data_bound`): the data phase is taken off the step, and the operators that ran in
+it off the operators.
 """
 
 
@@ -26,27 +29,37 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "operator" or run.step_ns is None or run.device_ns is None:
         return
-    inside = device_share(run)
+    data_ns = sum(timing.stopwatch_ns or 0 for timing in run.phases if timing.phase == "data")
+    step_ns = run.step_ns.median - data_ns
+    operators_ns = run.device_ns - sum(item.kernel_ns for item in run.modules if item.phase == "data")
+    inside = ratio(operators_ns, step_ns)
     if inside is None or 1.0 - inside <= OUTSIDE:
         return
-    outside = run.step_ns.median - run.device_ns
+    whole = (
+        f"a step without its data loading takes {text(step_ns, 'ns')}"
+        if data_ns
+        else f"a step takes {text(step_ns, 'ns')}"
+    )
+    aside = ", data loading aside," if data_ns else ""
+    found = [
+        Evidence(name="share outside operators", value=100.0 * (1.0 - inside), unit="percent", where=run.config.name),
+        Evidence(name="median step", value=run.step_ns.median, unit="ns", where=run.config.name),
+        Evidence(name="operator time", value=operators_ns, unit="ns", where=run.config.name),
+    ]
+    if data_ns:
+        found.insert(2, Evidence(name="data phase", value=data_ns, unit="ns", where=run.config.name))
+    outside = (step_ns - operators_ns) / run.step_ns.median
     yield Finding(
         rule=RULE.name,
         severity="medium",
-        title=f"At least {percent(1.0 - inside)} of the step is spent outside operators",
-        explanation=f"In {quoted(run)} a step takes {text(run.step_ns.median, 'ns')}, its operators {text(run.device_ns, 'ns')}. "
-        f"The other {text(outside, 'ns')} are Python, autograd's bookkeeping, data loading, and threads waiting.",
+        title=f"At least {percent(1.0 - inside)} of the step{aside} is spent outside operators",
+        explanation=f"In {quoted(run)} {whole}, its operators {text(operators_ns, 'ns')}. The other "
+        f"{text(step_ns - operators_ns, 'ns')} are Python, autograd's bookkeeping, and threads waiting.",
         advice="Make operators larger or fewer: a larger batch, torch.compile, fewer small modules. A faster operator saves "
         "little here.",
-        evidence=(
-            Evidence(
-                name="share outside operators", value=100.0 * (1.0 - inside), unit="percent", where=run.config.name
-            ),
-            Evidence(name="median step", value=run.step_ns.median, unit="ns", where=run.config.name),
-            Evidence(name="operator time", value=run.device_ns, unit="ns", where=run.config.name),
-        ),
-        weight=1.0 - inside,
+        evidence=tuple(found),
+        weight=outside,
     )
 
 
-RULE = Rule("host_overhead", DOC, check)
+RULE = Rule("host_overhead", DOC, check, "place")

@@ -56,4 +56,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("launch_bound", DOC, check)
+RULE = Rule("launch_bound", DOC, check, "place")

@@ -63,4 +63,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("layout_overhead", DOC, check)
+RULE = Rule("layout_overhead", DOC, check, "cause")

@@ -12,7 +12,18 @@ from profiler_kit.diagnose.noise import noise_of, trial
 from profiler_kit.diagnose.pairs import changed_flags, counterpart, measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
-from profiler_kit.diagnose.words import layer, listing, percent, phase, quoted, sentences, threshold, times
+from profiler_kit.diagnose.words import (
+    capital,
+    layer,
+    listing,
+    opening,
+    percent,
+    phase,
+    quoted,
+    sentences,
+    threshold,
+    times,
+)
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
@@ -172,11 +183,11 @@ def _severity(report: Report, case: _Case, at_stake: float) -> Severity:
 
 
 def _title(cases: list[_Case]) -> str:
-    case, path = cases[0], layer(cases[0].timing.path)
+    case, path = cases[0], opening(cases[0].timing.path)
     if case.faster is not None:
         return (
-            f"{path} ({case.timing.phase}) runs as {family_words(case.used.family)}; "
-            f"{family_words(case.faster.used.family)} is {times(case.factor)} as fast"
+            f"Slow algorithm in {layer(case.timing.path)}: {family_words(case.used.family)}, {times(case.factor)} the time of "
+            f"{family_words(case.faster.used.family)}"
         )
     families = list(dict.fromkeys(family_words(c.used.family) for c in cases))
     share = percent(sum(c.share for c in cases))
@@ -190,7 +201,8 @@ def _phase_words(case: _Case) -> str:
     if case.faster is None:
         return said or f"In {quoted(case.run)} {what} takes {took}, by {family_words(case.used.family)}."
     return sentences(
-        f"{quoted(case.faster.run)} runs {what} in {text(case.faster.timing.kernel_ns, 'ns')}, {quoted(case.run)} in {took}.",
+        f"{capital(what)} takes {took} in {quoted(case.run)}, {text(case.faster.timing.kernel_ns, 'ns')} in "
+        f"{quoted(case.faster.run)}.",
         f"The faster one is {family_words(case.faster.used.family)}, with the same arithmetic.",
         said or f"The slower one is {family_words(case.used.family)}.",
     )
@@ -225,7 +237,7 @@ def _elsewhere_words(elsewhere: list[_Case]) -> str:
 def _advice(case: _Case, tried: ConfigRun | None) -> str:
     if case.faster is not None:
         how = (
-            "Set torch.backends.cudnn.benchmark = True, so that cuDNN times its algorithms instead of guessing"
+            "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms instead of guessing"
             if case.faster.run.config.benchmark and not case.run.config.benchmark
             else f"Use the flags of {quoted(case.faster.run)}"
         )
@@ -255,4 +267,4 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 
 
-RULE = Rule("slow_algorithm", DOC, check)
+RULE = Rule("slow_algorithm", DOC, check, "cause")

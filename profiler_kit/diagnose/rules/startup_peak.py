@@ -73,4 +73,4 @@ def _advice(run: ConfigRun) -> str:
     return "Size the batch by the first step, not by what a running job shows."
 
 
-RULE = Rule("startup_peak", DOC, check)
+RULE = Rule("startup_peak", DOC, check, "memory")

@@ -9,7 +9,7 @@ from profiler_kit.diagnose.families import algorithm
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
-from profiler_kit.diagnose.words import layer, listing, percent, phase, quoted, sentences, threshold
+from profiler_kit.diagnose.words import capital, layer, listing, percent, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
@@ -66,7 +66,7 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
     share = memory.workspace / memory.peak_bytes
     workspace, saved = text(memory.workspace, "bytes"), text(memory.saved_activations, "bytes")
     algorithm_words = family_words(family) if family is not None else "the library"
-    whose = f"{algorithm_words.partition(' (')[0]} workspace" if family is not None else "Library workspace"
+    whose = f"{capital(algorithm_words.partition(' (')[0])} workspace" if family is not None else "Library workspace"
     decides = memory.workspace > memory.saved_activations
     title = (
         f"{whose} of {layer(memory.peak_path)}, {workspace}, not activations, makes the peak in {quoted(run)}"
@@ -79,8 +79,8 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
         severity="high" if in_baseline and decides else "medium",
         title=title,
         explanation=sentences(
-            f"Of the {text(memory.peak_bytes, 'bytes')} peak in {phase(memory.peak_phase)} of {layer(memory.peak_path)}, "
-            f"{percent(share)} is scratch of {algorithm_words}.",
+            f"The step peaks at {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
+            f"{layer(memory.peak_path)}; {percent(share)} of that is scratch memory of {algorithm_words}.",
             f"{memory.peak_op} takes these {workspace} while it runs; {saved} are activations, and parameters, gradients and "
             f"optimizer state are "
             f"{text(memory.parameters + memory.gradients + memory.optimizer_state, 'bytes')}.",
@@ -121,7 +121,7 @@ def _lower_words(run: ConfigRun, lower: ConfigRun | None) -> str:
 
 def _advice(lower: ConfigRun | None) -> str:
     return sentences(
-        "Saving activations (checkpointing) cannot lower this part of the peak.",
+        "Activation checkpointing cannot lower this part of the peak: it saves activations only.",
         "Where the workspace does not fit into free memory, PyTorch goes on to the next algorithm that cuDNN offers, which "
         "needs less and is usually slower: leave that much free if you want the speed, or try what a cap costs with "
         "torch.cuda.set_per_process_memory_fraction.",
@@ -148,4 +148,4 @@ def _evidence(
     return tuple(found)
 
 
-RULE = Rule("workspace_peak", DOC, check)
+RULE = Rule("workspace_peak", DOC, check, "memory")

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, phase_shares
-from profiler_kit.diagnose.words import percent, phase, plural, sentences, span
+from profiler_kit.diagnose.words import capital, percent, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -46,8 +46,7 @@ def check(report: Report) -> Iterator[Finding]:
     yield Finding(
         rule=RULE.name,
         severity="high",
-        title=f"A stopwatch gives {phase(worst)} {percent(stopwatch[worst])} of the step; "
-        f"its kernels take {percent(kernel[worst])}",
+        title=_title(run, worst, stopwatch[worst], kernel[worst]),
         explanation=sentences(
             _why(run, worst),
             f"By kernel time {phase(short)} takes {percent(kernel[short])}, where the stopwatch shows "
@@ -73,9 +72,19 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _why(run: ConfigRun, worst: Phase) -> str:
+def _waits(run: ConfigRun) -> bool:
+    """Whether the device is busy enough that what the host does in a phase is waiting for it."""
     busy = device_share(run)
-    if busy is None or busy < BUSY:
+    return busy is not None and busy >= BUSY
+
+
+def _title(run: ConfigRun, worst: Phase, watch: float, kernel: float) -> str:
+    said = f"a stopwatch gives {phase(worst)} {percent(watch)} of the step, its kernels take {percent(kernel)}"
+    return f"Not the loss: {said}" if worst == "loss" and _waits(run) else capital(said)
+
+
+def _why(run: ConfigRun, worst: Phase) -> str:
+    if not _waits(run):
         return (
             "A stopwatch on the host shows where the host works or waits; the kernels run beside it, and their time "
             "belongs to the phase that launched them."
@@ -116,4 +125,4 @@ def _advice(worst: Phase) -> str:
     )
 
 
-RULE = Rule("wrong_phase", DOC, check)
+RULE = Rule("wrong_phase", DOC, check, "reading")
