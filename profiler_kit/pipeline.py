@@ -59,22 +59,19 @@ def count(
         return count_spec(target)
     if isinstance(target, str):
         return count_spec(TargetSpec(spec=target, mode=mode))
-    from profiler_kit.counting import count_target
-
     with _ends_told(type(target).__name__):
         live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
-        static = count_target(live)
+        static = _static(live)
     return _diagnosed(_report(live.info, static))
 
 
-def count_spec(spec: TargetSpec) -> Report:
-    """The static report of the target that `spec` names. Raises TargetError, UsageError."""
-    from profiler_kit.counting import count_target
+def count_spec(spec: TargetSpec, *, gpu: str | None = None) -> Report:
+    """The static report of the target that `spec` names; `gpu`: whose memory is predicted. Raises TargetError, UsageError."""
     from profiler_kit.target import load
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
-        static = count_target(target)
+        static = _static(target, gpu=gpu)
     return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
 
 
@@ -130,7 +127,7 @@ def analyze_spec(
     tell = say or _silent
     place = environment.pick_device(device)
     tell("counting")
-    info, static = _counted_if_possible(spec)
+    info, static = _counted_if_possible(spec, place)
     plan = configurations.plan(
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
@@ -143,20 +140,19 @@ def analyze_spec(
     return Analysis(report=_diagnosed(report), traces=traced, interrupted=cut)
 
 
-def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | None]:
+def _counted_if_possible(spec: TargetSpec, device: str) -> tuple[TargetInfo, StaticCount | None]:
     """The target and its count; None for one that loads and can't be counted: it may still be measured, and a note says why.
 
     That is a model whose control flow depends on values, and one on which the counting itself breaks: the measured half of
     the report must not be lost with a bug of ours. What is wrong with the target is raised: it would fail measured as well.
     """
-    from profiler_kit.counting import count_target
     from profiler_kit.target import NeedsDataError, load
     from profiler_kit.target.place import first_line, is_out_of_memory
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
         try:
-            static = count_target(target)
+            static = _static(target, device=device)
         except NeedsDataError as error:
             note = f"Not counted: {error}".replace("\nhint: ", "; ")
         except KitError:
@@ -172,6 +168,26 @@ def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | No
         else:
             return target.info, static  # the info only now: the first output settles the loss
     return replace(target.info, notes=(*target.info.notes, note)), None
+
+
+# What a second and third run of the user's code, or an optimizer, may raise. The count stands without the memory.
+_EXPECTED_OF_MEMORY = (
+    ArithmeticError, AssertionError, AttributeError, KitError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+
+def _static(target: Any, *, gpu: str | None = None, device: str | None = None) -> StaticCount:
+    """`target`'s count, with the memory of its step; without it where that can't be simulated, and a note says why."""
+    from profiler_kit.counting import count_target
+    from profiler_kit.memory import profile_for, simulate
+    from profiler_kit.target.place import first_line
+
+    profile = profile_for(gpu, device)
+    static = count_target(target)
+    try:
+        return replace(static, memory=simulate(target, profile))
+    except _EXPECTED_OF_MEMORY as error:
+        return replace(static, notes=(*static.notes, f"memory is not predicted: {first_line(error)}"))
 
 
 @contextlib.contextmanager

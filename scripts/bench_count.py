@@ -71,7 +71,7 @@ def with_torch_counter(case: Case) -> Work:
 CONTENDERS: Final[dict[str, Callable[[Case], Work | None]]] = {
     "bare": lambda case: case.step,
     "FlopCounterMode": with_torch_counter,
-    "kit": lambda case: lambda: count_target(case.target, memory=False),
+    "kit": lambda case: lambda: count_target(case.target),
     "kit + memory": lambda case: lambda: count_target(case.target),
 }
 

@@ -186,7 +186,7 @@ def counted(family: str, spec: TargetSpec, **published: Any) -> Counted:
     started = time.perf_counter()
     static, error = None, ""
     try:
-        static = count_target(load(spec), memory=False)
+        static = count_target(load(spec))
     except KitError as failed:
         error = str(failed).splitlines()[0]
     seconds = time.perf_counter() - started

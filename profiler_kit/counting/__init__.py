@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from profiler_kit.counting.fallback import counted
 from profiler_kit.counting.fold import by_module, by_op, by_phase, coverage_percent, uncounted
 from profiler_kit.counting.memo import Memo, memo_beside
-from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
-from profiler_kit.errors import KitError
-from profiler_kit.records.counts import MemoryEstimate, StaticCount
+from profiler_kit.records.counts import StaticCount
 from profiler_kit.target import Target
-from profiler_kit.target.place import first_line
+from profiler_kit.target.kinds import on_first_kind
 from profiler_kit.target.restore import unchanged
 
 CONVENTION: Final = (
     "A MAC (multiply-add) is 2 FLOPs (floating-point operations); a pointwise output or reduced input 1."
 )
 
-# What a second run of the user's code, or an optimizer, may raise on tensors without data. The count stands without it.
-_EXPECTED_OF_MEMORY: Final = (
-    ArithmeticError, AssertionError, AttributeError, KitError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 
-
-def count_target(target: Target, *, memory: bool = True) -> StaticCount:
+def count_target(target: Target) -> StaticCount:
     """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
 
-    The model runs once, and with `memory` twice more for the peak; it is left as it was. One whose control flow depends
-    on values is counted on another kind of tensors, at last on real ones (see `fallback`); a note says so, and why.
+    The model runs once; it is left as it was. One whose control flow depends on values is counted on another kind of
+    tensors, at last on real ones (see `target.kinds`); a note says so, and why.
 
     Raises: TargetError where the model cannot be run.
     """
     load_entry_points()
-    return counted(target, lambda one: _count(one, memory=memory))
+    found = on_first_kind(target, _count)
+    notes = (f"counted {found.note}",) if found.note else ()
+    return replace(found.value, device=found.kind, notes=notes)
 
 
-def _count(target: Target, *, memory: bool) -> StaticCount:
-    memo = memo_beside(_get_current_dispatch_mode_stack())
-    trace = _traced(target, memo)
-    estimate, notes = _estimated(target, memo) if memory else (None, ())
+def _count(target: Target) -> StaticCount:
+    trace = _traced(target, memo_beside(_get_current_dispatch_mode_stack()))
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -63,10 +56,7 @@ def _count(target: Target, *, memory: bool) -> StaticCount:
         uncounted=uncounted(trace.ops),
         modules=by_module(facts, trace.ops, trace.calls, trace.saved, target.info.loss),
         ops=totals,
-        memory=estimate,
-        device=target.device.type,
         torch=torch.__version__,
-        notes=notes,
         coverage_percent=coverage_percent(totals),
     )
 
@@ -74,10 +64,3 @@ def _count(target: Target, *, memory: bool) -> StaticCount:
 def _traced(target: Target, memo: Memo) -> StepTrace:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
         return trace_step(target, memo)
-
-
-def _estimated(target: Target, memo: Memo) -> tuple[MemoryEstimate | None, tuple[str, ...]]:
-    try:
-        return estimate_memory(target, memo), ()
-    except _EXPECTED_OF_MEMORY as error:
-        return None, (f"memory is not estimated: {first_line(error)}",)

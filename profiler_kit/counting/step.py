@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +11,9 @@ from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.saved import SavedStorages
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleCall, ModuleWatch, output_tensors
-from profiler_kit.errors import KitError
-from profiler_kit.records.counts import LOSS_PATH, CountPhase, OpRecord, SavedTensor
+from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor
 from profiler_kit.target import Target
+from profiler_kit.target.kinds import telling
 from profiler_kit.target.ownership import parameter_owners
 
 
@@ -25,25 +24,6 @@ class StepTrace:
     ops: tuple[OpRecord, ...]
     calls: tuple[ModuleCall, ...]
     saved: tuple[SavedTensor, ...]
-
-
-class StepError(Exception):
-    """The model raised `error` in `phase`."""
-
-    def __init__(self, phase: CountPhase, error: Exception) -> None:
-        super().__init__(f"{phase}: {error}")
-        self.phase = phase
-        self.error = error
-
-
-@contextmanager
-def _telling(phase: CountPhase) -> Iterator[None]:
-    try:
-        yield
-    except KitError:
-        raise
-    except Exception as error:
-        raise StepError(phase, error) from error
 
 
 def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
@@ -60,7 +40,7 @@ def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
         saved.exclude([*target.model.parameters(), *target.model.buffers()])
         saved.exclude(output_tensors([batch.args, batch.kwargs, batch.labels]))
 
-    with _telling("forward"), ExitStack() as forward:
+    with telling("forward"), ExitStack() as forward:
         forward.enter_context(torch.set_grad_enabled(training))
         forward.enter_context(watch.watching())
         forward.enter_context(target.autocast())
@@ -85,6 +65,6 @@ def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
 
     tracer.set_phase("backward")
     if loss.requires_grad:
-        with _telling("backward"), watch.watching(), tracer:
+        with telling("backward"), watch.watching(), tracer:
             loss.backward()
     return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=kept)

@@ -9,12 +9,13 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.counting.higher_order import open_flex_attention, restore_flex_attention, run_higher_order
+from profiler_kit.counting.higher_order import run_higher_order
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
-from profiler_kit.counting.stand_ins import stand_in
 from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.records.counts import CountPhase, OpRecord
+from profiler_kit.target.flex import open_flex_attention, restore_flex_attention
+from profiler_kit.target.stand_ins import stand_in
 
 
 class Tracer(TorchDispatchMode):

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from profiler_kit.memory.choice import profile_for
 from profiler_kit.memory.prediction import predicted
-from profiler_kit.memory.profiles import PROFILES, SM90, Profile, profile_named
-from profiler_kit.memory.steps import Setup, SimulationError, record
+from profiler_kit.memory.profiles import PROFILES, SM90, Profile
+from profiler_kit.memory.steps import Setup, record
 from profiler_kit.records.counts import MemoryEstimate
 from profiler_kit.target import Target
+from profiler_kit.target.kinds import on_first_kind
 
-__all__ = ["PROFILES", "Profile", "Setup", "SimulationError", "profile_named", "simulate"]
+__all__ = ["PROFILES", "Profile", "Setup", "profile_for", "simulate"]
 
 
 def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None) -> MemoryEstimate:
     """The memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
-    Raises: SimulationError where the model can't be run on the kind of tensors it is on.
+    The step runs twice on meta tensors, where CUDA is imitated as `profile` says. A model that needs values runs on other
+    kinds of tensors (see `target.kinds`), as on their own device; a note says so, and where in the model that is.
+
+    Raises: TargetError where the model can't be run on any kind of tensors.
     """
-    log = record(target, profile, setup or Setup())
-    return predicted(log, profile, traced_on=target.device.type)
+    found = on_first_kind(target, lambda one: predicted(record(one, profile, setup or Setup()), profile))
+    notes = list(found.value.notes)
+    if found.note:
+        notes.append(f"memory simulated {found.note}")
+    if profile.is_cuda and found.kind != "meta":
+        notes.append(
+            "memory simulated with the ops of the CPU: dropout, attention and recurrent layers keep less on CUDA"
+        )
+    return replace(found.value, traced_on=found.kind, notes=tuple(notes))

@@ -22,7 +22,7 @@ from profiler_kit.records.counts import (
 _MOST_UNCERTAIN: Final = 5
 
 
-def predicted(log: Log, profile: Profile, *, traced_on: str) -> MemoryEstimate:
+def predicted(log: Log, profile: Profile) -> MemoryEstimate:
     """What the last step of `log` holds: in tensors alone, and on a device of `profile`."""
     levels = log.levels()
     start = log.steps[-1]
@@ -48,7 +48,6 @@ def predicted(log: Log, profile: Profile, *, traced_on: str) -> MemoryEstimate:
         end_bytes=levels[-1],
         modules=_modules(saved),
         device=_on_device(log, levels, profile) if profile.is_cuda else None,
-        traced_on=traced_on,
         notes=tuple(log.notes),
     )
 

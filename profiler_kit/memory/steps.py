@@ -17,10 +17,11 @@ from profiler_kit.memory.log import Log
 from profiler_kit.memory.profiles import CPU, Profile
 from profiler_kit.memory.scratch import LibraryConfig
 from profiler_kit.memory.tracker import Tracker
-from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH, CountPhase
+from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH
 from profiler_kit.target import Target
 from profiler_kit.target.batch import tensors_in
 from profiler_kit.target.inputs import DTYPES
+from profiler_kit.target.kinds import telling
 from profiler_kit.target.ownership import Ownership, parameter_owners
 from profiler_kit.target.restore import unchanged
 
@@ -40,21 +41,12 @@ class Setup:
     config: LibraryConfig = field(default_factory=LibraryConfig)
 
 
-class SimulationError(Exception):
-    """The model raised `error` in `phase`."""
-
-    def __init__(self, phase: CountPhase | Literal["optimizer"], error: Exception) -> None:
-        super().__init__(f"{phase}: {error}")
-        self.phase = phase
-        self.error = error
-
-
 def record(target: Target, profile: Profile, setup: Setup) -> Log:
     """What `target`'s steps leave in the log (in ``infer`` mode one forward pass); `target` is left as it was.
 
     On meta tensors CUDA is emulated as `profile` says; other tensors behave as their own device does.
 
-    Raises: SimulationError around what the model or the optimizer raised.
+    Raises: StepError around what the model or the optimizer raised.
     """
     ownership = Ownership(target.paths(), parameter_owners(target.model))
     tracker = Tracker(ownership, profile, setup.config, target.device.type)
@@ -71,19 +63,11 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
         if target.info.mode != "train":
             run.forward_pass()
             return tracker.log
-        with _telling("optimizer"):
+        with telling("optimizer"):
             optimizer = target.make_optimizer()
         for step in range(setup.steps):
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
         return tracker.log
-
-
-@contextmanager
-def _telling(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise SimulationError(phase, error) from error
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +84,7 @@ class _Run:
         target, tracker = self.target, self.tracker
         tracker.log.begin_step()
         tracker.enter_phase("forward", "")
-        with _telling("forward"), torch.no_grad(), self._watched(), self._autocast():
+        with telling("forward"), torch.no_grad(), self._watched(), self._autocast():
             output = target.model(*target.batch.args, **target.batch.kwargs)
         tracker.results(tensors_in(output))
         tracker.log.mark("after forward")
@@ -110,7 +94,7 @@ class _Run:
         target, tracker = self.target, self.tracker
         tracker.log.begin_step()
         tracker.enter_phase("forward", "")
-        with _telling("forward"), torch.enable_grad(), self._watched(saves=is_last), self._autocast():
+        with telling("forward"), torch.enable_grad(), self._watched(saves=is_last), self._autocast():
             output = target.model(*target.batch.args, **target.batch.kwargs)
         tracker.results(tensors_in(output))
         tracker.log.mark("after forward")
@@ -126,14 +110,14 @@ class _Run:
         tracker.log.mark("after loss")
 
         tracker.enter_phase("backward", "")
-        with _telling("backward"), self._watched():
+        with telling("backward"), self._watched():
             if loss.requires_grad:
                 loss.backward()
         tracker.label(_gradients(target), "gradients")
         tracker.log.mark("after backward")
 
         tracker.enter_phase("optimizer", OPTIMIZER_PATH)
-        with _telling("optimizer"), tracker:
+        with telling("optimizer"), tracker:
             optimizer.step()
         tracker.label(tensors_in(list(optimizer.state.values())), "optimizer_state")
         with tracker:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.memory.calls import call_of
@@ -21,7 +22,9 @@ from profiler_kit.memory.profiles import Profile, Row
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, exactly, ruled_ops, scratch_of
 from profiler_kit.memory.workspaces import takes_workspace, workspaces
 from profiler_kit.records.counts import Phase
+from profiler_kit.target.flex import open_flex_attention, restore_flex_attention
 from profiler_kit.target.ownership import Ownership
+from profiler_kit.target.stand_ins import stand_in
 
 
 class _Watcher(weakref.ref[torch.UntypedStorage]):
@@ -47,6 +50,8 @@ class Tracker(TorchDispatchMode):
     The engine's sums of gradients are made in place, as they are without a mode (see `fan_in`).
     """
 
+    supports_higher_order_operators = True  # flex_attention comes whole: a fused kernel keeps its scores to itself
+
     def __init__(
         self, ownership: Ownership, profile: Profile, config: LibraryConfig | None = None, device_type: str = "meta"
     ) -> None:
@@ -59,8 +64,18 @@ class Tracker(TorchDispatchMode):
         self._alive: dict[int, Life] = {}
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
         self._kept: set[str] = set()
+        self._flex: list[Mapping[str, Any]] = []
         self.log = Log()
         self.phase: Phase = "other"
+
+    def __enter__(self) -> Tracker:
+        self._flex.append(open_flex_attention())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        restore_flex_attention(self._flex.pop())
 
     def enter_phase(self, phase: Phase, path: str) -> None:
         """From here on it is `phase`, and what runs outside any module belongs to `path`."""
@@ -124,7 +139,7 @@ class Tracker(TorchDispatchMode):
             kwargs = {}
         if self.phase == "backward" and adds_in_place(func, args, kwargs):
             return add_in_place(args)
-        out = func(*args, **kwargs)
+        out = (stand_in(func, args) or func)(*args, **kwargs)
         plan = self._plans.get(id(func)) or self._plan(func)
         if isinstance(out, Tensor):
             self._life(out, plan.name)
@@ -188,5 +203,7 @@ class Tracker(TorchDispatchMode):
 
 def name_of(op: Any) -> str:
     """``aten.relu`` for the op."""
+    if isinstance(op, HigherOrderOperator):
+        return f"higher_order.{op.name()}"
     text = str(op)
     return text.rpartition(".")[0] if text.count(".") > 1 else text

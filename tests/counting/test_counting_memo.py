@@ -223,10 +223,10 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], dict[str, 
 }  # fmt: skip
 
 
-def count(kind: str, mode: Any = "train", *, memory: bool = True) -> StaticCount:
+def count(kind: str, mode: Any = "train") -> StaticCount:
     make, inputs, options = KINDS[kind]
     goal = {"loss": "sum", "optimizer": "adamw"} if mode == "train" else {}
-    return count_target(from_model(make(), (inputs(),), mode=mode, **goal, **options), memory=memory)
+    return count_target(from_model(make(), (inputs(),), mode=mode, **goal, **options))
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -360,7 +360,6 @@ def test_a_custom_op_runs_every_time() -> None:
                 (rows(),),
                 mode="infer",
             ),
-            memory=False,
         )
     assert len(runs) == 3
 
@@ -380,7 +379,7 @@ class Seeing(TorchDispatchMode):
 def test_another_mode_misses_nothing() -> None:
     expected = count("linear")
     with Seeing() as mode:
-        assert count("linear", memory=False).ops == expected.ops
+        assert count("linear").ops == expected.ops
     assert mode.seen.count("aten.addmm.default") == 3
 
 
@@ -404,7 +403,7 @@ def test_values_that_are_followed_stay_right() -> None:
                 x = self.part(x)
             return x
 
-    static = count_target(from_model(Counts(), (torch.zeros(64, 64, device="meta"),), loss="sum"), memory=False)
+    static = count_target(from_model(Counts(), (torch.zeros(64, 64, device="meta"),), loss="sum"))
     assert static.modules[1].calls == 3
     assert static.forward.macs == 3 * 64**3
     assert static.device == "meta"

@@ -106,23 +106,6 @@ def test_held_bytes_count_a_storage_at_every_keeper(v0: StaticCount) -> None:
     assert nodes["conv1"].held_bytes == 0  # it keeps the input, which exists anyway
 
 
-def test_peak_of_a_training_step(v0: StaticCount) -> None:
-    """The gradient of conv2's relu is made while its output, its gradient and the first relu are held."""
-    assert v0.memory is not None
-    momentum = parameters = 4 * 389_702
-    inputs, labels = 4 * BATCH * 3 * SIZE**2, 8 * BATCH * 64**2
-    relu1, wide = 4 * BATCH * 30 * 257**2, 4 * BATCH * 50 * 256**2
-    output, loss = 4 * BATCH * CLASSES * 64**2, 4
-    late_gradients = 4 * (50 * 20 * 4 + 20 + 20 * 2 * 4 + 2)
-    expected = parameters + momentum + inputs + labels + relu1 + 3 * wide + output + loss + late_gradients
-    assert v0.memory.peak_bytes == pytest.approx(expected, abs=8)
-    assert v0.memory.peak_bytes == 387_929_936
-    assert v0.memory.peak_at == "backward aten.threshold_backward"
-    assert v0.memory.categories.parameters == parameters
-    assert v0.memory.categories.optimizer_state == momentum
-    assert v0.memory.categories.gradients == late_gradients
-
-
 def test_descriptions(v0: StaticCount) -> None:
     configs = {node.path: node.config for node in v0.modules}
     assert configs["conv1"] == "3->30, k4, p2"

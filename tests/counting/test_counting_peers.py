@@ -25,7 +25,7 @@ def meta_target(name: str) -> Target:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_torchs_own_counter_agrees_on_contractions(name: str) -> None:
     target = meta_target(name)
-    static = count_target(target, memory=False)
+    static = count_target(target)
     with FlopCounterMode(display=False) as peer:
         output = target.model(*target.batch.args, **target.batch.kwargs)
         forward = peer.get_total_flops()
@@ -37,7 +37,7 @@ def test_torchs_own_counter_agrees_on_contractions(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_torchs_own_counter_agrees_per_module(name: str) -> None:
     target = meta_target(name)
-    static = count_target(target, memory=False)
+    static = count_target(target)
     with FlopCounterMode(display=False) as peer:
         target.model(*target.batch.args, **target.batch.kwargs)
     root = type(target.model).__name__
@@ -51,7 +51,7 @@ def test_torchs_own_counter_agrees_per_module(name: str) -> None:
 def test_depthwise_backward_where_torchs_counter_is_wrong() -> None:
     model = nn.Conv2d(8, 8, 3, groups=8, bias=False, device="meta")
     x = torch.zeros(2, 8, 10, 10, device="meta")
-    static = count_target(from_model(model, (x,), loss="sum"), memory=False)
+    static = count_target(from_model(model, (x,), loss="sum"))
     assert static.backward.macs == static.forward.macs == 2 * 64 * 8 * 9
 
 
@@ -63,5 +63,5 @@ def test_fvcore_agrees_on_convolutions_and_linear_layers(name: str) -> None:
         peer = fvcore.FlopCountAnalysis(target.model, target.batch.args)
         peer.unsupported_ops_warnings(False)
         macs = sum(peer.by_operator()[op] for op in ("conv", "linear"))
-    static = count_target(load(TargetSpec(spec=str(MODELS / name), batch=1, mode="infer")), memory=False)
+    static = count_target(load(TargetSpec(spec=str(MODELS / name), batch=1, mode="infer")))
     assert static.forward.macs == macs

@@ -46,9 +46,9 @@ def test_every_call_is_the_same_without_a_memo(
     assert tallied(fast.ops) == tallied(slow.ops)
     assert fast.calls == slow.calls
     assert fast.saved == slow.saved
-    static = count_target(target, memory=False)
+    static = count_target(target)
     monkeypatch.setattr(counting, "memo_beside", lambda modes: Memo(limit=0))
-    assert static == count_target(target, memory=False)
+    assert static == count_target(target)
     assert static.params == PARAMETERS[name]
     if name == "llama_7b":
         assert static.forward.macs == llama_macs()

@@ -22,7 +22,7 @@ MACS = 2 * 4 * 3  # a Linear(4, 3) on two rows
 
 def count(model: Any, *args: Any, **options: Any) -> StaticCount:
     options = {"loss": "sum"} | options
-    return count_target(from_model(model, args, **options), memory=False)
+    return count_target(from_model(model, args, **options))
 
 
 class Net(nn.Module):
@@ -50,7 +50,7 @@ def test_every_form_of_a_model_is_counted_and_left_as_it_was(name: str) -> None:
     model = make()
     target = from_model(model, (torch.zeros(2, 4),), loss="sum")
     assert any(text.startswith(note) for text in target.info.notes)
-    static = count_target(target, memory=False)
+    static = count_target(target)
     assert static.device == "meta"
     assert static.forward.macs == MACS
     assert static.backward.macs == MACS  # the input needs no gradient
@@ -68,7 +68,7 @@ def test_a_file_may_hold_an_exported_program(tmp_path: Path) -> None:
     file.write_text(
         "import torch\nfrom torch import nn\nmodel = torch.export.export(nn.Linear(4, 3), (torch.zeros(2, 4),))\n"
     )
-    assert count_target(load(TargetSpec(spec=str(file), loss="sum")), memory=False).forward.macs == MACS
+    assert count_target(load(TargetSpec(spec=str(file), loss="sum"))).forward.macs == MACS
 
 
 def test_an_input_that_needs_a_gradient_is_counted_with_it_and_gets_none() -> None:
@@ -167,7 +167,7 @@ def test_a_branch_on_an_activation_is_counted_for_real_and_says_where() -> None:
 
 def test_what_a_fallback_learns_is_known_to_the_target() -> None:
     target = from_model(Gate(), (torch.zeros(2, 4),))
-    count_target(target, memory=False)
+    count_target(target)
     assert target.info.loss == "cross_entropy"
 
 
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_not_built(tmp_path: Path) -> None:
         "        return out if out.sum().item() < 1 else x\n"
     )
     with pytest.raises(TargetError, match=r"would need .* GB") as told:
-        count_target(load(TargetSpec(spec=str(file), inputs=("2,4",), loss="sum")), memory=False)
+        count_target(load(TargetSpec(spec=str(file), inputs=("2,4",), loss="sum")))
     assert told.value.where is not None
     assert told.value.where.endswith("huge_net.py:9")
 

@@ -28,7 +28,7 @@ def zoo(name: str) -> Any:
 
 
 def count(spec: str, *kwargs: str, mode: Mode = "train", **options: Any) -> StaticCount:
-    return count_target(load(TargetSpec(spec=spec, kwargs=kwargs, mode=mode, **options)), memory=False)
+    return count_target(load(TargetSpec(spec=spec, kwargs=kwargs, mode=mode, **options)))
 
 
 def llama_macs(tokens: int) -> int:
@@ -64,7 +64,7 @@ def test_the_loss_is_the_models_own_in_training(tmp_path: Path) -> None:
     zoo("transformers")
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     target = load(TargetSpec(spec=f"hf:{tmp_path}"))
-    count_target(target, memory=False)
+    count_target(target)
     assert [given.name for given in target.info.inputs] == ["input_ids", "labels"]
     assert target.info.inputs_from == "config"
 

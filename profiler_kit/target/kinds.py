@@ -1,4 +1,4 @@
-"""Four kinds of tensors to count on, the cheapest first: meta, meta with values at hand, fake, and real ones on the CPU."""
+"""Kinds of tensors to run a step on without a device, the cheapest first: meta, meta with values at hand, fake, and real."""
 
 from __future__ import annotations
 
@@ -6,42 +6,72 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from profiler_kit.counting.step import StepError
-from profiler_kit.errors import TargetError
-from profiler_kit.records.counts import StaticCount
-from profiler_kit.target import NeedsDataError, Target, explain_forward_failure
+from profiler_kit.errors import KitError, TargetError
+from profiler_kit.records.counts import CountPhase
+from profiler_kit.target.failure import NeedsDataError, explain_forward_failure
 from profiler_kit.target.fake import as_fake
+from profiler_kit.target.model import Target
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place
 from profiler_kit.target.shadow import shadowing
 from profiler_kit.target.surroundings import seeded
 
-Count = Callable[[Target], StaticCount]
-
 # Weights and their gradients; a step needs more, but less is certainly too little.
 _COPIES_OF_WEIGHTS: Final = 2
 
+T = TypeVar("T")
+Attempt = Callable[[Target], T]
 
-def counted(target: Target, count: Count) -> StaticCount:
-    """What ``count(target)`` returns, on the first kind of tensors that the model runs on; notes say why not on an earlier.
 
-    `count` raises StepError where the model fails. A model that asks for values gets those of small tensors that follow
-    from shapes, constants and integer inputs; if it asks for more, or mixes devices, it is counted on fake tensors of the
-    CPU; if that fails too, on real ones, where the target can be built anew. The figures are always one whole step's.
+class StepError(Exception):
+    """The model raised `error` in `phase`."""
+
+    def __init__(self, phase: CountPhase | Literal["optimizer"], error: Exception) -> None:
+        super().__init__(f"{phase}: {error}")
+        self.phase = phase
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[T]):
+    """What an attempt returned, the kind of tensors it ran on (``meta``, ``fake``, ``cpu``), and why not an earlier kind."""
+
+    value: T
+    kind: str
+    note: str | None = None
+
+
+@contextmanager
+def telling(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
+    """Raises StepError around what the block raises, but for errors that tell themselves."""
+    try:
+        yield
+    except KitError:
+        raise
+    except Exception as error:
+        raise StepError(phase, error) from error
+
+
+def on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
+    """What ``attempt(target)`` returns, on the first kind of tensors that the model runs on.
+
+    `attempt` raises StepError where the model fails. A model that asks for values gets those of small tensors that follow
+    from shapes, constants and integer inputs; if it asks for more, or mixes devices, it runs on fake tensors of the CPU;
+    if that fails too, on real ones, where the target can be built anew. What is returned is always of one whole attempt.
 
     Raises: TargetError where no kind of tensors will do.
     """
     with seeded(target.spec.seed):  # layers that are left out by chance are the same ones every time
-        return _counted(target, count)
+        return _on_first_kind(target, attempt)
 
 
-def _counted(target: Target, count: Count) -> StaticCount:
+def _on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
     try:
-        return count(target)
+        return Found(value=attempt(target), kind=target.device.type)
     except StepError as failed:
         told = explained(target, failed)
     if target.device.type != "meta" or not isinstance(told, NeedsDataError):
@@ -49,17 +79,14 @@ def _counted(target: Target, count: Count) -> StaticCount:
     first = told
     try:
         with shadowing(target):
-            return _noted(
-                count(target), f"counted on meta tensors with the values of small ones at hand: {_why(first)}"
-            )
+            note = f"on meta tensors with the values of small ones at hand: {_why(first)}"
+            return Found(value=attempt(target), kind="meta", note=note)
     except StepError as failed:
         told = explained(target, failed)
     if not isinstance(told, NeedsDataError):
         raise told
-    faked = _on_fakes(target, count)
-    if faked is not None:
-        return replace(_noted(faked, f"counted on fake tensors of the CPU: {_why(told)}"), device="fake")
-    return _on_the_cpu(target, count, told)
+    faked = _on_fakes(target, attempt, f"on fake tensors of the CPU: {_why(told)}")
+    return faked if faked is not None else _on_the_cpu(target, attempt, told)
 
 
 def explained(target: Target, failed: StepError) -> TargetError:
@@ -71,20 +98,26 @@ def explained(target: Target, failed: StepError) -> TargetError:
             where=user_place(failed.error) or target.spec.spec,
             hint="check in-place changes and custom autograd functions, or take --mode infer",
         )
+    if failed.phase == "optimizer" and not isinstance(told, NeedsDataError):
+        told = TargetError(
+            f"the optimizer raised {first_line(failed.error)}",
+            where=user_place(failed.error) or target.spec.spec,
+            hint="mend configure_optimizer(model), or take --optimizer adamw",
+        )
     told.__cause__ = failed.error
     return told
 
 
-def _on_fakes(target: Target, count: Count) -> StaticCount | None:
-    """The count on fake tensors, which know shapes and a device but no values; None where the model does not run on them."""
+def _on_fakes(target: Target, attempt: Attempt[T], note: str) -> Found[T] | None:
+    """The attempt on fake tensors, which know shapes and a device but no values; None where the model does not run on them."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with _quiet(), mode:
             faked = as_fake(target)
             with shadowing(faked):
-                found = count(faked)
+                found = attempt(faked)
         target.adopt(faked)
-        return found
+        return Found(value=found, kind="fake", note=note)
     except StepError as failed:
         if is_out_of_memory(failed.error):
             raise explained(target, failed) from failed.error
@@ -105,7 +138,7 @@ def _quiet() -> Iterator[None]:
         log.disabled = before
 
 
-def _on_the_cpu(target: Target, count: Count, told: NeedsDataError) -> StaticCount:
+def _on_the_cpu(target: Target, attempt: Attempt[T], told: NeedsDataError) -> Found[T]:
     needs = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
     if target.again is None:
         raise told
@@ -117,19 +150,15 @@ def _on_the_cpu(target: Target, count: Count, told: NeedsDataError) -> StaticCou
         ) from told
     real = target.again("cpu")
     try:
-        found = count(real)
+        found = attempt(real)
         target.adopt(real)
-        return _noted(found, f"counted on the CPU, with real compute: {_why(told)}")
+        return Found(value=found, kind="cpu", note=f"on the CPU, with real compute: {_why(told)}")
     except StepError as failed:
         raise explained(real, failed) from failed.error
 
 
 def _free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _noted(count: StaticCount, note: str) -> StaticCount:
-    return replace(count, notes=(note, *count.notes))
 
 
 def _why(told: NeedsDataError) -> str:
