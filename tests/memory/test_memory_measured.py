@@ -1,0 +1,44 @@
+"""The simulation against what an H100 measured: networks that need torch alone, small enough for a unit test."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler_kit.memory import simulate
+from profiler_kit.memory.profiles import SM90
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from bench_memory_models import target_of  # noqa: E402
+
+CASES = json.loads((ROOT / "docs" / "measured" / "memory_h100.json").read_text())["cases"]
+NETWORKS = ("unet", "gpt", "lstm", "bilstm", "encoder", "mlp", "in_place", "views", "shared", "checkpointed")
+# the smaller batch with SGD in float32, the larger one with Adam under autocast
+CHOSEN = [
+    case
+    for name in NETWORKS
+    for case in (
+        next(case for case in CASES if case.startswith(f"{name}|") and case.endswith("sgd|fp32")),
+        next(case for case in CASES if case.startswith(f"{name}|") and case.endswith("adam|bf16")),
+    )
+]
+
+
+@pytest.mark.parametrize("case", CHOSEN)
+def test_a_step_takes_what_was_measured(case: str) -> None:
+    memory = simulate(target_of(case), SM90).device
+    assert memory is not None
+    assert abs(memory.after_forward_bytes - CASES[case]["after_forward"]) <= 4096
+    assert memory.allocated_bytes == pytest.approx(CASES[case]["peak"], rel=0.01)
+
+
+@pytest.mark.parametrize("case", ["v0|b8|sgd|fp32", "v0|b32|adam|bf16", "v1|b8|sgd|fp32", "v1|b32|adam|bf16"])
+def test_what_is_held_after_forward_is_exact_where_scratch_is_not(case: str) -> None:
+    memory = simulate(target_of(case), SM90).device
+    assert memory is not None
+    assert memory.after_forward_bytes == CASES[case]["after_forward"]
