@@ -46,6 +46,9 @@ TABLE_DOCS = {
     "findings": "One row per finding.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
+    "kept": "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted.",
+    "timeline": "The bytes of tensors held over the step. Predicted.",
+    "scratch": "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first.",
     "workspaces": "The ops of the probe step that used most scratch memory.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }

@@ -98,6 +98,7 @@ def _on_device(log: Log, levels: list[int], profile: Profile) -> DeviceMemory:
     forward_end = log.place_of("after loss") or log.place_of("after forward") or 0
     return DeviceMemory(
         profile=profile.name,
+        card=profile.card,
         allocated_bytes=likely.allocated_bytes,
         allocated_low_bytes=min(low.allocated_bytes, likely.allocated_bytes),
         allocated_high_bytes=max(high.allocated_bytes, likely.allocated_bytes),

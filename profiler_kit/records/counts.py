@@ -184,14 +184,12 @@ class ModuleMemory:
 
     `created_bytes`: kept storages that its own ops made; `saved_bytes`: kept storages that its own ops saved first. Each of
     the two sums to the total. `held_bytes`: all storages its own ops keep, shared ones too, so they don't sum.
-    `output_bytes` is what its calls returned in forward.
     """
 
     path: str
     created_bytes: int = 0
     saved_bytes: int = 0
     held_bytes: int = 0
-    output_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +207,7 @@ class LibraryScratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """What a step needs on a device of the kind that `profile` names: tensors, library scratch, the allocator's rounding.
+    """What a step needs on a device of the kind that `profile` names, such as `card`: tensors, library scratch, rounding.
 
     `categories` take apart the likely peak at the moment it happens; their sum and `rounding_bytes` are
     `allocated_bytes`, exactly. `allocated_low_bytes` and `allocated_high_bytes` are the peak where every uncertain scratch
@@ -219,6 +217,7 @@ class DeviceMemory:
     """
 
     profile: str
+    card: str = ""
     allocated_bytes: int
     allocated_low_bytes: int
     allocated_high_bytes: int

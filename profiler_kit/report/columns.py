@@ -11,7 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from profiler_kit.records.counts import MemoryCategories, Phase, StaticCount, UncountedOp
+from profiler_kit.records.counts import (
+    LibraryScratch,
+    MemoryCategories,
+    MemoryPoint,
+    ModuleMemory,
+    Phase,
+    StaticCount,
+    UncountedOp,
+)
 from profiler_kit.records.document import Head, Value
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Finding, Report
@@ -87,6 +95,7 @@ class MemoryRow:
     peak_bytes: int
     parts: MemoryCategories
     at: str
+    rounding: int | None = None
 
 
 def _train(report: Report) -> bool:
@@ -333,7 +342,7 @@ COST_COLUMNS: tuple[Column[StaticCount], ...] = (
 )
 
 MEMORY_COLUMNS: tuple[Column[MemoryRow], ...] = (
-    Column("source", "peak", "text", lambda m: m.source, "predicted from tensor lifetimes, or measured in a probe step of this configuration", name=True),
+    Column("source", "peak", "text", lambda m: m.source, "the tensors alone; with what a device of this kind adds; or measured in a probe step of this configuration", name=True),
     Column("peak_bytes", "bytes", "bytes", lambda m: m.peak_bytes, "most bytes held at once: the sum of the others"),
     Column("parameters", "params", "bytes", lambda m: m.parts.parameters, "parameters and buffers", rank=2),
     Column("gradients", "grads", "bytes", lambda m: m.parts.gradients, "gradients of parameters", rank=2),
@@ -342,7 +351,30 @@ MEMORY_COLUMNS: tuple[Column[MemoryRow], ...] = (
     Column("saved_activations", "saved", "bytes", lambda m: m.parts.saved_activations, "activations kept for backward", rank=1),
     Column("temporaries", "others", "bytes", lambda m: m.parts.temporaries, "tensors of the moment, such as gradients of activations", rank=1),
     Column("workspace", "workspace", "bytes", lambda m: m.parts.workspace, "scratch memory of the op that peaks; unknown without a device", rank=1),
+    Column("rounding", "rounding", "bytes", lambda m: m.rounding, "what the allocator adds: blocks are multiples of 512 bytes, and large ones are not always cut", rank=4),
     Column("at", "at", "text", lambda m: m.at, "where the step peaks: phase, layer, op", rank=4, name=True),
+)
+
+KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
+    Column("layer", "layer", "text", lambda m: m.path or "(root)", "the module whose op it is", name=True),
+    Column("created_bytes", "made", "bytes", lambda m: m.created_bytes, "kept for backward and made by its own ops; sums to the total"),
+    Column("saved_bytes", "kept first", "bytes", lambda m: m.saved_bytes, "kept for backward and kept first by its own ops; sums to the total"),
+    Column("held_bytes", "kept", "bytes", lambda m: m.held_bytes, "all that its own ops keep, with what others keep too"),
+)
+
+TIMELINE_COLUMNS: tuple[Column[MemoryPoint], ...] = (
+    Column("at", "at", "text", lambda p: p.at or "(root)", "phase and layer, in the order of the step", name=True),
+    Column("bytes", "held", "bytes", lambda p: p.bytes, "most bytes of tensors held there"),
+)
+
+SCRATCH_COLUMNS: tuple[Column[LibraryScratch], ...] = (
+    Column("layer", "layer", "text", lambda s: s.path or "(root)", "the module whose op it is", name=True),
+    Column("phase", "phase", "text", lambda s: s.phase, "the phase it runs in"),
+    Column("op", "op", "text", lambda s: s.op, "the op", name=True),
+    Column("low_bytes", "at least", "bytes", lambda s: s.low_bytes, "scratch that it takes at least"),
+    Column("likely_bytes", "likely", "bytes", lambda s: s.likely_bytes, "scratch that the prediction takes"),
+    Column("high_bytes", "at most", "bytes", lambda s: s.high_bytes, "scratch that it takes at most"),
+    Column("source", "from", "text", lambda s: s.source, "where that is known from", rank=1, name=True),
 )
 
 WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
@@ -381,6 +413,9 @@ TABLES: dict[str, tuple[Column[Any], ...]] = {
     "findings": FINDING_COLUMNS,
     "cost": COST_COLUMNS,
     "memory": MEMORY_COLUMNS,
+    "kept": KEPT_COLUMNS,
+    "timeline": TIMELINE_COLUMNS,
+    "scratch": SCRATCH_COLUMNS,
     "workspaces": WORKSPACE_COLUMNS,
     "uncounted": UNCOUNTED_COLUMNS,
 }

@@ -9,7 +9,7 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import columns, sentences, tables
+from profiler_kit.report import columns, memory, sentences, tables
 from profiler_kit.report.rows import chosen_run, layer_rows
 
 TOP_LAYERS = 10
@@ -111,7 +111,8 @@ def _layers(
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
-        yield Section(title="Memory at the peak", blocks=(table,), detail=run is not None)
+        yield Section(title="Memory at the peak", blocks=(table, *memory.sentences(report)), detail=run is not None)
+    yield from memory.details(report)
 
 
 def _more_figures(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
-from profiler_kit.records.counts import PHASES, MemoryCategories
+from profiler_kit.records.counts import PHASES, MemoryCategories, MemoryEstimate
 from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
@@ -158,10 +158,24 @@ def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
     estimate = report.static.memory if report.static else None
     if estimate is not None:
         predicted = MemoryRow(
-            source="predicted", peak_bytes=estimate.peak_bytes, parts=estimate.categories, at=estimate.peak_at
+            source="tensors", peak_bytes=estimate.peak_bytes, parts=estimate.categories, at=estimate.peak_at
         )  # fmt: skip
         rows.insert(0, predicted)
+        rows[1:1] = _on_device(estimate)
     return page_table("memory", "", columns.MEMORY_COLUMNS, rows, report) if rows else None
+
+
+def _on_device(estimate: MemoryEstimate) -> Iterator[MemoryRow]:
+    device = estimate.device
+    if device is not None:
+        at = " ".join(part for part in (device.peak_phase, device.peak_path, device.peak_op) if part)
+        yield MemoryRow(
+            source=device.profile,
+            peak_bytes=device.allocated_bytes,
+            parts=device.categories,
+            at=at,
+            rounding=device.rounding_bytes,
+        )
 
 
 def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:

@@ -1,0 +1,79 @@
+"""The predicted memory of a step in words, and the tables behind it: who keeps what, the timeline, uncertain scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.records.counts import DeviceMemory, Phase
+from profiler_kit.records.document import Paragraph, Section
+from profiler_kit.records.report import Report
+from profiler_kit.report import columns
+from profiler_kit.report.tables import page_table
+from profiler_kit.units import text
+
+# Below this share of the peak, an interval is not worth a sentence.
+LEAST_WIDTH: Final = 0.01
+
+
+def sentences(report: Report) -> Iterator[Paragraph]:
+    """What a device of the simulated kind would show, where the peak is, how sure that is, and what is left out."""
+    memory = report.static.memory if report.static is not None else None
+    if memory is None:
+        return
+    if memory.device is not None:
+        yield Paragraph(text=_on_device(memory.device))
+        unsure = _unsure(memory.device)
+        if unsure is not None:
+            yield Paragraph(text=unsure)
+    for note in memory.notes:
+        yield Paragraph(text=note, role="note")
+
+
+def _on_device(device: DeviceMemory) -> str:
+    what = f"{device.profile} ({device.card})" if device.card else device.profile
+    context = (
+        f", and {text(device.context_bytes, 'bytes')} outside of it for the context" if device.context_bytes else ""
+    )
+    where = _place(device.peak_phase, device.peak_path, device.peak_op)
+    return (
+        f"On {what} the step allocates {text(device.allocated_bytes, 'bytes')} at its peak, {where}; "
+        f"the allocator reserves {text(device.reserved_bytes, 'bytes')}{context}."
+    )
+
+
+def _place(phase: Phase, path: str, op: str) -> str:
+    if not op:
+        return "before it begins"
+    whose = f" of {path}" if path else ""
+    return f"in {op} in {phase}{whose}"
+
+
+def _unsure(device: DeviceMemory) -> str | None:
+    width = device.allocated_high_bytes - device.allocated_low_bytes
+    if width < LEAST_WIDTH * device.allocated_bytes or not device.uncertain:
+        return None
+    most = device.uncertain[0]
+    return (
+        f"It may be {text(device.allocated_low_bytes, 'bytes')} to {text(device.allocated_high_bytes, 'bytes')}: what the "
+        f"library takes in {_place(most.phase, most.path, most.op).removeprefix('in ')} is known only to be "
+        f"{text(most.low_bytes, 'bytes')} to {text(most.high_bytes, 'bytes')}."
+    )
+
+
+def details(report: Report) -> Iterator[Section]:
+    """Who makes and keeps what backward needs, the timeline of the step, and scratch that is not known exactly."""
+    memory = report.static.memory if report.static is not None else None
+    if memory is None:
+        return
+    if memory.modules:
+        kept = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
+        table = page_table("kept", "by module", columns.KEPT_COLUMNS, kept, report)
+        yield Section(title="Kept for backward", blocks=(table,), detail=True)
+    points = memory.device.timeline if memory.device is not None else memory.timeline
+    if points:
+        table = page_table("timeline", "most bytes of tensors held", columns.TIMELINE_COLUMNS, points, report)
+        yield Section(title="Memory over the step", blocks=(table,), detail=True)
+    if memory.device is not None and memory.device.uncertain:
+        table = page_table("scratch", "", columns.SCRATCH_COLUMNS, memory.device.uncertain, report)
+        yield Section(title="Scratch that may move the peak", blocks=(table,), detail=True)
