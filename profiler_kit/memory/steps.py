@@ -62,12 +62,12 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
         run = _Run(target, tracker, emulation, ownership)
         if target.info.mode != "train":
             run.forward_pass()
-            return tracker.log
+            return tracker.finish()
         with telling("optimizer"):
             optimizer = target.make_optimizer()
         for step in range(setup.steps):
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
-        return tracker.log
+        return tracker.finish()
 
 
 @dataclass(slots=True, eq=False)

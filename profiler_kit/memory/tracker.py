@@ -65,6 +65,7 @@ class Tracker(TorchDispatchMode):
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
         self._kept: set[str] = set()
         self._flex: list[Mapping[str, Any]] = []
+        self._is_over = False
         self.log = Log()
         self.phase: Phase = "other"
 
@@ -127,6 +128,11 @@ class Tracker(TorchDispatchMode):
         scratch = exactly(row.value, row.source)
         self.log.uses.append(Use(len(self.log.events), scratch, self._phase_now(), self._owner(), op, named))
 
+    def finish(self) -> Log:
+        """The log, to which nothing is added any more: what dies from here on dies with the loop itself."""
+        self._is_over = True
+        return self.log
+
     @property
     def in_backward(self) -> bool:
         """Whether autograd runs: it does so on a thread of its own, with library handles of its own."""
@@ -186,6 +192,8 @@ class Tracker(TorchDispatchMode):
     def _died(self, watcher: weakref.ref[torch.UntypedStorage]) -> None:
         assert isinstance(watcher, _Watcher)
         life = watcher.life
+        if self._is_over:
+            return
         if self._alive.get(watcher.key) is life:
             del self._alive[watcher.key]
         self.log.events.append((-life.nbytes, life))

@@ -1,0 +1,168 @@
+"""What holds for every model: sums, the end of a step, repetition, bounds, and that the model is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from profiler_kit.errors import TargetError
+from profiler_kit.memory import Setup, simulate
+from profiler_kit.memory.log import Life, Log
+from profiler_kit.memory.profiles import PROFILES, SM90
+from profiler_kit.memory.steps import record
+from profiler_kit.records.counts import MemoryCategories
+from profiler_kit.target import Target, from_model
+
+B, D = 64, 32
+
+
+class Residual(nn.Module):
+    """Blocks with a branch, one of them recomputed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(D, 4 * D), nn.GELU(), nn.Linear(4 * D, D)) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            x = x + (checkpoint(block, x, use_reentrant=False) if number == 1 else block(x))
+        return x
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(D, D), nn.ReLU(), nn.Dropout(0.5), nn.Linear(D, D)), torch.zeros(B, D)),
+    "residual": lambda: (Residual(), torch.zeros(B, D)),
+    "convolutions": lambda: (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.zeros(4, 3, 16, 16),
+    ),
+    "encoder": lambda: (nn.TransformerEncoderLayer(D, 4, 2 * D, batch_first=True), torch.zeros(2, 8, D)),
+    "lstm": lambda: (nn.LSTM(D, D, 2, dropout=0.1), torch.zeros(8, 4, D)),
+}  # fmt: skip
+
+
+def target(name: str, **options: str) -> Target:
+    model, x = MODELS[name]()
+    return from_model(model, (x,), device="meta", **{"loss": "sum", "optimizer": "adam", **options})  # type: ignore[arg-type]
+
+
+def total(parts: MemoryCategories) -> int:
+    return sum(getattr(parts, field.name) or 0 for field in fields(parts))
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "cpu"])
+@pytest.mark.parametrize("name", MODELS)
+def test_categories_and_rounding_sum_to_what_is_allocated(name: str, profile: str) -> None:
+    memory = simulate(target(name), PROFILES[profile])
+    device = memory.device
+    assert device is not None
+    assert total(memory.categories) == memory.peak_bytes
+    assert total(device.categories) + device.rounding_bytes == device.allocated_bytes
+    assert device.rounding_bytes >= 0
+    assert device.allocated_low_bytes <= device.allocated_bytes <= device.allocated_high_bytes
+    assert device.allocated_bytes <= device.reserved_bytes <= (device.reserved_high_bytes or 0)
+    assert device.allocated_bytes >= memory.peak_bytes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_left_after_a_step_is_parameters_inputs_and_optimizer_state(name: str) -> None:
+    made = target(name)
+    memory = simulate(made)
+    weights = sum(tensor.nbytes for tensor in (*made.model.parameters(), *made.model.buffers()))
+    state = 2 * sum(tensor.nbytes for tensor in made.model.parameters())
+    inputs = sum(tensor.nbytes for tensor in made.batch.tensors())
+    held = memory.timeline[0].bytes  # the second step begins so; the loop's own output and loss are gone at the end
+    assert memory.timeline[0].at == "before forward"
+    assert memory.end_bytes == held == weights + state + inputs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_stand_beside_all_that_when_backward_ends(name: str) -> None:
+    made = target(name)
+    log = record(made, SM90, Setup())
+    place = log.place_of("after backward")
+    assert place is not None
+    held: dict[str, int] = {}
+    for life in log.alive(place):
+        held[life.kind()] = held.get(life.kind(), 0) + life.nbytes
+    assert held["gradients"] == sum(tensor.nbytes for tensor in made.model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_identical_steps_have_the_same_timeline(name: str) -> None:
+    def of_the_last_step(log: Log) -> list[tuple[int, str, str, str, str]]:
+        def told(change: int, life: Life) -> tuple[int, str, str, str, str]:
+            return change, life.phase, life.path, life.op, life.kind()
+
+        return [told(change, life) for change, life in log.events[log.steps[-1] :]]
+
+    two, three, four = (record(target(name), SM90, Setup(steps=steps)) for steps in (2, 3, 4))
+    assert of_the_last_step(three) == of_the_last_step(four)
+    # the first step's output dies in the second, so the second step is like all later ones but for what it inherits
+    assert [event[0] for event in of_the_last_step(two)] == [event[0] for event in of_the_last_step(three)]
+
+
+def test_gradients_that_are_zeroed_stay() -> None:
+    made = target("mlp")
+    none, zero = (simulate(made, setup=Setup(zero_grad=how)) for how in ("none", "zero"))  # type: ignore[arg-type]
+    gradients = sum(tensor.nbytes for tensor in made.model.parameters())
+    assert (zero.end_bytes or 0) - (none.end_bytes or 0) == gradients
+
+
+@pytest.mark.parametrize("paths", [("blocks.0",), ("blocks.0", "blocks.2")])
+def test_checkpointing_a_module_keeps_its_input_alone(paths: tuple[str, ...]) -> None:
+    made = target("residual")
+    kept, recomputed = simulate(made), simulate(made, setup=Setup(checkpoint=paths))
+    inside = 4 * B * 4 * D  # what GELU keeps and what the second layer keeps
+    assert (kept.saved_bytes or 0) - (recomputed.saved_bytes or 0) == 2 * inside * len(paths)
+    assert simulate(made) == kept  # the model has its own forward again
+    assert all("forward" not in vars(module) for module in made.model.modules())
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(D, D), nn.BatchNorm1d(D))
+    made = from_model(model, (torch.randn(B, D),), loss="sum", optimizer="adam", device="cpu")
+    before = {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
+    simulate(made)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in made.model.parameters())
+
+
+def test_inference_keeps_nothing() -> None:
+    model, x = MODELS["mlp"]()
+    memory = simulate(from_model(model, (x,), mode="infer", device="meta"))
+    assert memory.device is not None
+    assert memory.saved_bytes == 0
+    assert (memory.categories.gradients, memory.categories.optimizer_state) == (0, 0)
+    assert memory.peak_phase == "forward"
+    assert total(memory.device.categories) + memory.device.rounding_bytes == memory.device.allocated_bytes
+
+
+class Asks(nn.Module):
+    """Goes on for as long as its values are large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return F.relu(y) if y.sum().item() > 0 else -y
+
+
+def test_a_model_that_asks_for_values_says_where_or_runs_on_the_cpu() -> None:
+    made = from_model(Asks(), (torch.zeros(B, D),), loss="sum", optimizer="sgd", device="meta")
+    if made.again is None:
+        with pytest.raises(TargetError, match="item"):
+            simulate(made)
+        return
+    memory = simulate(made)
+    assert memory.traced_on == "cpu"
+    assert any("test_memory_laws.py" in note for note in memory.notes)
