@@ -13,7 +13,7 @@ from typing import Any
 
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
-from profiler_kit.records.counts import PHASES, Phase, StaticCount
+from profiler_kit.records.counts import PHASES, MemoryQuestions, Phase, StaticCount
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
@@ -65,13 +65,20 @@ def count(
     return _diagnosed(_report(live.info, static))
 
 
-def count_spec(spec: TargetSpec, *, gpu: str | None = None) -> Report:
-    """The static report of the target that `spec` names; `gpu`: whose memory is predicted. Raises TargetError, UsageError."""
+def count_spec(spec: TargetSpec, *, gpu: str | None = None, asked: MemoryQuestions | None = None) -> Report:
+    """The static report of the target that `spec` names.
+
+    `gpu` names the device whose memory is predicted (None: the one that is here); `asked`: what else is asked about it.
+
+    Raises TargetError, UsageError.
+    """
     from profiler_kit.target import load
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
         static = _static(target, gpu=gpu)
+        if asked is not None:
+            static = _with_what_ifs(static, target, spec, gpu, asked)
     return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
 
 
@@ -188,6 +195,33 @@ def _static(target: Any, *, gpu: str | None = None, device: str | None = None) -
         return replace(static, memory=simulate(target, profile))
     except _EXPECTED_OF_MEMORY as error:
         return replace(static, notes=(*static.notes, f"memory is not predicted: {first_line(error)}"))
+
+
+def _with_what_ifs(
+    static: StaticCount, target: Any, spec: TargetSpec, gpu: str | None, asked: MemoryQuestions
+) -> StaticCount:
+    from profiler_kit.counting import count_target
+    from profiler_kit.memory import profile_for, simulate
+    from profiler_kit.memory.what_if import Study
+    from profiler_kit.target import load
+    from profiler_kit.target.checkpointing import checkpointed
+
+    def counted(one: Any, paths: tuple[str, ...]) -> StaticCount:
+        with checkpointed(one.model, paths):
+            return count_target(one)
+
+    if static.memory is None:
+        return static  # a note says why
+    study = Study(
+        target=target,
+        profile=profile_for(gpu),
+        static=static,
+        again=lambda batch: load(replace(spec, batch=batch), device="meta"),
+        simulate=simulate,
+        count=counted,
+        fits_bytes=asked.fits_bytes,
+    )
+    return replace(static, memory=replace(static.memory, what_ifs=tuple(study.answers(asked))))
 
 
 @contextlib.contextmanager

@@ -49,6 +49,7 @@ TABLE_DOCS = {
     "kept": "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted.",
     "timeline": "The bytes of tensors held over the step. Predicted.",
     "scratch": "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first.",
+    "what_ifs": "The predicted memory with something changed: `count --batch 8,16 --fits 24GiB --checkpoint PATH`.",
     "workspaces": "The ops of the probe step that used most scratch memory.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from profiler_kit import errors
 from profiler_kit.cli import output
-from profiler_kit.cli.options import target_argv, target_spec
+from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
@@ -59,7 +59,7 @@ def count(given: argparse.Namespace) -> int:
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
-        report = pipeline.count_spec(target_spec(given))
+        report = pipeline.count_spec(target_spec(given), gpu=given.gpu, asked=memory_questions(given))
     output.warn(report)
     output.emit(_document(report, given), given)
     return errors.OK

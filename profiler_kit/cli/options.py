@@ -9,6 +9,7 @@ from typing import NoReturn
 from profiler_kit import units
 from profiler_kit._version import VERSION
 from profiler_kit.errors import UsageError
+from profiler_kit.records.counts import MemoryQuestions
 from profiler_kit.records.target import TargetSpec
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
@@ -69,7 +70,7 @@ def target_spec(given: argparse.Namespace, target: str | None = None, *, allow_g
         dtype=given.dtype,
         amp=given.amp,
         channels_last=given.channels_last,
-        batch=given.batch,
+        batch=given.batch[0] if isinstance(given.batch, tuple) else given.batch,
         seed=given.seed,
         allow_guess=allow_guess,
     )
@@ -101,7 +102,8 @@ def _analyze(sub: argparse.ArgumentParser) -> None:
 
 def _count(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    _target_options(sub)
+    _target_options(sub, several_batches=True)
+    _memory_options(sub)
     _output_options(sub)
     _report_options(sub)
 
@@ -131,7 +133,7 @@ def _show(sub: argparse.ArgumentParser) -> None:
     _report_options(sub)
 
 
-def _target_options(sub: argparse.ArgumentParser) -> None:
+def _target_options(sub: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
     group = sub.add_argument_group("target")
     group.add_argument(
         "-i", "--input", action="append", default=[], metavar="SPEC",
@@ -144,8 +146,32 @@ def _target_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", metavar="DTYPE", help="of parameters and floating inputs: float32, bfloat16 …")
     group.add_argument("--amp", metavar="DTYPE", help="autocast forward and loss to bfloat16 or float16")
     group.add_argument("--channels-last", action="store_true", help="NHWC memory layout of model and inputs")
-    group.add_argument("--batch", type=_positive, metavar="N", help="replace the inputs' batch size")
+    if several_batches:
+        size = "replace the inputs' batch size; as 8,16,32 the memory at the others too"
+        group.add_argument("--batch", type=_numbers, metavar="N", help=size)
+    else:
+        group.add_argument("--batch", type=_positive, metavar="N", help="replace the inputs' batch size")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, inputs and labels (default: 0)")
+
+
+def _memory_options(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("memory")
+    group.add_argument(
+        "--gpu",
+        metavar="NAME",
+        help="whose memory is predicted: sm75, sm80, sm86, sm90 (default: the one here, or sm90)",
+    )
+    group.add_argument("--fits", type=_size, metavar="SIZE", help="the largest batch that fits, as 24GiB")
+    group.add_argument(
+        "--checkpoint", action="append", default=[], metavar="PATH",
+        help="what if this module kept its inputs alone; auto proposes modules, for --fits if given (repeatable)",
+    )  # fmt: skip
+
+
+def memory_questions(given: argparse.Namespace) -> MemoryQuestions | None:
+    """What is asked about memory beyond the step as it is; None for nothing."""
+    asked = MemoryQuestions(batches=(given.batch or ())[1:], fits_bytes=given.fits, checkpoint=tuple(given.checkpoint))
+    return None if asked == MemoryQuestions() else asked
 
 
 def _measure_options(sub: argparse.ArgumentParser) -> None:
@@ -184,6 +210,18 @@ def _report_options(sub: argparse.ArgumentParser) -> None:
         "--sort", metavar="COLUMN", help="layers by this CSV column, or model for the model's order (default: by time)"
     )
     group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part.strip()) for part in text.split(","))
+
+
+def _size(text: str) -> int:
+    try:
+        value = units.parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return value
 
 
 def _positive(text: str) -> int:

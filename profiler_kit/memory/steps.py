@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.memory.emulation import Emulation, emulated
 from profiler_kit.memory.log import Log
@@ -20,6 +19,7 @@ from profiler_kit.memory.tracker import Tracker
 from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH
 from profiler_kit.target import Target
 from profiler_kit.target.batch import tensors_in
+from profiler_kit.target.checkpointing import checkpointed
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.kinds import telling
 from profiler_kit.target.ownership import Ownership, parameter_owners
@@ -55,7 +55,7 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
     inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
     with ExitStack() as stack:
         stack.enter_context(unchanged(target.model, weights=True, inputs=inputs))
-        stack.enter_context(_checkpointed(target.model, setup.checkpoint))
+        stack.enter_context(checkpointed(target.model, setup.checkpoint))
         emulation = stack.enter_context(emulated(imitated, tracker, tracker.log.note))
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
         tracker.label(inputs, "inputs")
@@ -148,30 +148,3 @@ def _same(tensor: Tensor) -> Tensor:
 
 def _gradients(target: Target) -> Iterable[Tensor]:
     return (parameter.grad for parameter in target.model.parameters() if parameter.grad is not None)
-
-
-@contextmanager
-def _checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
-    """While it lasts, the modules at `paths` keep their inputs alone for backward and run their forward again."""
-    changed = []
-    try:
-        for path in paths:
-            module = model.get_submodule(path)
-            changed.append((module, module.__dict__.get("forward")))
-            module.forward = _recomputing(module.forward)
-        yield
-    finally:
-        for module, own in changed:
-            if own is None:
-                del module.__dict__["forward"]
-            else:
-                module.__dict__["forward"] = own
-
-
-def _recomputing(forward: Any) -> Any:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return run

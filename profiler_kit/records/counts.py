@@ -235,13 +235,46 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryQuestions:
+    """What is asked about a step's memory: at other batch sizes, whether it fits, with modules checkpointed.
+
+    `checkpoint` holds paths of modules, or ``auto`` alone. `fits_bytes` is the memory of the device that is to hold it all.
+    """
+
+    batches: tuple[int, ...] = ()
+    fits_bytes: int | None = None
+    checkpoint: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The memory of the step with something changed, simulated: another `batch`, modules at the paths in `checkpoint`.
+
+    `total_bytes`: reserved and context, with likely scratch; `total_high_bytes`: with the most scratch. `recompute_flops`:
+    what is computed again in backward. `fits`: into the memory asked for, surely, likely or not; None where none was.
+    """
+
+    change: str
+    allocated_bytes: int
+    allocated_low_bytes: int
+    allocated_high_bytes: int
+    total_bytes: int
+    total_high_bytes: int
+    saved_bytes: int | None = None
+    batch: int | None = None
+    checkpoint: tuple[str, ...] = ()
+    recompute_flops: int | None = None
+    fits: Literal["yes", "likely", "no"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
     """Tensor bytes a step holds at its peak, from tensor lifetimes alone: allocator rounding and library workspace excluded.
 
     `categories` sum to `peak_bytes`. `saved_bytes`: distinct storages kept for backward when it begins, parameters and
     inputs excluded. `after_forward_bytes`: held when backward begins. `modules`: each module's part in what is kept.
     `device`: the same step on a device, with what libraries and the allocator add. `traced_on`: the kind of tensors the
-    step ran on (``meta``, ``cpu``). `notes`: what the figures leave out, and why.
+    step ran on (``meta``, ``cpu``). `what_ifs`: the same with something changed. `notes`: what the figures leave out, and why.
     """
 
     peak_bytes: int
@@ -257,6 +290,7 @@ class MemoryEstimate:
     modules: tuple[ModuleMemory, ...] = ()
     device: DeviceMemory | None = None
     traced_on: str | None = None
+    what_ifs: tuple[WhatIf, ...] = ()
     notes: tuple[str, ...] = ()
 
 

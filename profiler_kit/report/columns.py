@@ -19,6 +19,7 @@ from profiler_kit.records.counts import (
     Phase,
     StaticCount,
     UncountedOp,
+    WhatIf,
 )
 from profiler_kit.records.document import Head, Value
 from profiler_kit.records.families import family_words
@@ -367,6 +368,18 @@ TIMELINE_COLUMNS: tuple[Column[MemoryPoint], ...] = (
     Column("bytes", "held", "bytes", lambda p: p.bytes, "most bytes of tensors held there"),
 )
 
+WHAT_IF_COLUMNS: tuple[Column[WhatIf], ...] = (
+    Column("change", "what if", "text", lambda w: w.change, "what is changed", name=True),
+    Column("allocated_bytes", "peak", "bytes", lambda w: w.allocated_bytes, "most bytes allocated, with likely scratch"),
+    Column("allocated_low_bytes", "at least", "bytes", lambda w: w.allocated_low_bytes, "with as little scratch as may be", rank=2),
+    Column("allocated_high_bytes", "at most", "bytes", lambda w: w.allocated_high_bytes, "with as much scratch as may be", rank=2),
+    Column("total_bytes", "on the device", "bytes", lambda w: w.total_bytes, "reserved and context, with likely scratch"),
+    Column("total_high_bytes", "at most there", "bytes", lambda w: w.total_high_bytes, "reserved and context, with as much scratch as may be", rank=1),
+    Column("saved_bytes", "saved", "bytes", lambda w: w.saved_bytes, "kept for backward, parameters and inputs excluded", when=_train),
+    Column("recompute_flops", "computed again", "flops", lambda w: w.recompute_flops, "FLOPs of forward that backward computes again", when=_train),
+    Column("fits", "fits", "text", lambda w: w.fits, "into the memory asked for: surely, likely or not"),
+)
+
 SCRATCH_COLUMNS: tuple[Column[LibraryScratch], ...] = (
     Column("layer", "layer", "text", lambda s: s.path or "(root)", "the module whose op it is", name=True),
     Column("phase", "phase", "text", lambda s: s.phase, "the phase it runs in"),
@@ -416,6 +429,7 @@ TABLES: dict[str, tuple[Column[Any], ...]] = {
     "kept": KEPT_COLUMNS,
     "timeline": TIMELINE_COLUMNS,
     "scratch": SCRATCH_COLUMNS,
+    "what_ifs": WHAT_IF_COLUMNS,
     "workspaces": WORKSPACE_COLUMNS,
     "uncounted": UNCOUNTED_COLUMNS,
 }

@@ -112,6 +112,7 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
         yield Section(title="Memory at the peak", blocks=(table, *memory.sentences(report)), detail=run is not None)
+    yield from memory.what_ifs(report)
     yield from memory.details(report)
 
 

@@ -61,6 +61,14 @@ def _unsure(device: DeviceMemory) -> str | None:
     )
 
 
+def what_ifs(report: Report) -> Iterator[Section]:
+    """The memory with something changed; nothing where nothing was asked."""
+    memory = report.static.memory if report.static is not None else None
+    if memory is not None and memory.what_ifs:
+        table = page_table("what_ifs", "simulated one by one", columns.WHAT_IF_COLUMNS, memory.what_ifs, report)
+        yield Section(title="What if", blocks=(table,))
+
+
 def details(report: Report) -> Iterator[Section]:
     """Who makes and keeps what backward needs, the timeline of the step, and scratch that is not known exactly."""
     memory = report.static.memory if report.static is not None else None

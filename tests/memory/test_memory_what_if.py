@@ -1,0 +1,173 @@
+"""What if: the answers' order, the largest batch that fits, proposals, over a made-up simulation and a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from profiler_kit.counting import count_target
+from profiler_kit.errors import UsageError
+from profiler_kit.memory import Setup, simulate
+from profiler_kit.memory.profiles import CPU, SM90, Profile
+from profiler_kit.memory.what_if import Study
+from profiler_kit.records.counts import (
+    Cost,
+    DeviceMemory,
+    MemoryCategories,
+    MemoryEstimate,
+    MemoryQuestions,
+    ModuleNode,
+    StaticCount,
+    WhatIf,
+)
+from profiler_kit.target import Target, from_model
+from profiler_kit.target.checkpointing import checkpointed
+
+BASE, SAMPLE, SCRATCH, CONTEXT = 1000, 70, 30, 500
+BLOCKS = {"blocks.0": (400, 10), "blocks.1": (300, 10), "blocks.2": (200, 10)}  # what each saves, and its FLOPs
+
+
+def cost(flops: int = 0) -> Cost:
+    return Cost(flops=flops)
+
+
+def counted() -> StaticCount:
+    """A root, its container, and three blocks of one layer each."""
+    nodes = [ModuleNode(path="", class_name="Net", calls=1), ModuleNode(path="blocks", class_name="ModuleList")]
+    for path, (saved, flops) in BLOCKS.items():
+        nodes.append(ModuleNode(path=path, class_name="Block", calls=1))
+        nodes.append(
+            ModuleNode(path=f"{path}.fc", class_name="Linear", calls=1, saved_bytes=saved, forward=cost(flops))
+        )
+    return StaticCount(
+        convention="", params=0, trainable_params=0, param_bytes=0, forward=cost(30), loss=cost(), backward=cost(),
+        recompute=cost(), saved_bytes=0, uncounted=(), modules=tuple(nodes),
+    )  # fmt: skip
+
+
+class Line:
+    """Bytes that grow by the sample and shrink by what checkpoints save; notes every batch that is simulated."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def __call__(self, target: Any, profile: Profile, setup: Setup) -> MemoryEstimate:
+        batch = target if isinstance(target, int) else 8
+        self.batches.append(batch)
+        tensors = BASE + SAMPLE * batch - sum(BLOCKS[path][0] for path in setup.checkpoint)
+        device = DeviceMemory(
+            profile="sm90", allocated_bytes=tensors, allocated_low_bytes=tensors - SCRATCH,
+            allocated_high_bytes=tensors + SCRATCH, reserved_bytes=tensors, reserved_high_bytes=tensors + SCRATCH,
+            categories=MemoryCategories(), rounding_bytes=0, peak_phase="backward", peak_path="", peak_op="",
+            after_forward_bytes=0, context_bytes=CONTEXT,
+        )  # fmt: skip
+        return MemoryEstimate(peak_bytes=tensors, peak_at="", categories=MemoryCategories(), device=device)
+
+
+def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) -> Study:
+    def count(target: Any, paths: Sequence[str]) -> StaticCount:
+        static = counted()
+        flops = sum(BLOCKS[path][1] for path in paths)
+        return StaticCount(
+            convention="", params=0, trainable_params=0, param_bytes=0, forward=cost(30), loss=cost(), backward=cost(),
+            recompute=cost(flops), saved_bytes=0, uncounted=(), modules=static.modules,
+        )  # fmt: skip
+
+    target: Any = object()
+    again: Any = int
+    return Study(target, profile, counted(), again, line, count, fits_bytes)
+
+
+def answers(asked: MemoryQuestions, line: Line | None = None) -> list[WhatIf]:
+    return list(study(line or Line(), asked.fits_bytes).answers(asked))
+
+
+def test_each_batch_is_simulated() -> None:
+    found = answers(MemoryQuestions(batches=(16, 32)))
+    assert [answer.change for answer in found] == ["as it is", "batch 16", "batch 32"]
+    assert [answer.allocated_bytes for answer in found] == [BASE + SAMPLE * batch for batch in (8, 16, 32)]
+    assert all(answer.fits is None for answer in found)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 17, 1000, 123_456])
+def test_the_largest_batch_that_fits_is_found_to_the_sample(batch: int) -> None:
+    line = Line()
+    goal = BASE + SAMPLE * batch + SCRATCH + CONTEXT
+    found = {answer.batch: answer for answer in answers(MemoryQuestions(fits_bytes=goal), line)}
+    assert found[batch].fits == "yes"
+    assert study(Line(), goal).at(batch=batch + 1).fits != "yes"
+    assert len(line.batches) < 12
+
+
+def test_where_nothing_fits_the_smallest_batch_says_so() -> None:
+    found = answers(MemoryQuestions(fits_bytes=CONTEXT))
+    assert [(answer.batch, answer.fits) for answer in found] == [(None, "no"), (1, "no")]
+
+
+def test_sure_and_likely_are_told_apart() -> None:
+    goal = BASE + SAMPLE * 10 + CONTEXT  # ten samples fit without the most scratch, nine with it
+    found = {answer.batch: answer.fits for answer in answers(MemoryQuestions(fits_bytes=goal))}
+    assert (found[9], found[10]) == ("yes", "likely")
+
+
+def test_a_proposal_takes_the_fewest_modules_that_make_it_fit() -> None:
+    goal = BASE + SAMPLE * 8 + CONTEXT - 500  # the two blocks that save most per FLOP are needed
+    found = answers(MemoryQuestions(fits_bytes=goal, checkpoint=("auto",)))
+    proposal = next(answer for answer in found if answer.checkpoint)
+    assert proposal.checkpoint == ("blocks.0", "blocks.1")
+    assert proposal.recompute_flops == 20
+    assert proposal.fits in ("yes", "likely")
+
+
+def test_no_proposal_where_it_fits_anyway() -> None:
+    found = answers(MemoryQuestions(fits_bytes=10**6, checkpoint=("auto",)))
+    assert not any(answer.checkpoint for answer in found)
+
+
+def test_a_cpu_has_no_memory_to_fit_into() -> None:
+    with pytest.raises(UsageError, match="CPU"):
+        list(study(Line(), profile=CPU).answers(MemoryQuestions(batches=(2,))))
+
+
+class Deep(nn.Module):
+    """Four blocks of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_real_answers() -> None:
+    def made(batch: int) -> Target:
+        return from_model(Deep(), (torch.zeros(batch, 64),), loss="sum", optimizer="sgd", device="meta")
+
+    def count(target: Target, paths: tuple[str, ...]) -> StaticCount:
+        with checkpointed(target.model, paths):
+            return count_target(target)
+
+    target = made(4096)
+    asked = MemoryQuestions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
+    found = list(Study(target, SM90, count_target(target), made, simulate, count).answers(asked))
+    plain, double, named, proposed = found
+    assert double.saved_bytes == 2 * (plain.saved_bytes or 0)
+    inside = 2 * 4 * 4096 * 512  # what GELU keeps and what the second layer keeps
+    assert (plain.saved_bytes or 0) - (named.saved_bytes or 0) == 2 * inside
+    assert tuple(sorted(proposed.checkpoint)) == tuple(f"blocks.{number}" for number in range(4))
+    assert plain.allocated_bytes > named.allocated_bytes > proposed.allocated_bytes
+    assert named.recompute_flops is not None
+    assert proposed.recompute_flops == 2 * named.recompute_flops > 0
+
+
+def test_a_path_that_is_no_module_is_told() -> None:
+    target = from_model(Deep(), (torch.zeros(1, 64),), loss="sum", device="meta")
+    with pytest.raises(UsageError, match=r"blocks\.9"):
+        simulate(target, setup=Setup(checkpoint=("blocks.9",)))
