@@ -80,7 +80,7 @@ def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: st
 def _run(job: Job, say: Say) -> ConfigRun:
     say(f"loading {job.spec.spec}")
     environment.apply(job.config)
-    target = load(job.spec, device=job.device)
+    target = load(job.spec, device=job.device, compiled=True)
     runner = Runner(target)
     start = checks.seeded_state(runner)
     environment.prewarm(target.device)
