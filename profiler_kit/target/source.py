@@ -163,7 +163,7 @@ def _parse(file: Path) -> ast.Module:
     except SyntaxError as error:
         raise TargetError(
             f"syntax error: {error.msg}",
-            where=f"{shown(file)}:{error.lineno}",
+            where=shown(file) if error.lineno is None else f"{shown(file)}:{error.lineno}",
             hint=f"see it in full: {sys.executable} {shown(file)}",
         ) from error
     except (OSError, ValueError) as error:
