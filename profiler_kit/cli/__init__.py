@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Final, NoReturn
 
-from profiler_kit.cli import streams
+from profiler_kit.cli import shadowing, streams
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, KitError
 
 # What a job's end, a supervisor or a closed terminal sends: Python would die at once, leaving children and worktrees behind.
@@ -60,6 +60,15 @@ def _run(argv: Sequence[str] | None) -> int:
         streams.to_nowhere()
         return OK
     except Exception as error:  # noqa: BLE001 left alone, Python would end with 1, which says that a budget is broken
+        hiding = shadowing.hiding_file(error)
+        if hiding is not None:
+            print(
+                f"error: {hiding.name}: a library that imports its own {hiding.stem!r} got this file instead "
+                f"({type(error).__name__})\n"
+                "hint: give the file another name, or run from another folder",
+                file=sys.stderr,
+            )
+            return TARGET_FAILED
         traceback.print_exc()
         print(
             f"error: {type(error).__name__} in profiler_kit itself\n"

@@ -63,6 +63,20 @@ def test_threads_that_the_model_leaves_running_keep_nothing_waiting(folder: Path
     assert shell(folder, "{program} count lasting.py -q").returncode == OK
 
 
+@pytest.mark.parametrize("name", ["queue.py", "torch_part.py"])
+def test_a_file_that_hides_a_librarys_module_is_named(tmp_path: Path, name: str) -> None:
+    """Python looks in the working directory first, for torch's imports too."""
+    (tmp_path / "net.py").write_text(net())
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "torch.py").write_text("import torch_part\n")
+    (tmp_path / name).write_text("1 / 0\n" if name == "torch_part.py" else "x = 1\n")
+    path = f"PYTHONPATH='{tmp_path / 'lib'}':\"$PYTHONPATH\"" if name == "torch_part.py" else ""
+    ended = shell(tmp_path, f"{path} {{program}} count net.py -q")
+    assert ended.returncode == TARGET_FAILED
+    assert ended.stderr.startswith(f"error: {name}: a library that imports its own {name[:-3]!r} got this file instead")
+    assert "Traceback" not in ended.stderr
+
+
 def test_threads_left_in_a_worker_keep_nothing_waiting(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lasting = "import threading, time; threading.Thread(target=time.sleep, args=(300,)).start()"
     (tmp_path / "lasting.py").write_text(in_worker(lasting))
