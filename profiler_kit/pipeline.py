@@ -58,7 +58,7 @@ def count(
     if isinstance(target, TargetSpec):
         return count_spec(target)
     if isinstance(target, str):
-        return count_spec(TargetSpec(spec=target, mode=mode))
+        return count_spec(TargetSpec(spec=target, mode=mode, command=("count", "")))
     with _ends_told(type(target).__name__):
         live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
         static = _static(live)

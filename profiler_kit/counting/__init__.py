@@ -16,6 +16,7 @@ from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.target import Target
+from profiler_kit.target.compiled import nothing_compiled
 from profiler_kit.target.kinds import on_first_kind
 from profiler_kit.target.restore import unchanged
 
@@ -27,13 +28,14 @@ CONVENTION: Final = (
 def count_target(target: Target) -> StaticCount:
     """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
 
-    The model runs once; it is left as it was. One whose control flow depends on values is counted on another kind of
-    tensors, at last on real ones (see `target.kinds`); a note says so, and why.
+    The model runs once, as it is written where it is compiled; it is left as it was. One whose control flow depends on
+    values is counted on another kind of tensors, at last on real ones (see `target.kinds`); a note says so, and why.
 
     Raises: TargetError where the model cannot be run.
     """
     load_entry_points()
-    found = on_first_kind(target, _count)
+    with nothing_compiled():
+        found = on_first_kind(target, _count)
     notes = (f"counted {found.note}",) if found.note else ()
     return replace(found.value, device=found.kind, notes=notes)
 

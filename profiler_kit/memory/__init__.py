@@ -10,6 +10,7 @@ from profiler_kit.memory.profiles import PROFILES, SM90, Profile
 from profiler_kit.memory.steps import Setup, record
 from profiler_kit.records.counts import MemoryEstimate
 from profiler_kit.target import Target
+from profiler_kit.target.compiled import nothing_compiled
 from profiler_kit.target.kinds import on_first_kind
 
 __all__ = ["PROFILES", "Profile", "Setup", "profile_for", "simulate"]
@@ -23,7 +24,8 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
 
     Raises: TargetError where the model can't be run on any kind of tensors.
     """
-    found = on_first_kind(target, lambda one: predicted(record(one, profile, setup or Setup()), profile))
+    with nothing_compiled():
+        found = on_first_kind(target, lambda one: predicted(record(one, profile, setup or Setup()), profile))
     notes = list(found.value.notes)
     if found.note:
         notes.append(f"memory simulated {found.note}")
