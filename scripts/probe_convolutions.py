@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import torch
-from probe_device import DTYPES, EngineLog, Meter, configured, pointer
+from probe_device import DTYPES, SLOW_S, STUCK_S, EngineLog, Meter, configured, pointer
 from torch import Tensor
 
 MOST_MACS: Final = 60e9
@@ -49,6 +49,19 @@ class Conv:
         )
         return self.n * steps / self.g * math.prod(self.k)
 
+    def expected_s(self) -> float:
+        """A guess, made to be too high, of how long a device as fast as an H100 needs for the slowest of its calls."""
+        deep, alone = len(self.k) == 3, self.g > 1 and self.g == self.cin
+        if alone:  # one thread goes over a whole window, or over all positions for the weights
+            rate = 2e10 if deep else 1e11
+        elif self.g > 1:
+            rate = 5e10 if deep else 3e11
+        elif deep:  # engines without tensor cores are what is left where cuDNN refuses
+            rate = 1e12 if max(self.k) <= 5 else 2e11
+        else:
+            rate = 2e12
+        return self.macs() / rate
+
     def fits(self) -> bool:
         """Whether the case is valid, and small enough to be quick."""
         out = self.out_size()
@@ -57,7 +70,12 @@ class Conv:
         elements = self.n * max(self.cin * math.prod(self.size), self.cout * math.prod(out))
         # ATen's own depthwise kernels are slow for their work.
         most = MOST_MACS / 30 if self.g > 1 and self.g == self.cin else MOST_MACS
-        return elements <= MOST_ELEMENTS and self.macs() <= most and not (self.cl and len(self.size) == 1)
+        return (
+            elements <= MOST_ELEMENTS
+            and self.macs() <= most
+            and self.expected_s() <= SLOW_S
+            and not (self.cl and len(self.size) == 1)
+        )
 
 
 def conv(
@@ -494,7 +512,10 @@ def operands(case: Conv, device: torch.device) -> tuple[Tensor, Tensor, Tensor, 
 
 
 def measured(case: Conv, meter: Meter, log: EngineLog, *, benchmark: bool = False) -> dict[str, Any]:
-    """First call, steady call, allocations and plans of forward, data gradient, weight gradient and all of backward."""
+    """First call, steady call, allocations and plans of forward, data gradient, weight gradient and all of backward.
+
+    A call that is slow ends the case: its figures so far stay, with `slow_s`.
+    """
     row: dict[str, Any] = {}
     with torch.no_grad(), configured(case.dtype, deterministic=case.det, benchmark=benchmark):
         x, w, b, dy = operands(case, meter.device)
@@ -503,11 +524,17 @@ def measured(case: Conv, meter: Meter, log: EngineLog, *, benchmark: bool = Fals
         for name, work in _works(x, w, b, dy, shape):
             try:
                 log.plans()
-                first = meter.call(work, known)
+                told: dict[str, Any] = {"first": meter.call(work, known)}
+                row[name] = told
                 plans = log.plans()
-                row[name] = {"first": first, "steady": meter.call(work, known), "ev": meter.allocations(work)}
                 if plans:
-                    row[name]["plans"] = plans
+                    told["plans"] = plans
+                if meter.took_s <= STUCK_S:  # the first call may have had to load kernels
+                    told["steady"] = meter.call(work, known)
+                if meter.took_s > SLOW_S:
+                    told["slow_s"] = round(meter.took_s, 3)
+                    break
+                told["ev"] = meter.allocations(work)
                 meter.wait()
             except RuntimeError as error:
                 row[name] = {"error": f"{type(error).__name__}: {str(error)[:160]}"}

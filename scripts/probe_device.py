@@ -49,6 +49,9 @@ SHORT: Final[Mapping[torch.dtype, str]] = {
     torch.bool: "b8",
     torch.complex64: "c64",
 }
+MOST_EVENTS: Final = 40  # listed per call
+MOST_KEPT: Final = 2000  # entries of the allocator's ring buffer: what is read back is never more
+MOST_OPS_METERED: Final = 1500  # per pass; loops over samples or steps reach it
 # A dead context answers every further call with an error; only a new process helps.
 DEAD: Final = re.compile(
     r"illegal (memory access|instruction)|unspecified launch|misaligned|device-side assert|context is destroyed"
@@ -64,6 +67,7 @@ class Meter:
         self.real = self.device.type == "cuda"
         self.tracing = self.real
         self.tracing_s = 0.0
+        self.took_s = 0.0
         self.failures = 0
 
     def now(self) -> tuple[int, int, int, int]:
@@ -94,23 +98,32 @@ class Meter:
             torch.cuda.reset_peak_memory_stats()
 
     def call(self, function: Callable[[], object], known: frozenset[int] = frozenset()) -> list[int]:
-        """Peak over what was live, growth, bytes of the new outputs, allocated peak over what was allocated."""
+        """Peak over what was live, growth, bytes of the new outputs, allocated peak over what was allocated.
+
+        `took_s` is then how long the device needed.
+        """
         self.reset()
         requested, _, allocated, _ = self.now()
+        started = time.perf_counter()
         out = function()
+        self.wait()
+        self.took_s = time.perf_counter() - started
         grown, peak, _, peak_allocated = self.now()
         figures = [peak - requested, grown - requested, fresh_bytes(out, known), peak_allocated - allocated]
         del out
         return figures
 
-    def allocations(self, function: Callable[[], object], most: int = 48) -> list[int]:
-        """Allocations (+bytes) and frees (-bytes) inside a call, in order; [] where the allocator doesn't tell."""
+    def allocations(self, function: Callable[[], object], most: int = MOST_EVENTS) -> list[Any]:
+        """Allocations (+bytes) and frees (-bytes) inside a call, in order; [] where the allocator doesn't tell.
+
+        Behind the first `most` of them stands how many more there were.
+        """
         if not self.tracing:
             return []
         started = time.perf_counter()
         memory = torch.cuda.memory
         try:
-            memory._record_memory_history(enabled="all", context=None, max_entries=400)
+            memory._record_memory_history(enabled="all", context=None, max_entries=MOST_KEPT)
             out = function()
             entries = memory._snapshot()["device_traces"][self.device.index or 0]
             del out
@@ -122,12 +135,15 @@ class Meter:
             with contextlib.suppress(*FAILURES):
                 memory._record_memory_history(enabled=None)
             self.tracing_s += time.perf_counter() - started
-        signed = [
+        signed: list[Any] = [
             entry["size"] if entry["action"] == "alloc" else -entry["size"]
             for entry in entries
             if entry["action"] in ("alloc", "free_completed")
         ]
-        return signed[:most]
+        if len(signed) <= most:
+            return signed
+        full = " or more, the first of all lost" if len(entries) >= MOST_KEPT else ""
+        return [*signed[:most], f"... {len(signed) - most} more{full}"]
 
 
 def fresh_bytes(out: object, known: frozenset[int]) -> int:
@@ -174,7 +190,13 @@ def described(value: object) -> Any:
             total = sum(t.numel() * t.element_size() for t in tensors_of(value))
             return [described(value[0]), f"... {len(value)} in all, {total} bytes"]
         return [described(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
+        return f"storage of {value.nbytes()} bytes"  # str() would read every byte from the device, one copy each
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        return str(value)
+    return type(value).__name__
 
 
 # Ops that never take anything: leaving them out keeps the answer small.
@@ -235,7 +257,8 @@ class OpMeter(TorchDispatchMode):
         self.traced = traced
         self.phase = "fwd"
         self.ops: list[list[Any]] = []
-        self.events: dict[int, list[int]] = {}
+        self.events: dict[int, list[Any]] = {}
+        self.unmetered = 0
         self.highest = 0
         self.base = meter.now()[0]
 
@@ -248,6 +271,9 @@ class OpMeter(TorchDispatchMode):
         if name in PLAIN:
             return func(*args, **kwargs)
         ordinal = len(self.ops)
+        if ordinal >= MOST_OPS_METERED:
+            self.unmetered += 1
+            return func(*args, **kwargs)
         if ordinal in self.traced:
             kept: list[Any] = []
             self.ops.append([])
@@ -278,6 +304,10 @@ class OpMeter(TorchDispatchMode):
         return total
 
 
+SLOW_S: Final = 0.25  # a call that needs longer, warmed up, ends its case
+STUCK_S: Final = 4.0  # and a first call that needs longer too
+
+
 def write_json(path: Path, body: object) -> None:
     """Write compact JSON, compressed where the path ends in .gz, replacing the file at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -297,6 +327,7 @@ class EngineLog:
     """Reads what cuDNN's frontend writes about the plans it builds: engine and workspace."""
 
     def __init__(self) -> None:
+        """Read where the environment sends the log; without one there is nothing to read."""
         path = os.environ.get("CUDNN_FRONTEND_LOG_FILE", "")
         self.path = Path(path) if path and path not in ("stdout", "stderr") else None
         self.at = 0

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
-from probe_device import DTYPES, FAILURES, Meter, OpMeter, configured, tensors_of
+from probe_device import DTYPES, FAILURES, SLOW_S, STUCK_S, Meter, OpMeter, configured, tensors_of
 from torch import Tensor, nn
 
 Work = Callable[[], object]
@@ -596,13 +597,16 @@ MOST_OPS: Final = 100
 
 
 def measured(case: Case, meter: Meter) -> dict[str, Any]:
-    """Every op's figures in the first and in the steady pass, the phases' totals, and the allocations of what took any."""
+    """Every op's figures in the first and in the steady pass, the phases' totals, and the allocations of what took any.
+
+    A pass that is slow is the case's last: `slow_s` says how long it took. A first pass that is stuck stands for both.
+    """
     dtype = str(case.parameters.get("dtype", "tf32"))
     with configured(dtype, deterministic=case.deterministic):
         meter.wait()
         work, leaves = BUILDERS[case.name](meter.device, **case.parameters)
-        passes = [_pass(work, leaves, meter, frozenset()) for _ in range(2)]
-        first, steady = passes
+        first = _pass(work, leaves, meter, frozenset())
+        steady = first if first.took_s > STUCK_S else _pass(work, leaves, meter, frozenset())
         row: dict[str, Any] = {"totals": [first.totals, steady.totals]}
         aligned = [op[:2] for op in first.ops] == [op[:2] for op in steady.ops]
         earlier = first.ops if aligned else steady.ops
@@ -615,6 +619,11 @@ def measured(case: Case, meter: Meter) -> dict[str, Any]:
             rows = sorted(sorted(rows, key=lambda op: -hidden(op[4]))[:MOST_OPS], key=lambda op: op[0])
         row["ops"] = rows
         row["aligned"] = aligned
+        if steady.unmetered:
+            row["unmetered"] = steady.unmetered
+        if steady.took_s > SLOW_S:
+            row["slow_s"] = round(steady.took_s, 3)
+            return row
         taking = [i for i, op in enumerate(steady.ops) if hidden(op[3]) >= 512]
         if taking and meter.tracing:
             events = _pass(work, leaves, meter, frozenset(taking[:24])).events
@@ -629,20 +638,26 @@ def hidden(figures: list[int]) -> int:
     return max(peak - max(growth, 0), growth - returned)
 
 
+@dataclass(frozen=True, slots=True)
 class _Passed:
     """What one pass told."""
 
-    def __init__(self, ops: list[list[Any]], totals: dict[str, list[int]], events: dict[int, list[int]]) -> None:
-        self.ops, self.totals, self.events = ops, totals, events
+    ops: list[list[Any]]
+    totals: dict[str, list[int]]
+    events: dict[int, list[Any]]
+    unmetered: int
+    took_s: float
 
 
 def _pass(work: Work, leaves: list[Tensor], meter: Meter, traced: frozenset[int]) -> _Passed:
+    """Forward, and backward unless nothing asks for it or forward was stuck."""
     totals: dict[str, list[int]] = {}
     meter.reset()
+    started = time.perf_counter()
     with OpMeter(meter, traced) as ops:
         result = work()
         totals["fwd"] = ops.phase_total()
-        if leaves:
+        if leaves and time.perf_counter() - started <= STUCK_S:
             ops.phase = "bwd"
             out = [t for t in tensors_of(result) if t.requires_grad]
             seeds = [torch.ones_like(t) for t in out]
@@ -651,7 +666,7 @@ def _pass(work: Work, leaves: list[Tensor], meter: Meter, traced: frozenset[int]
             totals["bwd"] = ops.phase_total()
             del gradients, out, seeds
         del result
-    return _Passed(ops.ops, totals, ops.events)
+    return _Passed(ops.ops, totals, ops.events, ops.unmetered, time.perf_counter() - started)
 
 
 def _each(name: str, dtypes: str, **options: Any) -> Iterator[Case]:
