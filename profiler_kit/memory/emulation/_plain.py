@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -30,12 +31,18 @@ def replaced(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
 
 def wherever_imported(function: Any, name: str, value: Any) -> list[tuple[Any, str, Any]]:
     """The changes that put `value` in place of `function` in every module of torch that holds it as `name`."""
-    return [
-        (module, name, value)
+    holders = _holders(name, len(sys.modules))
+    return [(module, name, value) for module in holders if module.__dict__.get(name) is function]
+
+
+@lru_cache(maxsize=32)
+def _holders(name: str, loaded: int) -> tuple[Any, ...]:
+    """The modules of torch with something called `name`; going through all takes a millisecond, `loaded` tells when to."""
+    return tuple(
+        module
         for key, module in list(sys.modules.items())
-        if module is not None and key.partition(".")[0] == "torch" and key != "torch._C"
-        and module.__dict__.get(name) is function
-    ]  # fmt: skip
+        if module is not None and key.partition(".")[0] == "torch" and key != "torch._C" and name in module.__dict__
+    )
 
 
 def _overrides(value: Any) -> bool:
