@@ -65,9 +65,18 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
             return tracker.finish()
         with telling("optimizer"):
             optimizer = target.make_optimizer()
+        if profile.is_cuda and not imitated.is_cuda:
+            _step_all_at_once(optimizer)
         for step in range(setup.steps):
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
         return tracker.finish()
+
+
+def _step_all_at_once(optimizer: torch.optim.Optimizer) -> None:
+    """Steps all parameters at once, as CUDA does by default and a CPU does not."""
+    for group in optimizer.param_groups:
+        if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+            group["foreach"] = True
 
 
 @dataclass(slots=True, eq=False)

@@ -168,7 +168,12 @@ class Tracker(TorchDispatchMode):
         return plan
 
     def _life(self, tensor: Tensor, op: str) -> Life | None:
-        if tensor.device.type != self._device_type or tensor.layout is not torch.strided:
+        if tensor.device.type != self._device_type:
+            return None
+        if tensor.layout is not torch.strided:
+            self.log.note(
+                f"memory of {str(tensor.layout).rpartition('.')[2]} tensors is left out, such as that of {op}"
+            )
             return None
         storage = tensor.untyped_storage()
         key = storage._cdata

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -17,7 +17,8 @@ from profiler_kit.memory.log import Life, Log
 from profiler_kit.memory.profiles import PROFILES, SM90
 from profiler_kit.memory.steps import record
 from profiler_kit.records.counts import MemoryCategories
-from profiler_kit.target import Target, from_model
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.target import Target, from_model, load
 
 B, D = 64, 32
 
@@ -145,24 +146,44 @@ def test_inference_keeps_nothing() -> None:
     assert total(memory.device.categories) + memory.device.rounding_bytes == memory.device.allocated_bytes
 
 
+ASKS = """
+import torch
+from torch import nn
+
 class Asks(nn.Module):
-    """Goes on for as long as its values are large."""
-
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(D, D)
+        self.layers = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(8))
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)
-        return F.relu(y) if y.sum().item() > 0 else -y
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x * 2 if x.sum().item() > 0 else -x
+"""
 
 
-def test_a_model_that_asks_for_values_says_where_or_runs_on_the_cpu() -> None:
-    made = from_model(Asks(), (torch.zeros(B, D),), loss="sum", optimizer="sgd", device="meta")
-    if made.again is None:
-        with pytest.raises(TargetError, match="item"):
-            simulate(made)
-        return
+def test_a_model_that_asks_for_values_runs_on_the_cpu_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text(ASKS)
+    made = load(TargetSpec(spec=str(file), inputs=("4,64",), loss="sum", optimizer="adamw"))
     memory = simulate(made)
     assert memory.traced_on == "cpu"
-    assert any("test_memory_laws.py" in note for note in memory.notes)
+    assert any("asks.py:13" in note for note in memory.notes)
+    assert any("ops of the CPU" in note for note in memory.notes)
+    assert memory.device is not None
+    all_at_once = 8 * 64 * 64 * 4
+    assert (memory.categories.temporaries or 0) >= all_at_once  # the optimizer steps as it does on CUDA
+
+
+def test_sparse_gradients_are_left_out_and_said_so() -> None:
+    model = nn.Embedding(100, 8, sparse=True)
+    x = torch.zeros(4, 2, dtype=torch.long)
+    memory = simulate(from_model(model, (x,), loss="sum", optimizer="sgd", device="meta"))
+    assert any("sparse" in note for note in memory.notes)
+
+
+def test_an_optimizer_that_fails_is_named() -> None:
+    model = nn.Embedding(100, 8, sparse=True)
+    x = torch.zeros(4, 2, dtype=torch.long)
+    with pytest.raises(TargetError, match="optimizer raised"):
+        simulate(from_model(model, (x,), loss="sum", optimizer="adam", device="meta"))
