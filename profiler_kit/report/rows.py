@@ -77,7 +77,7 @@ class LayerRow:
 
     `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
     counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `whole_counted`, `whole_timed`: the
-    step's figures, which shares are taken of.
+    step's figures, which shares are taken of; `convention`: what they count by.
     """
 
     path: str
@@ -94,6 +94,7 @@ class LayerRow:
     families: tuple[tuple[str, int], ...] = ()
     whole_counted: Counted | None = None
     whole_timed: Timed | None = None
+    convention: str | None = None
 
     @property
     def label(self) -> str:
@@ -163,9 +164,10 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
         total = replace(total, counted=_whole(report.static), counted_total=_whole(report.static))
     if report.static is not None:
         total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
+    convention = report.static.convention_name if report.static is not None else None
 
     def placed(row: LayerRow) -> LayerRow:
-        return replace(row, whole_counted=total.counted, whole_timed=total.timed)
+        return replace(row, whole_counted=total.counted, whole_timed=total.timed, convention=convention)
 
     return Layers(
         rows=tuple(placed(row) for row in _with_totals(rows)),
