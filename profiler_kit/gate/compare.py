@@ -53,6 +53,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         sentences=sentences(a, b, sides, times, memory, layers, configs),
         telling=configs,
         notes=notes(a, b, sides, shared),
+        convention=conventions[0] if conventions else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
 from profiler_kit.records.document import Block, Paragraph, Section
@@ -13,6 +14,12 @@ from profiler_kit.report.columns import PeerLayerRow, PeerRow
 from profiler_kit.report.tables import page_table
 from profiler_kit.units import text
 
+ATTRIBUTION: Final = "attribution"
+HOOKS: Final = (
+    " Its hooks follow the tensors that modules take by position and return: where a module returns what it was given, works in "
+    "place, or takes keywords, backward work lands elsewhere."
+)
+
 
 def cross_check_sections(report: Report, top: int | None) -> Iterator[Section]:
     """One section per peer that was run beside the count; `top` layers at most, None for all."""
@@ -21,13 +28,14 @@ def cross_check_sections(report: Report, top: int | None) -> Iterator[Section]:
 
 
 def _name(check: CrossCheck) -> str:
-    return f"{check.peer} {check.version}" if check.version else check.peer
+    return f"{check.peer} ({check.version})" if check.version else check.peer
 
 
 def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Block]:
     if check.failure is not None:
         hint = f" ({check.hint})" if check.hint else ""
-        yield Paragraph(text=f"{check.failure}{hint}. What stands here is what its formulas give.", role="warning")
+        failure = f"{check.failure.rstrip('.')}{hint}."
+        yield Paragraph(text=f"{failure} What stands here is what its formulas give.", role="warning")
     yield Paragraph(text=_verdict(check))
     rows = _by_op(check)
     if rows:
@@ -45,6 +53,9 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
             f"cross_check_{check.peer}_layers", caption, columns.CROSS_CHECK_LAYER_COLUMNS, layers[:top], report
         )
         yield table
+    if any(ATTRIBUTION in row.reason for row in layers):
+        told = f"{ATTRIBUTION}: {check.peer} gives the module work that is another's, or its own to another."
+        yield Paragraph(text=told + HOOKS if "backward" in check.covers else told)
     yield from (Paragraph(text=f"{note}.", role="note", detail=True) for note in check.notes)
 
 
@@ -87,7 +98,7 @@ def _why(check: CrossCheck, layer: CrossCheckLayer) -> str:
         inside = (row for row in check.rows if row.reason and _is_within(row.path, layer.path))
         parts.append(", ".join(dict.fromkeys(row.op for row in inside)))
     if layer.peer_macs is not None and layer.peer_macs != layer.expected_macs:
-        parts.append(f"{check.peer} gives it work of other modules, or its own to others")
+        parts.append(ATTRIBUTION)
     return "; ".join(part for part in parts if part)
 
 

@@ -77,10 +77,10 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
         )
         for key, pair in pairs.items()
     )
-    paths = tuple(target.paths().values())
+    paths = tuple(dict.fromkeys(call.path for call in by_peer.calls))  # a module never called has no figure there
     check = CrossCheck(
         peer=PEER,
-        version=torch.__version__,
+        version=f"torch {torch.__version__}",
         covers=COUNT_PHASES if target.info.mode == "train" else ("forward",),
         kit_macs=sum(row.kit_macs for row in rows),
         peer_macs=None,

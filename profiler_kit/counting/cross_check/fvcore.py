@@ -104,7 +104,7 @@ def cross_check(target: Target) -> CrossCheck:
     """
     calls = _Calls()
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), calls.convention())
+        trace = trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), calls.convention())
     rows = without_zeros(
         CrossCheckRow(
             op=op,
@@ -117,7 +117,7 @@ def cross_check(target: Target) -> CrossCheck:
         )
         for (op, path), pair in calls.pairs.items()
     )
-    paths = tuple(target.paths().values())
+    paths = tuple(dict.fromkeys(call.path for call in trace.calls))
     check = CrossCheck(
         peer=PEER,
         version=version_of("fvcore"),
@@ -128,7 +128,9 @@ def cross_check(target: Target) -> CrossCheck:
         layers=layers(rows, paths, None),
     )
     try:
-        from fvcore.nn import FlopCountAnalysis
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it imports
+            from fvcore.nn import FlopCountAnalysis
     except ImportError:
         return failed(check, "fvcore is not installed", INSTALL)
     too_large = _too_large(target)
