@@ -224,6 +224,7 @@ class CrossCheck:
     """The kit's count beside that of another counter, run on the same model; in MACs, which both can be told in.
 
     `rows` sum to `kit_macs` and, where the peer ran, to `peer_macs`, exactly: what no formula explains is a row of its own.
+    There are none where the peer's formulas could not be applied.
     `peer_macs` is None where the peer did not run; `failure` says why, and the rows are what its formulas give. `covers` are
     the phases it looks at. `notes` hold what else has to be known, as the ops that it says it does not count.
     """

@@ -35,6 +35,9 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
     if check.failure is not None:
         hint = f" ({check.hint})" if check.hint else ""
         failure = f"{check.failure.rstrip('.')}{hint}."
+        if not check.rows and check.kit_macs:
+            yield Paragraph(text=failure, role="warning")
+            return
         yield Paragraph(text=f"{failure} What stands here is what its formulas give.", role="warning")
     yield Paragraph(text=_verdict(check))
     rows = _by_op(check)

@@ -183,6 +183,28 @@ def test_an_op_that_a_registered_formula_cannot_take_ends_the_count(monkeypatch:
         by("torch", "conv", "infer")
 
 
+@pytest.mark.parametrize("convention", ["torch", "fvcore", "model-flops"])
+def test_every_convention_counts_on_every_kind_of_tensors(convention: str) -> None:
+    """Code that mixes devices runs on fake tensors, code that asks for large values on real ones."""
+
+    class Mixed(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + torch.ones(4, device="cpu")
+
+    class Asking(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            return y if bool((y > -1e9).all()) else y.abs()
+
+    for kind, device in ((Mixed, "fake"), (Asking, "cpu")):
+        one = from_model(kind(4, 4, bias=False), (torch.ones(300, 4),), loss="sum")
+        static = count_target(one, memory=False, convention=convention)
+        assert static.device == device
+        assert static.forward.macs == 300 * 16
+        plain = from_model(nn.Linear(4, 4, bias=False), (torch.ones(300, 4),), loss="sum")
+        assert static.step.macs == count_target(plain, memory=False, convention=convention).step.macs
+
+
 # model FLOPs
 
 VOCABULARY, WIDTH, TOKENS, LAYERS, SEQUENCES = 50, 16, 6, 3, 2

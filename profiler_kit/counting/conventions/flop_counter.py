@@ -46,7 +46,8 @@ def is_composite(op: OpOverload) -> bool:
     """Whether the op is made of others, which FlopCounterMode takes apart; such come whole in inference mode only."""
     overload = op._schema.overload_name
     name = f"{op._schema.name}.{overload}" if overload else op._schema.name
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+    # what is no op of the dispatcher, such as prim::device, which fake tensors are asked for, has no kernels to look up
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
 
 
 def _of_its_parts(call: OpCall) -> int:

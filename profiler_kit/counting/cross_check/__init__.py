@@ -15,4 +15,5 @@ from profiler_kit.target import Target
 
 def cross_checks(target: Target, ops: Sequence[OpRecord]) -> tuple[CrossCheck, ...]:
     """One per peer: `ops` are those of the step by the kit's own convention. The model is left as it was."""
-    return (flop_counter.cross_check(target, ops), fvcore.cross_check(target))
+    forward_macs = sum(op.cost.macs * op.calls for op in ops if op.phase == "forward" and op.cost is not None)
+    return (flop_counter.cross_check(target, ops), fvcore.cross_check(target, forward_macs))

@@ -11,11 +11,12 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiler_kit.counting.conventions import by_name
-from profiler_kit.counting.cross_check.tally import UNEXPLAINED, failed, layers, without_zeros
+from profiler_kit.counting.cross_check.tally import UNEXPLAINED, failed, layers, not_followed, without_zeros
 from profiler_kit.counting.memo import memo_beside
 from profiler_kit.counting.restore import unchanged
-from profiler_kit.counting.step import trace_step
+from profiler_kit.counting.step import StepError, trace_step
 from profiler_kit.counting.watch import output_tensors
+from profiler_kit.errors import KitError
 from profiler_kit.records.counts import (
     COUNT_PHASES,
     CountPhase,
@@ -60,8 +61,13 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
         pair.calls += op.calls
         pair.known = op.cost is not None
         pair.kit_macs += op.cost.macs * op.calls if op.cost is not None else 0
-    with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        by_peer = trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), by_name("torch"))
+    covers = COUNT_PHASES if target.info.mode == "train" else ("forward",)
+    version = f"torch {torch.__version__}"
+    try:
+        with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+            by_peer = trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), by_name("torch"))
+    except (KitError, StepError) as error:  # the step itself has run before
+        return not_followed(PEER, version, covers, sum(pair.kit_macs for pair in pairs.values()), error)
     for op in by_peer.ops:
         pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), _Pair())
         pair.peer_macs += op.cost.macs * op.calls if op.cost is not None else 0
@@ -80,8 +86,8 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     paths = tuple(dict.fromkeys(call.path for call in by_peer.calls))  # a module never called has no figure there
     check = CrossCheck(
         peer=PEER,
-        version=f"torch {torch.__version__}",
-        covers=COUNT_PHASES if target.info.mode == "train" else ("forward",),
+        version=version,
+        covers=covers,
         kit_macs=sum(row.kit_macs for row in rows),
         peer_macs=None,
         rows=rows,
@@ -91,7 +97,7 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
         counter = _run(target)
     except Exception as error:  # noqa: BLE001 whatever it ends in is what it says of this model
         return failed(check, f"FlopCounterMode ended with {first_line(error)}")
-    return _told(check, counter, type(target.model).__name__, paths)
+    return _told(check, counter, target, paths)
 
 
 def _run(target: Target) -> FlopCounterMode:
@@ -110,7 +116,7 @@ def _run(target: Target) -> FlopCounterMode:
     return counter
 
 
-def _told(check: CrossCheck, counter: FlopCounterMode, root: str, paths: Sequence[str]) -> CrossCheck:
+def _told(check: CrossCheck, counter: FlopCounterMode, target: Target, paths: Sequence[str]) -> CrossCheck:
     total = int(counter.get_total_flops()) // 2
     rest = total - sum(row.peer_macs for row in check.rows)
     rows = check.rows
@@ -120,7 +126,14 @@ def _told(check: CrossCheck, counter: FlopCounterMode, root: str, paths: Sequenc
         )
         rows = (*rows, left)
     said = {name: sum(int(flops) for flops in by_op.values()) // 2 for name, by_op in counter.get_flop_counts().items()}
-    by_path = {path: said.get(f"{root}.{path}" if path else root, 0) for path in paths}
+    by_path = dict.fromkeys(paths, 0)
+    canonical, root = target.paths(), type(target.model).__name__
+    for name, module in target.model.named_modules(
+        remove_duplicate=False
+    ):  # it may know a shared module by another name
+        path = canonical.get(id(module))
+        if path in by_path:
+            by_path[path] += said.get(f"{root}.{name}" if name else root, 0)
     return replace(check, peer_macs=total, rows=rows, layers=layers(check.rows, paths, by_path))
 
 

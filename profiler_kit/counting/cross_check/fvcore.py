@@ -11,17 +11,25 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from profiler_kit.counting.conventions import Convention, Note, by_name
 from profiler_kit.counting.conventions.fvcore import PREFIX, label, watching
-from profiler_kit.counting.cross_check.tally import UNEXPLAINED, failed, layers, version_of, without_zeros
+from profiler_kit.counting.cross_check.tally import (
+    UNEXPLAINED,
+    failed,
+    layers,
+    not_followed,
+    version_of,
+    without_zeros,
+)
 from profiler_kit.counting.fallback import free_bytes
 from profiler_kit.counting.function_calls import FunctionCalls
 from profiler_kit.counting.memo import memo_beside
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.restore import unchanged
-from profiler_kit.counting.step import trace_step
+from profiler_kit.counting.step import StepError, trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckRow
@@ -43,6 +51,7 @@ PADDING: Final = "fvcore has no handle for a convolution whose padding is a word
 CUSTOM: Final = "a custom autograd function is one op in fvcore's trace, without a handle: it counts nothing"
 NO_HANDLE: Final = "fvcore has no handle for this op, and counts nothing"
 COMPLEX: Final = "a complex MAC is four real ones; fvcore takes it for one"
+OUTSIDE: Final = "it ran outside any call that fvcore's trace shows as an op, as in a scripted module"
 UNKNOWN_TO_KIT: Final = "the kit has no formula for this op"
 OTHERWISE: Final = "fvcore's handle counts otherwise"
 NOT_EXPLAINED: Final = "fvcore itself says this much more or less than its handles over the calls that ran"
@@ -97,14 +106,19 @@ class _Calls:
         return label(running) if running is not None else facts.op
 
 
-def cross_check(target: Target) -> CrossCheck:
+def cross_check(target: Target, forward_macs: int) -> CrossCheck:
     """The forward pass of `target` by the kit and by fvcore, which needs real tensors: it runs on a copy on the CPU.
 
+    `forward_macs`: what the kit has counted for it.
     Where that is too large, or fvcore is not installed, the rows are what its handles give.
     """
     calls = _Calls()
-    with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        trace = trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), calls.convention())
+    version = version_of("fvcore")
+    try:
+        with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+            trace = trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), calls.convention())
+    except (KitError, StepError) as error:  # the step itself has run before
+        return not_followed(PEER, version, ("forward",), forward_macs, error)
     rows = without_zeros(
         CrossCheckRow(
             op=op,
@@ -120,7 +134,7 @@ def cross_check(target: Target) -> CrossCheck:
     paths = tuple(dict.fromkeys(call.path for call in trace.calls))
     check = CrossCheck(
         peer=PEER,
-        version=version_of("fvcore"),
+        version=version,
         covers=("forward",),
         kit_macs=sum(row.kit_macs for row in rows),
         peer_macs=None,
@@ -137,14 +151,17 @@ def cross_check(target: Target) -> CrossCheck:
     if too_large:
         return failed(check, too_large, "take a smaller batch or configuration")
     try:
-        real = target if target.device.type == "cpu" else _again(target)
+        with _disable_current_modes():  # the count may run on fake tensors
+            real = target if target.device.type == "cpu" and target.again is None else _again(target)
     except KitError as error:
         return failed(
             check,
             f"the model could not be built a second time, with the real tensors that fvcore needs: {error.message}",
         )
     try:
-        return _told(check, _analysed(FlopCountAnalysis, real), paths)
+        with _disable_current_modes():
+            found = _analysed(FlopCountAnalysis, real)
+        return _told(check, found, paths)
     except Exception as error:  # noqa: BLE001 whatever it ends in is what it says of this model
         return failed(check, f"fvcore could not trace the model: {first_line(error)}")
 
@@ -172,18 +189,14 @@ class _OfTensors(nn.Module):
     def __init__(self, target: Target) -> None:
         super().__init__()
         self.model = target.model
-        self._batch = target.batch
-        self.tensors = tuple(
-            value for value in (*target.batch.args, *target.batch.kwargs.values()) if isinstance(value, Tensor)
-        )
+        self._values, self._form = tree_flatten((target.batch.args, dict(target.batch.kwargs)))
+        self.tensors = tuple(value for value in self._values if isinstance(value, Tensor))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The distinct tensors in what the model returns."""
         given = iter(tensors)
-        args = [next(given) if isinstance(value, Tensor) else value for value in self._batch.args]
-        kwargs = {
-            name: next(given) if isinstance(value, Tensor) else value for name, value in self._batch.kwargs.items()
-        }
+        values = [next(given) if isinstance(value, Tensor) else value for value in self._values]
+        args, kwargs = tree_unflatten(values, self._form)
         return tuple(output_tensors(self.model(*args, **kwargs)))
 
 
@@ -245,6 +258,8 @@ def _reason(op: str, pair: _Pair) -> str:
         return NORMS
     if op in ("upsample_nearest2d", "upsample_bilinear2d", "adaptive_avg_pool2d", "grid_sampler"):
         return ELEMENTS
+    if not pair.peer_macs and op.startswith("aten."):
+        return OUTSIDE
     if not pair.peer_macs:
         return PADDING if op == "conv" else CUSTOM if op.startswith("PythonOp.") else NO_HANDLE
     if pair.is_complex:

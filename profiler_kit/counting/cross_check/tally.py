@@ -7,7 +7,9 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Final
 
-from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
+from profiler_kit.errors import KitError
+from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer, CrossCheckRow
+from profiler_kit.target.place import first_line
 
 UNEXPLAINED: Final = "(not explained)"
 
@@ -49,6 +51,22 @@ def without_zeros(rows: Iterable[CrossCheckRow]) -> tuple[CrossCheckRow, ...]:
 def failed(check: CrossCheck, failure: str, hint: str = "") -> CrossCheck:
     """`check` of a peer that did not run: its rows are what its formulas give."""
     return replace(check, peer_macs=None, failure=failure, hint=hint)
+
+
+def not_followed(
+    peer: str, version: str | None, covers: tuple[CountPhase, ...], kit_macs: int, error: Exception
+) -> CrossCheck:
+    """A cross-check without rows: the peer's formulas could not be applied to the step."""
+    said = error.message if isinstance(error, KitError) else first_line(error)
+    return CrossCheck(
+        peer=peer,
+        version=version,
+        covers=covers,
+        kit_macs=kit_macs,
+        peer_macs=None,
+        rows=(),
+        failure=f"{peer}'s formulas could not be applied: {said}",
+    )
 
 
 def version_of(package: str) -> str | None:
