@@ -165,6 +165,10 @@ def _counted_total(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], V
     return lambda row: figure(row.counted_total) if row.counted_total else None
 
 
+def _peer(name: str) -> Callable[[LayerRow], Value]:
+    return lambda row: dict(row.peers).get(name)
+
+
 def _share_of_flops(row: LayerRow) -> float | None:
     return _share(row.counted.step.flops, row.whole_counted.step.flops) if row.counted and row.whole_counted else None
 
@@ -309,6 +313,8 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("total_params", "total params", "count", _counted_total(lambda c: c.params), "parameters with descendants'", place="data"),
     Column("total_macs", "total MACs", "macs", _counted_total(lambda c: c.step.macs), "MACs of the step with descendants'", place="data"),
     Column("total_flops", "total FLOPs", "flops", _counted_total(lambda c: c.step.flops), "FLOPs of the step with descendants'", place="data"),
+    Column("flop_counter_total_macs", "total MACs, FlopCounterMode", "macs", _peer("FlopCounterMode"), "what FlopCounterMode says of the module and its descendants, halved (`count --cross-check`)", place="data"),
+    Column("fvcore_total_macs", "total MACs, fvcore", "macs", _peer("fvcore"), "what fvcore says of the module and its descendants (`count --cross-check`)", place="data"),
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "saved bytes with descendants'", place="data"),
     Column("total_kernel_ns", "total time", "ns", lambda r: r.timed_total.step_ns if r.timed_total else None, "device time per step with descendants'", place="data"),
 )

@@ -230,6 +230,10 @@ def test_a_cross_check_stands_in_every_format(here: Path, capfd: pytest.CaptureF
     assert [check["peer"] for check in checks] == ["FlopCounterMode", "fvcore"]
     (row,) = (row for row in checks[1]["rows"] if row["reason"])
     assert (row["op"], row["path"], row["kit_macs"], row["peer_macs"]) == ("layer_norm", "fc.1", 0, 5 * 2 * 4)
+    rows = {row["path"]: row for row in csv.DictReader(call([*line, "-f", "csv"], capfd).out.splitlines())}
+    assert (rows["fc"]["fvcore_total_macs"], rows["fc.1"]["fvcore_total_macs"]) == (str(2 * 4 * 4 + 40), "40")
+    assert rows["fc.0"]["flop_counter_total_macs"] == rows["fc.0"]["total_macs"] == str(2 * 2 * 4 * 4)
+    assert rows["(loss)"]["fvcore_total_macs"] == ""
     assert "Cross-check with fvcore" in call(["show", "checked.json"], capfd).out  # read again, without a peer
 
 
