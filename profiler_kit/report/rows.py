@@ -167,14 +167,11 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     if report.static is not None:
         total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
     convention = report.static.convention_name if report.static is not None else None
-
     peers = _peers(report)
 
     def placed(row: LayerRow) -> LayerRow:
         said = tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else ()
-        return replace(
-            row, whole_counted=total.counted, whole_timed=total.timed, convention=convention, peers=_peers(report, row)
-        )
+        return replace(row, whole_counted=total.counted, whole_timed=total.timed, convention=convention, peers=said)
 
     return Layers(
         rows=tuple(placed(row) for row in _with_totals(rows)),
