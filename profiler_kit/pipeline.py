@@ -13,9 +13,10 @@ from typing import Any
 
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
-from profiler_kit.records.counts import PHASES, Phase, StaticCount
+from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, Phase, StaticCount
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
+from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
 
 Say = Callable[[str], None]
@@ -48,34 +49,45 @@ def count(
     loss_fn: Callable[..., Any] | None = None,
     mode: Mode = "train",
     kwargs: Mapping[str, Any] | None = None,
+    convention: str = DEFAULT_CONVENTION,
+    cross_check: bool = False,
+    strict: bool = False,
 ) -> Report:
     """The static report of `target`: a model with its example inputs, a TARGET text, or a `TargetSpec`.
 
-    A model is never changed: it is counted as a copy on the meta device. Raises TargetError, UsageError.
+    A model is never changed: it is counted as a copy on the meta device. `convention` says what counts as work: ``kit``,
+    ``torch``, ``fvcore`` or ``model-flops``. `cross_check` runs other counters on the model, and explains each difference.
+    Raises TargetError, UsageError, and with `strict` UncountedError where an op has no formula.
     """
+    from profiler_kit.counting import count_both
     from profiler_kit.target import from_model
 
     if isinstance(target, TargetSpec):
-        return count_spec(target)
-    if isinstance(target, str):
-        return count_spec(TargetSpec(spec=target, mode=mode, command=("count", "")))
-    from profiler_kit.counting import count_target
+        report = count_spec(target, convention=convention, cross_check=cross_check)
+    elif isinstance(target, str):
+        spec = TargetSpec(spec=target, mode=mode, command=("count", ""))
+        report = count_spec(spec, convention=convention, cross_check=cross_check)
+    else:
+        with _ends_told(type(target).__name__):
+            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
+            static, by_kit = count_both(live, convention, cross_check=cross_check)
+        report = _diagnosed(_report(live.info, static), by_kit)
+    if strict:
+        require_counted(report)
+    return report
 
-    with _ends_told(type(target).__name__):
-        live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
-        static = count_target(live)
-    return _diagnosed(_report(live.info, static))
 
-
-def count_spec(spec: TargetSpec) -> Report:
+def count_spec(spec: TargetSpec, *, convention: str = DEFAULT_CONVENTION, cross_check: bool = False) -> Report:
     """The static report of the target that `spec` names. Raises TargetError, UsageError."""
-    from profiler_kit.counting import count_target
+    from profiler_kit.counting import count_both
     from profiler_kit.target import load
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
-        static = count_target(target)
-    return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
+        static, by_kit = count_both(target, convention, cross_check=cross_check)
+    return _diagnosed(
+        _report(target.info, static), by_kit
+    )  # now the info names the loss, which the first output settled
 
 
 def analyze(
@@ -88,6 +100,7 @@ def analyze(
     timeout_s: float | None = None,
     traces: Path | str | None = None,
     say: Say | None = None,
+    convention: str = DEFAULT_CONVENTION,
     **options: Any,
 ) -> Report:
     """The whole report of a target: counted, measured under each cuDNN configuration, attributed and explained.
@@ -109,6 +122,7 @@ def analyze(
         timeout_s=timeout_s,
         traces=folder,
         say=say,
+        convention=convention,
     ).report
 
 
@@ -122,6 +136,7 @@ def analyze_spec(
     timeout_s: float | None = None,
     traces: Path | None = None,
     say: Say | None = None,
+    convention: str = DEFAULT_CONVENTION,
 ) -> Analysis:
     """`analyze` with its traces. Ctrl-C ends the run in hand; what was measured before stands in the report."""
     from profiler_kit.measure import configs as configurations
@@ -130,33 +145,35 @@ def analyze_spec(
     tell = say or _silent
     place = environment.pick_device(device)
     tell("counting")
-    info, static = _counted_if_possible(spec)
+    info, static, by_kit = _counted_if_possible(spec, convention)
     plan = configurations.plan(
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
         float32=_computes_float32(info),
-        uses_cudnn=static is None or any(_is_cudnn_op(total.op) for total in static.ops),
+        uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
         only=configs,
     )
     runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
     report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
-    return Analysis(report=_diagnosed(report), traces=traced, interrupted=cut)
+    return Analysis(report=_diagnosed(report, by_kit), traces=traced, interrupted=cut)
 
 
-def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | None]:
-    """The target and its count; None for one that loads and can't be counted: it may still be measured, and a note says why.
+def _counted_if_possible(
+    spec: TargetSpec, convention: str
+) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
+    """The target and its counts; None for one that loads and can't be counted: it may still be measured, and a note says why.
 
     That is a model whose control flow depends on values, and one on which the counting itself breaks: the measured half of
     the report must not be lost with a bug of ours. What is wrong with the target is raised: it would fail measured as well.
     """
-    from profiler_kit.counting import count_target
+    from profiler_kit.counting import count_both
     from profiler_kit.target import NeedsDataError, load
     from profiler_kit.target.place import first_line, is_out_of_memory
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
         try:
-            static = count_target(target)
+            static, by_kit = count_both(target, convention)
         except NeedsDataError as error:
             note = f"Not counted: {error}".replace("\nhint: ", "; ")
         except KitError:
@@ -170,8 +187,8 @@ def _counted_if_possible(spec: TargetSpec) -> tuple[TargetInfo, StaticCount | No
                 f"at {Path(place.filename).name}:{place.lineno}. What was measured stands."
             )
         else:
-            return target.info, static  # the info only now: the first output settles the loss
-    return replace(target.info, notes=(*target.info.notes, note)), None
+            return target.info, static, by_kit  # the info only now: the first output settles the loss
+    return replace(target.info, notes=(*target.info.notes, note)), None, None
 
 
 @contextlib.contextmanager
@@ -310,10 +327,10 @@ def _report(
     )
 
 
-def _diagnosed(report: Report) -> Report:
+def _diagnosed(report: Report, by_kit: StaticCount | None) -> Report:
     from profiler_kit.diagnose import diagnose
 
-    return replace(report, findings=diagnose(report))
+    return replace(report, findings=diagnose(replace(report, static=by_kit)))
 
 
 def all_failed(report: Report) -> KitError | None:

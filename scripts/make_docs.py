@@ -44,6 +44,9 @@ TABLE_DOCS = {
     "phases": "One row per phase of a step.",
     "kernels": "One row per kernel (on a CPU: per operator).",
     "findings": "One row per finding.",
+    "cross_check": "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per "
+    "figure of the peer's that its formulas do not explain.",
+    "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
     "workspaces": "The ops of the probe step that used most scratch memory.",

@@ -9,6 +9,7 @@ from typing import NoReturn
 from profiler_kit import units
 from profiler_kit._version import VERSION
 from profiler_kit.errors import UsageError
+from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.target import TargetSpec
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
@@ -21,8 +22,8 @@ examples:
   profiler-kit check my_model.py --base main --budget flops=+10%
   profiler-kit show profiler_kit_out/my_model -f markdown
 
-exit status: 0 ok, 1 a budget is broken, 2 usage, 3 the target could not be loaded or run,
-  4 nothing comparable, 130 interrupted (what was measured before is kept)
+exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
+  3 the target could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
 """
 TARGET_HELP = (
     "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
@@ -94,6 +95,8 @@ def target_argv(given: argparse.Namespace) -> list[str]:
         value = getattr(given, name)
         if value is not None:
             words += [f"--{name}", str(value)]
+    if given.convention != DEFAULT_CONVENTION:
+        words += ["--convention", given.convention]
     return [*words, "--channels-last"] if given.channels_last else words
 
 
@@ -102,6 +105,7 @@ def _analyze(sub: argparse.ArgumentParser) -> None:
     _target_options(sub)
     _measure_options(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
+    _convention_options(sub)
     _output_options(sub)
     _report_options(sub)
 
@@ -109,6 +113,7 @@ def _analyze(sub: argparse.ArgumentParser) -> None:
 def _count(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     _target_options(sub)
+    _convention_options(sub, strict=True, cross_check=True)
     _output_options(sub)
     _report_options(sub)
 
@@ -119,6 +124,7 @@ def _compare(sub: argparse.ArgumentParser) -> None:
     _target_options(sub)
     _measure_options(sub)
     sub.add_argument("--static", action="store_true", help="count only, measure nothing")
+    _convention_options(sub)
     _output_options(sub)
 
 
@@ -129,6 +135,7 @@ def _check(sub: argparse.ArgumentParser) -> None:
         "--budget", action="append", default=[], metavar="METRIC=LIMIT", help="flops=+10%%, params=26M … (repeatable)"
     )
     _target_options(sub)
+    _convention_options(sub, strict=True)
     _output_options(sub)
 
 
@@ -153,6 +160,20 @@ def _target_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--channels-last", action="store_true", help="NHWC memory layout of model and inputs")
     group.add_argument("--batch", type=_positive, metavar="N", help="replace the inputs' batch size")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, inputs and labels (default: 0)")
+
+
+def _convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
+    group = sub.add_argument_group("what counts")
+    group.add_argument(
+        "--convention", default=DEFAULT_CONVENTION, metavar="NAME",
+        help="kit (default), torch (as FlopCounterMode), fvcore, or model-flops (as MFU takes them)",
+    )  # fmt: skip
+    if strict:
+        group.add_argument("--strict", action="store_true", help="fail, with status 1, if any op has no formula")
+    if cross_check:
+        group.add_argument(
+            "--cross-check", action="store_true", help="run fvcore and FlopCounterMode too, and explain each difference"
+        )
 
 
 def _measure_options(sub: argparse.ArgumentParser) -> None:
@@ -191,6 +212,9 @@ def _report_options(sub: argparse.ArgumentParser) -> None:
         "--sort", metavar="COLUMN", help="layers by this CSV column, or model for the model's order (default: by time)"
     )
     group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
+    group.add_argument(
+        "--unit", choices=("flop", "mac"), default="flop", help="show work in FLOPs (default) or in MACs alone"
+    )
 
 
 def _positive(text: str) -> int:

@@ -7,11 +7,19 @@ columns are for programs alone (CSV, data frames), ``place="page"`` for people a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from profiler_kit.records.counts import MemoryCategories, Phase, StaticCount, UncountedOp
+from profiler_kit.records.counts import (
+    CrossCheck,
+    CrossCheckLayer,
+    CrossCheckRow,
+    MemoryCategories,
+    Phase,
+    StaticCount,
+    UncountedOp,
+)
 from profiler_kit.records.document import Head, Value
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Finding, Report
@@ -21,6 +29,7 @@ from profiler_kit.units import Unit
 
 Row = TypeVar("Row")
 Place = Literal["both", "page", "data"]
+WorkUnit = Literal["flop", "mac"]
 
 NEVER: Final = "never"
 # A gain below this is not worth a tuning pass: it is within what one process differs from the next.
@@ -49,6 +58,24 @@ class Column(Generic[Row]):
     def head(self) -> Head:
         """The column's head in a table."""
         return Head(key=self.key, title=self.title, unit=self.unit, doc=self.doc, rank=self.rank, name=self.name)
+
+
+def in_unit(of: Sequence[Column[Row]], unit: WorkUnit) -> tuple[Column[Row], ...]:
+    """`of` with work on the page in `unit`: for ``mac`` each column of FLOPs gives its place to its counterpart in MACs.
+
+    The counterpart of ``flops_x`` is called ``macs_x``.
+    """
+    if unit == "flop":
+        return tuple(of)
+    macs = {column.key: column for column in of if column.key.startswith("macs")}
+    shown: list[Column[Row]] = []
+    for column in of:
+        twin = macs.get(column.key.replace("flops", "macs", 1)) if column.key.startswith("flops") else None
+        if twin is not None and column.place != "data":
+            shown.append(replace(twin, place="page", when=column.when, rank=column.rank, aside=column.aside))
+        elif twin is None and column.key not in macs:
+            shown.append(column)
+    return tuple(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +116,23 @@ class MemoryRow:
     at: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRow:
+    """A row of a cross-check, or several in one, and the modules it is of."""
+
+    check: CrossCheck
+    row: CrossCheckRow
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLayerRow:
+    """A module in a cross-check, and why the two differ."""
+
+    layer: CrossCheckLayer
+    reason: str
+
+
 def _train(report: Report) -> bool:
     return report.target.mode == "train"
 
@@ -121,8 +165,16 @@ def _counted_total(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], V
     return lambda row: figure(row.counted_total) if row.counted_total else None
 
 
+def _peer(name: str) -> Callable[[LayerRow], Value]:
+    return lambda row: dict(row.peers).get(name)
+
+
 def _share_of_flops(row: LayerRow) -> float | None:
     return _share(row.counted.step.flops, row.whole_counted.step.flops) if row.counted and row.whole_counted else None
+
+
+def _share_of_macs(row: LayerRow) -> float | None:
+    return _share(row.counted.step.macs, row.whole_counted.step.macs) if row.counted and row.whole_counted else None
 
 
 def _share_of_time(row: LayerRow) -> float | None:
@@ -182,6 +234,11 @@ def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
     return share
 
 
+def _some_paths(paths: Sequence[str]) -> str:
+    shown = ", ".join(path or "(root)" for path in paths[:3])
+    return f"{shown} and {len(paths) - 3:,} more" if len(paths) > 3 else shown
+
+
 def _ms(ns: int | None) -> float | None:
     """One unit for a whole column: configurations are compared by eye, and a unit in every cell costs a column its place."""
     return ns / 1e6 if ns is not None else None
@@ -224,10 +281,15 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("class", "class", "text", lambda r: r.class_name, "the module's class", rank=8, name=True),
     Column("config", "config", "text", lambda r: r.config, "what the module was built with: channels, kernel, stride, padding, groups", rank=6),
     Column("calls", "calls", "count", lambda r: r.calls, "calls in one step", place="data"),
+    Column("convention", "convention", "text", lambda r: r.convention, "whose definition of MACs and FLOPs the figures follow", place="data"),
     Column("params", "params", "count", _counted(lambda c: c.params), "parameters, each counted once, at its first owner", rank=7, aside=True),
     Column("param_bytes", "param bytes", "bytes", _counted(lambda c: c.param_bytes), "bytes of these parameters", place="data"),
     Column("macs_forward", "MACs fwd", "macs", _counted(lambda c: c.forward.macs), "multiply-accumulates of the forward pass", rank=10, aside=True),
     Column("macs_backward", "MACs bwd", "macs", _counted(lambda c: c.backward.macs), "multiply-accumulates of the backward pass", place="data"),
+    Column("macs_loss", "MACs loss", "macs", _counted(lambda c: c.loss.macs), "multiply-accumulates of the loss", place="data"),
+    Column("macs_recompute", "MACs recomp", "macs", _counted(lambda c: c.recompute.macs), "multiply-accumulates of forward work done again inside backward", place="data"),
+    Column("macs", "MACs step", "macs", _counted(lambda c: c.step.macs), "forward + loss + backward + recompute", place="data"),
+    Column("macs_share_percent", "MACs %", "percent", _share_of_macs, "share of the whole step's MACs", place="data"),
     Column("flops_forward", "FLOPs fwd", "flops", _counted(lambda c: c.forward.flops), "floating-point operations of the forward pass, a MAC being two, pointwise work included", rank=7),
     Column("flops_loss", "FLOPs loss", "flops", _counted(lambda c: c.loss.flops), "floating-point operations of the loss", place="data"),
     Column("flops_backward", "FLOPs bwd", "flops", _counted(lambda c: c.backward.flops), "floating-point operations of the backward pass, recomputed forward work not included", when=_train, rank=7, aside=True),
@@ -249,7 +311,10 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("family", "top kernel family", "text", lambda r: r.family, "the algorithm family of the kernels that take most of its time", place="data"),
     Column("algorithm", "most time by", "text", lambda r: family_words(r.family) if r.family else None, "the algorithm of the kernels that take most of its time (on a CPU: the kind of operator)", place="page", rank=5),
     Column("total_params", "total params", "count", _counted_total(lambda c: c.params), "parameters with descendants'", place="data"),
+    Column("total_macs", "total MACs", "macs", _counted_total(lambda c: c.step.macs), "MACs of the step with descendants'", place="data"),
     Column("total_flops", "total FLOPs", "flops", _counted_total(lambda c: c.step.flops), "FLOPs of the step with descendants'", place="data"),
+    Column("flop_counter_total_macs", "total MACs, FlopCounterMode", "macs", _peer("FlopCounterMode"), "what FlopCounterMode says of the module and its descendants, halved (`count --cross-check`)", place="data"),
+    Column("fvcore_total_macs", "total MACs, fvcore", "macs", _peer("fvcore"), "what fvcore says of the module and its descendants (`count --cross-check`)", place="data"),
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "saved bytes with descendants'", place="data"),
     Column("total_kernel_ns", "total time", "ns", lambda r: r.timed_total.step_ns if r.timed_total else None, "device time per step with descendants'", place="data"),
 )
@@ -321,6 +386,10 @@ KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
 COST_COLUMNS: tuple[Column[StaticCount], ...] = (
     Column("params", "parameters", "count", lambda s: s.params, "parameters, each counted once"),
     Column("macs_forward", "MACs fwd", "macs", lambda s: s.forward.macs, "multiply-accumulates of the forward pass"),
+    Column("macs_loss", "MACs loss", "macs", lambda s: s.loss.macs, "multiply-accumulates of the loss", place="data"),
+    Column("macs_backward", "MACs bwd", "macs", lambda s: s.backward.macs, "multiply-accumulates of the backward pass", place="data"),
+    Column("macs_recompute", "MACs recompute", "macs", lambda s: s.recompute.macs, "multiply-accumulates of forward work done again inside backward", place="data"),
+    Column("macs", "MACs step", "macs", lambda s: s.step.macs, "forward + loss + backward + recompute", place="data"),
     Column("flops_forward", "FLOPs fwd", "flops", lambda s: s.forward.flops, "floating-point operations of the forward pass"),
     Column("flops_loss", "loss", "flops", lambda s: s.loss.flops, "floating-point operations of the loss", when=_train, rank=1),
     Column("flops_backward", "bwd", "flops", lambda s: s.backward.flops, "floating-point operations of the backward pass", when=_train),
@@ -372,16 +441,40 @@ UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
     Column("paths", "in", "text", lambda o: ", ".join(path or "(root)" for path in o.paths), "the modules that call it", name=True),
 )
 
-# Every table with a page in the reference; the first five are also data frames.
+CROSS_CHECK_COLUMNS: tuple[Column[PeerRow], ...] = (
+    Column("peer", "peer", "text", lambda r: r.check.peer, "the other counter", place="data"),
+    Column("peer_version", "version", "text", lambda r: r.check.version, "its version", place="data"),
+    Column("op", "op", "text", lambda r: r.row.op, "the op, as the peer calls it; not explained: what the peer says beyond its own formulas", name=True),
+    Column("phase", "phase", "text", lambda r: r.row.phase, "forward, loss, backward or recompute", rank=2),
+    Column("path", "path", "text", lambda r: r.row.path, "the module it ran in", place="data"),
+    Column("calls", "calls", "count", lambda r: r.row.calls or None, "calls in one step", rank=4),
+    Column("kit_macs", "kit", "macs", lambda r: r.row.kit_macs, "multiply-accumulates by the kit's own convention"),
+    Column("peer_macs", "peer", "macs", lambda r: r.row.peer_macs, "by the peer, whose FLOPs are halved where it takes two for a MAC"),
+    Column("difference_macs", "difference", "macs", lambda r: r.row.peer_macs - r.row.kit_macs, "the peer's less the kit's"),
+    Column("in", "in", "text", lambda r: _some_paths(r.paths), "the modules it ran in", place="page", rank=3, name=True),
+    Column("reason", "why", "text", lambda r: r.row.reason or None, "why they differ", place="data"),
+)
+
+CROSS_CHECK_LAYER_COLUMNS: tuple[Column[PeerLayerRow], ...] = (
+    Column("layer", "layer", "text", lambda r: r.layer.path or "(root)", "the module, its descendants included", name=True),
+    Column("kit_macs", "kit", "macs", lambda r: r.layer.kit_macs, "multiply-accumulates by the kit's own convention"),
+    Column("expected_macs", "its formulas", "macs", lambda r: r.layer.expected_macs, "what the peer's formulas give for the module's ops", rank=1),
+    Column("peer_macs", "peer", "macs", lambda r: r.layer.peer_macs, "what the peer says of the module"),
+    Column("reason", "why", "text", lambda r: r.reason, "why they differ"),
+)
+
+# Every table with a page in the reference; the first six are also data frames.
 TABLES: dict[str, tuple[Column[Any], ...]] = {
     "layers": LAYER_COLUMNS,
     "runs": RUN_COLUMNS,
     "phases": PHASE_COLUMNS,
     "kernels": KERNEL_COLUMNS,
     "findings": FINDING_COLUMNS,
+    "cross_check": CROSS_CHECK_COLUMNS,
     "cost": COST_COLUMNS,
     "memory": MEMORY_COLUMNS,
     "workspaces": WORKSPACE_COLUMNS,
     "uncounted": UNCOUNTED_COLUMNS,
+    "cross_check_layers": CROSS_CHECK_LAYER_COLUMNS,
 }
 # fmt: on

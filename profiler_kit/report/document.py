@@ -10,6 +10,8 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import columns, sentences, tables
+from profiler_kit.report.columns import WorkUnit
+from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
 
 TOP_LAYERS = 10
@@ -23,12 +25,14 @@ def report_document(
     depth: int | None = None,
     sort: str | None = None,
     run: str | None = None,
+    unit: WorkUnit = "flop",
 ) -> Document:
     """`report` as sections of text and tables, and whole tables for programs.
 
     `top`: rows of the layer and kernel tables, None for all; `depth`: layers below it are added into their parent; `sort`: a
     layer column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time); `run`: the
-    configuration whose phases and layers are shown (None: the baseline).
+    configuration whose phases and layers are shown (None: the baseline); `unit`: whether tables for people show work as FLOPs,
+    or as MACs alone (tables for programs hold both).
 
     Raises UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
@@ -37,14 +41,15 @@ def report_document(
             raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
     shown = chosen_run(report, run)
     sections = [
-        Section(title="Target", blocks=sentences.header(report, shown)),
+        Section(title="Target", blocks=sentences.header(report, shown, unit)),
         *_findings(report),
-        *_cost(report, detail=shown is not None),
+        *_cost(report, unit, detail=shown is not None),
         *_configurations(report),
         *(_phases(report, shown) if shown else ()),
-        *_layers(report, shown, top, depth, sort),
+        *_layers(report, shown, top, depth, sort, unit),
+        *cross_check_sections(report, top),
         *_memory(report, shown),
-        *_more_figures(report, shown, top, depth, sort),
+        *_more_figures(report, shown, top, depth, sort, unit),
         *(_kernels(report, shown, top) if shown else ()),
         *(_idle(shown) if shown else ()),
         *_details(report, shown),
@@ -64,8 +69,8 @@ def _findings(report: Report) -> Iterator[Section]:
         yield Section(title="Findings", blocks=(Paragraph(text="None."),))
 
 
-def _cost(report: Report, *, detail: bool) -> Iterator[Section]:
-    table = tables.cost_table(report)
+def _cost(report: Report, unit: WorkUnit, *, detail: bool) -> Iterator[Section]:
+    table = tables.cost_table(report, unit)
     if table is not None:
         yield Section(title="Cost of one step", blocks=(table,), detail=detail)
 
@@ -98,12 +103,12 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
 
 
 def _layers(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
 ) -> Iterator[Section]:
     layers = layer_rows(report, run)
     caption = f"{run.config.name}, per step, own figures" if run and layers.timed else "per step, own figures"
     aside = False if layers.timed else None  # without times there is room for all
-    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=aside)
+    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=aside, unit=unit)
     if table.rows:
         yield Section(title="Layers", blocks=(table,))
 
@@ -115,13 +120,13 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 
 
 def _more_figures(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
 ) -> Iterator[Section]:
     """The columns set aside: they would make the tables above too wide for a page."""
     layers = layer_rows(report, run)
     if layers.timed and report.static is not None:
         caption = "per step, own figures"
-        table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=True)
+        table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=True, unit=unit)
         yield Section(title="Layer counts", blocks=(table,), detail=True)
     if any(r.failure is None for r in report.runs):
         rows = tables.run_rows(report)

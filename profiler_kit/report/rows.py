@@ -77,7 +77,8 @@ class LayerRow:
 
     `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
     counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `whole_counted`, `whole_timed`: the
-    step's figures, which shares are taken of.
+    step's figures, which shares are taken of; `convention`: what they count by. `peers`: (other counter, MACs
+    that it says, descendants' included), of a cross-check.
     """
 
     path: str
@@ -94,6 +95,8 @@ class LayerRow:
     families: tuple[tuple[str, int], ...] = ()
     whole_counted: Counted | None = None
     whole_timed: Timed | None = None
+    convention: str | None = None
+    peers: tuple[tuple[str, int], ...] = ()
 
     @property
     def label(self) -> str:
@@ -163,15 +166,25 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
         total = replace(total, counted=_whole(report.static), counted_total=_whole(report.static))
     if report.static is not None:
         total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
+    convention = report.static.convention_name if report.static is not None else None
+    peers = _peers(report)
 
     def placed(row: LayerRow) -> LayerRow:
-        return replace(row, whole_counted=total.counted, whole_timed=total.timed)
+        said = tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else ()
+        return replace(row, whole_counted=total.counted, whole_timed=total.timed, convention=convention, peers=said)
 
     return Layers(
         rows=tuple(placed(row) for row in _with_totals(rows)),
         unattributed=placed(unattributed) if unattributed else None,
         total=placed(total),
     )
+
+
+def _peers(report: Report) -> dict[str, dict[str, int]]:
+    """By the name of each peer that ran, what it says of the modules for which somebody counts something."""
+    checks = report.static.cross_checks if report.static is not None else ()
+    ran = (check for check in checks if check.peer_macs is not None)
+    return {check.peer: {layer.path: layer.peer_macs or 0 for layer in check.layers} for check in ran}
 
 
 def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:

@@ -12,7 +12,7 @@ from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.report import columns
-from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PhaseRow, RunRow
+from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeerRow, PhaseRow, RunRow, WorkUnit
 from profiler_kit.report.rows import TOTAL, LayerRow, Layers, fold, layer_rows, merge
 
 Row = TypeVar("Row")
@@ -67,15 +67,16 @@ def layer_table(
     depth: int | None,
     sort: str | None,
     aside: bool | None = None,
+    unit: WorkUnit = "flop",
 ) -> Table:
     """The `top` layers by `sort`, the others in one row, device time without an owner in another: the rows add up to the total.
 
-    `aside`: as in `page_table`.
+    `aside`: as in `page_table`. `unit`: as in `columns.in_unit`.
 
     Raises UsageError for an unknown `sort`.
     """
     rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
-    rows = _sorted(rows, sort or ("kernel_ns" if layers.timed else "flops"))
+    rows = _sorted(rows, sort or ("kernel_ns" if layers.timed else f"{unit}s"))
     if top is not None and len(rows) > top + 1:  # one row more says more than "(1 more)"
         rest = merge(f"({len(rows) - top} more)", rows[top:])
         rows = [*rows[:top], replace(rest, families=())]
@@ -83,7 +84,8 @@ def layer_table(
         rows.append(layers.unattributed)
     total = replace(layers.total, families=())
     name = "layers_counted" if aside else "layers"
-    return page_table(name, caption, columns.LAYER_COLUMNS, rows, report, totals=[total], aside=aside)
+    shown = columns.in_unit(columns.LAYER_COLUMNS, unit)
+    return page_table(name, caption, shown, rows, report, totals=[total], aside=aside)
 
 
 def _sorted(rows: Sequence[LayerRow], sort: str) -> list[LayerRow]:
@@ -145,11 +147,17 @@ def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
 
 
-def cost_table(report: Report) -> Table | None:
-    """One row: what one step asks for. None where the model was not counted."""
+def cost_table(report: Report, unit: WorkUnit = "flop") -> Table | None:
+    """One row: what one step asks for, work as `unit` says. None where the model was not counted."""
     if report.static is None:
         return None
-    return page_table("cost", "", columns.COST_COLUMNS, [report.static], report)
+    return page_table("cost", "", columns.in_unit(columns.COST_COLUMNS, unit), [report.static], report)
+
+
+def cross_check_rows(report: Report) -> list[PeerRow]:
+    """Every row of every cross-check, with the module it is of."""
+    checks = report.static.cross_checks if report.static is not None else ()
+    return [PeerRow(check=check, row=row, paths=(row.path,)) for check in checks for row in check.rows]
 
 
 def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
@@ -191,6 +199,7 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("phases", columns.PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
     yield data_table("kernels", columns.KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
     yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
+    yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -286,10 +286,10 @@ def test_what_the_model_and_its_programs_print_goes_to_stderr(here: Path, capfd:
 def test_a_bug_of_ours_is_no_broken_budget(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **options: object) -> None:
         raise AttributeError("oops")
 
-    monkeypatch.setattr("profiler_kit.counting.count_target", broken)
+    monkeypatch.setattr("profiler_kit.counting.count_both", broken)
     ended = call(["check", "net.py", "--base", "base.json"], capfd)
     assert ended.code == TARGET_FAILED
     assert "AttributeError: oops" in ended.err  # with the lines to report
