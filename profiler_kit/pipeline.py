@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from profiler_kit import roofs
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
 from profiler_kit.records.counts import PHASES, Phase, StaticCount
@@ -48,34 +49,43 @@ def count(
     loss_fn: Callable[..., Any] | None = None,
     mode: Mode = "train",
     kwargs: Mapping[str, Any] | None = None,
+    hardware: str | None = None,
 ) -> Report:
     """The static report of `target`: a model with its example inputs, a TARGET text, or a `TargetSpec`.
 
-    A model is never changed: it is counted as a copy on the meta device. Raises TargetError, UsageError.
+    `hardware`: as in `count_spec`. A model is never changed: it is counted as a copy on the meta device. Raises
+    TargetError, UsageError.
     """
+    roofs.check(hardware)
     from profiler_kit.target import from_model
 
     if isinstance(target, TargetSpec):
-        return count_spec(target)
+        return count_spec(target, hardware=hardware)
     if isinstance(target, str):
-        return count_spec(TargetSpec(spec=target, mode=mode))
+        return count_spec(TargetSpec(spec=target, mode=mode), hardware=hardware)
     from profiler_kit.counting import count_target
 
     with _ends_told(type(target).__name__):
         live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
         static = count_target(live)
-    return _diagnosed(_report(live.info, static))
+    return _diagnosed(roofs.under_hardware(_report(live.info, static), hardware, _silent))
 
 
-def count_spec(spec: TargetSpec) -> Report:
-    """The static report of the target that `spec` names. Raises TargetError, UsageError."""
+def count_spec(spec: TargetSpec, *, hardware: str | None = None, say: Say | None = None) -> Report:
+    """The static report of the target that `spec` names; with `hardware`, bounded by its roofline.
+
+    `hardware` is a device's name, as in the datasheet table, or ``here`` for what this machine's device reaches: measured
+    once, for some seconds, which `say` is told. Raises TargetError, UsageError.
+    """
+    roofs.check(hardware)
     from profiler_kit.counting import count_target
     from profiler_kit.target import load
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
         static = count_target(target)
-    return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
+    report = _report(target.info, static)  # now the info names the loss, which the first output settled
+    return _diagnosed(roofs.under_hardware(report, hardware, say or _silent))
 
 
 def analyze(
@@ -140,6 +150,11 @@ def analyze_spec(
     )
     runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
     report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
+    if not cut:
+        try:
+            report = roofs.under_own_device(report, place, tell)
+        except KeyboardInterrupt:
+            cut = True
     return Analysis(report=_diagnosed(report), traces=traced, interrupted=cut)
 
 

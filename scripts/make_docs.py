@@ -20,12 +20,16 @@ GENERATED = "<!-- Written by scripts/make_docs.py. Change the code it is read fr
 TABLE_DOCS = {
     "layers": "One row per owner of work: modules, `(loss)`, `(optimizer)`, and `(unattributed)` device time. Figures are the "
     "owner's own, so the rows add up; `total_*` columns include descendants. `layers.csv` holds this table.",
+    "ops": "One row per op (in data: per op and phase); the same total as the layers', cut the other way. `count --by op -o FILE.csv` "
+    "writes it.",
     "runs": "One row per configuration.",
     "phases": "One row per phase of a step.",
     "kernels": "One row per kernel (on a CPU: per operator).",
     "findings": "One row per finding.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
+    "roofline": "One row per phase: the least time that its counted work can take under a roof "
+    "([what that means](counting.md#bytes-intensity-and-the-roofline)).",
     "workspaces": "The ops of the probe step that used most scratch memory.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }

@@ -59,7 +59,7 @@ def count(given: argparse.Namespace) -> int:
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
-        report = pipeline.count_spec(target_spec(given))
+        report = pipeline.count_spec(target_spec(given), hardware=given.hardware, say=progress.say)
     output.warn(report)
     output.emit(_document(report, given), given)
     return errors.OK
@@ -120,7 +120,7 @@ def show(given: argparse.Namespace) -> int:
 def _document(report: Report, given: argparse.Namespace) -> Document:
     from profiler_kit.report import report_document
 
-    return report_document(report, top=given.top, depth=given.depth, sort=given.sort, run=given.run)
+    return report_document(report, top=given.top, depth=given.depth, sort=given.sort, run=given.run, by=given.by)
 
 
 def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:

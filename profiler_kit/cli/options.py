@@ -102,6 +102,7 @@ def _analyze(sub: argparse.ArgumentParser) -> None:
 def _count(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     _target_options(sub)
+    _hardware_option(sub)
     _output_options(sub)
     _report_options(sub)
 
@@ -176,13 +177,37 @@ def _output_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
+def _hardware_option(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("roofline")
+    group.add_argument(
+        "--hardware", metavar="NAME",
+        help="bound each layer and op on this device: h100, a100, rtx4090 … by its datasheet, or here: as measured, once",
+    )  # fmt: skip
+
+
 def _report_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("tables")
-    group.add_argument("--top", type=_positive, default=10, metavar="N", help="rows of the layer table (default: 10)")
-    group.add_argument("--depth", type=_whole, metavar="N", help="fold layers below this depth into their parent")
     group.add_argument(
-        "--sort", metavar="COLUMN", help="layers by this CSV column, or model for the model's order (default: by time)"
+        "--by", choices=("tree", "layer", "op"),
+        help="modules with all below them, layers' own figures, or ops (default: layer where something ran, else tree)",
+    )  # fmt: skip
+    group.add_argument(
+        "--top",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="rows of a table, in a tree below one module (default: 10)",
     )
+    group.add_argument(
+        "--depth",
+        type=_whole,
+        metavar="N",
+        help="add what is deeper to its parent (default: none, or a screen of tree)",
+    )
+    group.add_argument(
+        "--sort", metavar="COLUMN",
+        help="by flops, macs, params, bytes, memory, time or any CSV column, or model: its own order (default: time, FLOPs)",
+    )  # fmt: skip
     group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
 
 

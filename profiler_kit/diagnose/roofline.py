@@ -11,11 +11,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, layer_math
+from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
 from profiler_kit.diagnose.hardware import Peaks, find, peaks_of
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
 from profiler_kit.records.report import Report
-from profiler_kit.records.roofline import STEP, LayerBound, Peak, PhaseBound, Resource, Roof, Roofline, RoofSource
+from profiler_kit.records.roofline import (
+    STEP,
+    LayerBound,
+    OpBound,
+    Peak,
+    PhaseBound,
+    Resource,
+    Roof,
+    Roofline,
+    RoofSource,
+)
 from profiler_kit.records.runs import Ceilings, ConfigRun
 from profiler_kit.records.target import TargetInfo
 
@@ -39,7 +49,7 @@ def named_roof(asked: str) -> Roof:
 def measured_roof(ceilings: Ceilings) -> Roof | None:
     """The roof as measured; None where the bandwidth or the fp32 rate could not be measured."""
     rates = tuple((rate.math, rate.flops_per_s) for rate in ceilings.rates)
-    if ceilings.bandwidth_bytes_per_s is None or FP32 not in dict(rates):
+    if not ceilings.bandwidth_bytes_per_s or FP32 not in dict(rates):
         return None
     sizes = ", ".join(f"{rate.math} {rate.size}" for rate in ceilings.rates)
     citation = f"square matrix products ({sizes} rows) and a copy, torch {ceilings.torch}"
@@ -85,6 +95,7 @@ def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun
         phases=(*phases, _phase_bound(STEP, works, roof)) if phases else (),
         layers=tuple(_layer_bound(work, roof) for work in works),
         notes=tuple(_notes(target, works, roof)),
+        ops=tuple(_op_bounds(static, assumed, roof)),
     )
 
 
@@ -144,6 +155,22 @@ def _layer_bound(work: _Work, roof: Roof) -> LayerBound:
         math=work.math,
         time_ns=work.time_ns,
     )
+
+
+def _op_bounds(static: StaticCount, assumed: Arithmetic, roof: Roof) -> Iterator[OpBound]:
+    """The floor of every counted op; in the assumed arithmetic, as kernels are not told apart by op."""
+    for total in static.ops:
+        if total.cost is None or not (total.cost.flops or total.cost.bytes_moved):
+            continue
+        math = assumed.of(is_cudnn(total.op)) if total.cost.macs else None
+        compute, memory = floor_of(total.cost, math, roof)
+        yield OpBound(
+            op=total.op,
+            phase=total.phase,
+            floor_ns=round(max(compute, memory), 3),
+            binds=_binds(compute, memory),
+            math=math,
+        )
 
 
 def _phase_bound(phase: CountPhase | Literal["step"], works: Sequence[_Work], roof: Roof) -> PhaseBound:

@@ -120,6 +120,11 @@ def describe(device: torch.device) -> Environment:
     )
 
 
+def device_name(device: str) -> str:
+    """What torch calls `device`; a CPU's model name."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name()
+
+
 def peak_rss_bytes() -> int:
     """The process's largest resident set so far; Linux counts it in KiB, macOS in bytes."""
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

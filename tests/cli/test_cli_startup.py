@@ -40,14 +40,14 @@ from profiler_kit.cli import main
 lines = ["--help", "--version", "analyze --help", "count --help", "check --help", "compare --help", "show --help"]
 assert [main(line.split()) for line in lines] == [0] * len(lines)
 wrong = ["", "frobnicate", "count", "count net.py --batch 0", "count net.py -f pdf", "analyze net.py --budget soon",
-         "count net.py -o a.pdf", "analyze net.py --configs ,", "count net.py --sort x"]
+         "count net.py -o a.pdf", "analyze net.py --configs ,", "count net.py --sort x", "count net.py --hardware z80"]
 assert [main(line.split()) for line in wrong] == [2] * len(wrong)
 assert not REFUSED & set(sys.modules)
 """
     done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: profiler-kit") == 6
-    assert done.stderr.count("error: ") == 9
+    assert done.stderr.count("error: ") == 10
     assert "Traceback" not in done.stderr
 
 
