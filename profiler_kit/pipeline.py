@@ -15,6 +15,7 @@ from profiler_kit import roofs
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
 from profiler_kit.records.counts import PHASES, Phase, StaticCount
+from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
@@ -86,6 +87,16 @@ def count_spec(spec: TargetSpec, *, hardware: str | None = None, say: Say | None
         static = count_target(target)
     report = _report(target.info, static)  # now the info names the loss, which the first output settled
     return _diagnosed(roofs.under_hardware(report, hardware, say or _silent))
+
+
+def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) -> Machine:
+    """What this machine is for the tool: devices, versions, what `device` reaches, which configurations mean something.
+
+    Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
+    """
+    from profiler_kit import machine
+
+    return machine.machine(device, fresh=fresh, say=say or _silent)
 
 
 def analyze(

@@ -117,6 +117,18 @@ def show(given: argparse.Namespace) -> int:
     return errors.OK
 
 
+def env(given: argparse.Namespace) -> int:
+    """What this machine is for the tool."""
+    from profiler_kit import pipeline
+    from profiler_kit.report import machine_document
+
+    output.check(given)
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
+        machine = pipeline.env(given.device, fresh=given.fresh, say=progress.say)
+    output.emit(machine_document(machine), given)
+    return errors.OK
+
+
 def _document(report: Report, given: argparse.Namespace) -> Document:
     from profiler_kit.report import report_document
 
@@ -165,5 +177,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": check,
     "compare": compare,
     "count": count,
+    "env": env,
     "show": show,
 }

@@ -20,6 +20,7 @@ examples:
   profiler-kit compare models/convnet_v0.py models/convnet_v1.py
   profiler-kit check my_model.py --base main --budget flops=+10%
   profiler-kit show profiler_kit_out/my_model -f markdown
+  profiler-kit env
 
 exit status: 0 ok, 1 a budget is broken, 2 usage, 3 the target could not be loaded or run,
   4 nothing comparable, 130 interrupted (what was measured before is kept)
@@ -54,6 +55,7 @@ def parser() -> Parser:
     _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
     _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
     _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
+    _env(verbs.add_parser("env", help="this machine for the tool: devices, versions, what they really reach"))
     return top
 
 
@@ -130,6 +132,12 @@ def _show(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
     _output_options(sub)
     _report_options(sub)
+
+
+def _env(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
+    sub.add_argument("--fresh", action="store_true", help="measure the ceilings again instead of taking the kept ones")
+    _output_options(sub)
 
 
 def _target_options(sub: argparse.ArgumentParser) -> None:
