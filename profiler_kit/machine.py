@@ -40,7 +40,7 @@ def machine(device: str, *, fresh: bool, say: Say) -> Machine:
         packages=tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES),
     )
     try:
-        import torch  # noqa: F401 asked first: every import below needs it
+        from profiler_kit.measure import environment  # noqa: F401 imports torch, as all that is needed below does
     except ImportError as error:
         reason = "is not installed" if isinstance(error, ModuleNotFoundError) and error.name == "torch" else str(error)
         note = f"torch {reason}: saved reports can be shown and compared here, nothing can be counted or measured."
