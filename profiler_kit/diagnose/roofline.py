@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
 from profiler_kit.diagnose.hardware import Peaks, find, peaks_of
@@ -17,6 +17,7 @@ from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCo
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import (
     STEP,
+    BoundPhase,
     LayerBound,
     OpBound,
     Peak,
@@ -173,7 +174,7 @@ def _op_bounds(static: StaticCount, assumed: Arithmetic, roof: Roof) -> Iterator
         )
 
 
-def _phase_bound(phase: CountPhase | Literal["step"], works: Sequence[_Work], roof: Roof) -> PhaseBound:
+def _phase_bound(phase: BoundPhase, works: Sequence[_Work], roof: Roof) -> PhaseBound:
     both = [floor_of(work.cost, work.math, roof) for work in works]
     compute, memory = sum(c for c, _ in both), sum(m for _, m in both)
     times = [work.time_ns for work in works if work.time_ns is not None]
@@ -184,7 +185,7 @@ def _phase_bound(phase: CountPhase | Literal["step"], works: Sequence[_Work], ro
         memory_ns=round(memory, 3),
         floor_ns=round(max(compute, memory), 3),
         binds=_binds(compute, memory),
-        layers_ns=round(sum(max(pair) for pair in both), 3),
+        layers_ns=round(sum(round(max(pair), 3) for pair in both), 3),  # of the layers as they are shown
         time_ns=sum(times) if times else None,
         attained_percent=100.0 * timed_floor / sum(times) if times else None,
     )

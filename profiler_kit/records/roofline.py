@@ -15,6 +15,7 @@ from profiler_kit.records.counts import CountPhase
 
 RoofSource = Literal["datasheet", "measured"]
 Resource = Literal["compute", "memory"]
+BoundPhase = Literal["forward", "loss", "backward", "recompute", "step"]  # of counting, or all of them
 STEP: Final = "step"
 
 
@@ -124,7 +125,7 @@ class PhaseBound:
     `attained_percent`: their floors' share of it.
     """
 
-    phase: CountPhase | Literal["step"]
+    phase: BoundPhase
     compute_ns: float
     memory_ns: float
     floor_ns: float
