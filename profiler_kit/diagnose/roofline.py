@@ -92,7 +92,7 @@ def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun
     return Roofline(
         roof=roof,
         config=run.config.name if run is not None else None,
-        arithmetic=assumed.reason if run is None else f"as the kernels say, else {assumed.reason}",
+        arithmetic=assumed.reason if run is None else f"the arithmetic their kernels name, else {assumed.reason}",
         phases=(*phases, _phase_bound(STEP, works, roof)) if phases else (),
         layers=tuple(_layer_bound(work, roof) for work in works),
         notes=tuple(_notes(target, works, roof)),

@@ -23,9 +23,9 @@ def attained(line: Roofline, run: ConfigRun) -> str | None:
     step = line.step
     if step is None or step.attained_percent is None:
         return None
-    said = f"Of the roof ({line.roof.source}) the layers attain {text(step.attained_percent, 'percent')} of their device time"
+    said = f"The layers attain {text(step.attained_percent, 'percent')} of the roof ({line.roof.source}) in their device time"
     if run.step_ns is not None and run.step_ns.median:
-        said += f", {text(100 * step.layers_ns / run.step_ns.median, 'percent')} of the timed step"
+        said += f", {text(100 * step.layers_ns / run.step_ns.median, 'percent')} over the timed step"
     return f"{said}."
 
 

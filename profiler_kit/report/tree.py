@@ -45,7 +45,7 @@ class Branch:
         others = _other_names(self.row)
         also = f" (also {others[0]}{f' and {len(others) - 1} more' if len(others) > 1 else ''})" if others else ""
         times = f" ×{self.count}" if self.count > 1 else ""  # noqa: RUF001
-        return f"{self.name}{times}{also}"
+        return f"{self.name if self.name.strip() else repr(self.name)}{times}{also}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

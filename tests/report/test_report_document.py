@@ -321,6 +321,38 @@ def test_the_same_report_gives_the_same_document() -> None:
     assert report_document(v0_cuda()) == report_document(v0_cuda())
 
 
+def test_a_roof_is_said_beside_the_layers_and_in_the_details() -> None:
+    report = SAMPLES["roofed"]()
+    document = report_document(report)
+    layers = table(document, "Layers")
+    attained = dict(zip(column(layers, "layer"), column(layers, "attained_percent"), strict=True))
+    line = report.roofline_of(report.baseline())
+    assert line is not None
+    assert line.step is not None
+    (said,) = texts(document, "Layers")
+    assert f"{line.step.attained_percent:.1f} % of the roof (measured)" in said
+    conv2 = [layer for layer in line.layers if layer.path == "conv2"]
+    whole = sum(layer.floor_ns for layer in conv2) / sum(layer.time_ns or 0 for layer in conv2)
+    assert attained["conv2"] == pytest.approx(100 * whole)
+    assert attained["(unattributed)"] is None
+    assert {"bound", "floor_ns"} <= {head.key for head in table(document, "Layer counts").heads}
+    assert section(document, "Roofline").detail
+    assert section(document, "Roofline by datasheet").detail
+    phases = table(document, "Roofline")
+    assert column(phases, "phase") == ["forward", "loss", "backward"]
+    assert dict(zip([h.key for h in phases.heads], phases.totals[0], strict=True))["phase"] == "step"
+
+
+def test_another_run_stands_under_its_own_roofline() -> None:
+    document = report_document(SAMPLES["roofed"](), run="no-tf32")
+    assert "Roofline by datasheet" not in {s.title for s in document.sections}
+    rows = next(t for t in document.full if t.name == "layers")
+    keys = [head.key for head in rows.heads]
+    maths = {row[keys.index("path")]: row[keys.index("math")] for row in rows.rows}
+    assert maths["conv2"] == "fp32"
+    assert maths["(loss)"] is None
+
+
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_the_saved_samples_are_those_of_the_code(name: str) -> None:
     saved = (FOLDER / f"{name}.json").read_text(encoding="utf-8")

@@ -181,6 +181,10 @@ def test_a_shared_module_stands_once_with_its_other_names() -> None:
     assert names(table) == ["(root)", "enc", OWN, "embed (also tied and 2 more)"]
 
 
+def test_a_name_of_spaces_alone_is_shown_as_text() -> None:
+    assert names(tree_of(report_of(node(""), node("\n", 2), node("b", 1)))) == ["(root)", "'\\n'", "b"]
+
+
 def test_as_many_levels_as_fit_a_screen_unless_asked_otherwise() -> None:
     nodes = [node("")]
     for i in range(6):
