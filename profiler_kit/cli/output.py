@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from profiler_kit.pipeline import Analysis
 
 DEFAULT_WIDTH = 100
+PLAIN = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for a stdout that knows only ASCII, each as wide as before
 
 
 def check(given: argparse.Namespace) -> None:
@@ -92,7 +93,17 @@ def emit(document: Document, given: argparse.Namespace) -> None:
         color=live and "NO_COLOR" not in os.environ,
         detail=given.detail,
     )
-    print(render.by_name(given.format or "terminal").render(document, options), end="")
+    print(_encodable(render.by_name(given.format or "terminal").render(document, options)), end="")
+
+
+def _encodable(text: str) -> str:
+    """`text` as stdout's encoding can hold it: its own drawing in ASCII, other characters as escapes where need be."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def warn(*reports: Report) -> None:

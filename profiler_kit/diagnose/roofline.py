@@ -48,9 +48,9 @@ def named_roof(asked: str) -> Roof:
 
 
 def measured_roof(ceilings: Ceilings) -> Roof | None:
-    """The roof as measured; None where the bandwidth or the fp32 rate could not be measured."""
+    """The roof as measured; None where it varied too much, or the bandwidth or the fp32 rate could not be measured."""
     rates = tuple((rate.math, rate.flops_per_s) for rate in ceilings.rates)
-    if not ceilings.bandwidth_bytes_per_s or FP32 not in dict(rates):
+    if not ceilings.steady or not ceilings.bandwidth_bytes_per_s or FP32 not in dict(rates):
         return None
     sizes = ", ".join(f"{rate.math} {rate.size}" for rate in ceilings.rates)
     citation = f"square matrix products ({sizes} rows) and a copy, torch {ceilings.torch}"

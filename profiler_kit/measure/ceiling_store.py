@@ -62,6 +62,12 @@ def ceilings_of(
     found, failure = _measured(device, seconds, limit_s)
     if found is None:
         return None, (f"The device's ceilings could not be measured: {failure}",)
+    if not found.steady:
+        varied = (
+            f"What {key[0]} reaches varied by up to {found.largest_spread_percent:.0f} % while it was measured, as something "
+            "else used it: it is not kept, and no roof is made of it; run profiler-kit env when the machine is idle."
+        )
+        return found, (varied,)
     return found, _write(file, Kept(key=key, ceilings=found))
 
 

@@ -74,7 +74,7 @@ def _reached(machine: Machine, rows: Sequence[CeilingRow]) -> Iterator[Block]:
     name = ceilings.device_name if ceilings is not None else machine.roofs[0].hardware
     yield _table("ceilings", name, columns.CEILING_COLUMNS, rows)
     if ceilings is not None:
-        kept = f"; kept in {machine.cache} until env --fresh" if machine.cache else ""
+        kept = f"; kept in {machine.cache} until env --fresh" if machine.cache and ceilings.steady else ""
         yield Paragraph(text=f"Measured in {units.text(ceilings.duration_ns, 'ns')} with torch {ceilings.torch}{kept}.")
     for roof in machine.roofs:
         if roof.source == "datasheet":

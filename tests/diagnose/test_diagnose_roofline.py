@@ -179,7 +179,15 @@ def test_no_roof_no_roofline() -> None:
     assert roofs(CPU.device_name, ceilings(CPU.device_name))[0].source == "measured"
 
 
-@pytest.mark.parametrize("broken", [ceilings(bandwidth=None), ceilings(bandwidth=0.0), ceilings(fp32=0)])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ceilings(bandwidth=None),
+        ceilings(bandwidth=0.0),
+        ceilings(fp32=0),
+        replace(ceilings(), bandwidth_spread_percent=11.0),  # measured while something else used the device
+    ],
+)
 def test_half_a_measurement_is_no_roof(broken: Ceilings) -> None:
     assert measured_roof(broken) is None
 
