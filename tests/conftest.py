@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from sample_reports import SAMPLES, count_only, failed, v0_cpu, v0_cuda
+from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cuda
 
 from profiler_kit.records.report import Report
 
@@ -45,8 +45,8 @@ def failed_report() -> Report:
     return failed()
 
 
-@pytest.fixture(params=sorted(SAMPLES))
+@pytest.fixture(params=sorted(SAMPLES | RECORDED))
 def any_report(request: pytest.FixtureRequest) -> Report:
     """Each sample in turn."""
-    make: Callable[[], Report] = SAMPLES[request.param]
+    make: Callable[[], Report] = (SAMPLES | RECORDED)[request.param]
     return make()
