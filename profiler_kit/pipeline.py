@@ -63,7 +63,7 @@ def count(
     if isinstance(target, TargetSpec):
         return count_spec(target, hardware=hardware)
     if isinstance(target, str):
-        return count_spec(TargetSpec(spec=target, mode=mode), hardware=hardware)
+        return count_spec(TargetSpec(spec=target, mode=mode, command=("count", "")), hardware=hardware)
     from profiler_kit.counting import count_target
 
     with _ends_told(type(target).__name__):

@@ -121,7 +121,7 @@ def _is_possible(found: Ceilings) -> bool:
 def _measured(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceilings | None, str]:
     with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
         result, file = Path(folder) / "result.json", Path(folder) / "job.json"
-        file.write_text(dumps(CeilingsJob(device=device, budget_s=budget_s, result=str(result))))
+        file.write_text(dumps(CeilingsJob(device=device, budget_s=budget_s, result=str(result))), encoding="utf-8")
         limit_s = limit_s if limit_s is not None else START_UP_S + 10 * budget_s
         try:
             outcome = process.run(
@@ -132,7 +132,9 @@ def _measured(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceil
             )
             if not result.exists():
                 return None, _ending(outcome, limit_s)
-            return from_json(Ceilings, json.loads(result.read_text()), "the measuring process's result"), ""
+            return from_json(
+                Ceilings, json.loads(result.read_text(encoding="utf-8")), "the measuring process's result"
+            ), ""
         except (KitError, ValueError) as error:
             return None, str(error).splitlines()[0]
 
