@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from profiler_kit import roofs
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, Phase, StaticCount
+from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
 from profiler_kit.records.strict import require_counted
@@ -52,42 +54,66 @@ def count(
     convention: str = DEFAULT_CONVENTION,
     cross_check: bool = False,
     strict: bool = False,
+    hardware: str | None = None,
 ) -> Report:
     """The static report of `target`: a model with its example inputs, a TARGET text, or a `TargetSpec`.
 
     A model is never changed: it is counted as a copy on the meta device. `convention` says what counts as work: ``kit``,
     ``torch``, ``fvcore`` or ``model-flops``. `cross_check` runs other counters on the model, and explains each difference.
-    Raises TargetError, UsageError, and with `strict` UncountedError where an op has no formula.
+    `hardware`: as in `count_spec`. Raises TargetError, UsageError, and with `strict` UncountedError where an op has no
+    formula.
     """
+    roofs.check(hardware)
     from profiler_kit.counting import count_both
     from profiler_kit.target import from_model
 
-    if isinstance(target, TargetSpec):
-        report = count_spec(target, convention=convention, cross_check=cross_check)
-    elif isinstance(target, str):
-        spec = TargetSpec(spec=target, mode=mode, command=("count", ""))
-        report = count_spec(spec, convention=convention, cross_check=cross_check)
+    if isinstance(target, (str, TargetSpec)):
+        spec = target
+        if isinstance(spec, str):
+            spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
+        report = count_spec(spec, convention=convention, cross_check=cross_check, hardware=hardware)
     else:
         with _ends_told(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
             static, by_kit = count_both(live, convention, cross_check=cross_check)
-        report = _diagnosed(_report(live.info, static), by_kit)
+        report = _explained(_report(live.info, static), by_kit, _under(hardware, _silent))
     if strict:
         require_counted(report)
     return report
 
 
-def count_spec(spec: TargetSpec, *, convention: str = DEFAULT_CONVENTION, cross_check: bool = False) -> Report:
-    """The static report of the target that `spec` names. Raises TargetError, UsageError."""
+def count_spec(
+    spec: TargetSpec,
+    *,
+    convention: str = DEFAULT_CONVENTION,
+    cross_check: bool = False,
+    hardware: str | None = None,
+    say: Say | None = None,
+) -> Report:
+    """The static report of the target that `spec` names; with `hardware`, bounded by its roofline.
+
+    `hardware` is a device's name, as in the datasheet table, or ``here`` for what this machine's device reaches: measured
+    once, for some seconds, which `say` is told. Raises TargetError, UsageError.
+    """
+    roofs.check(hardware)
     from profiler_kit.counting import count_both
     from profiler_kit.target import load
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
         static, by_kit = count_both(target, convention, cross_check=cross_check)
-    return _diagnosed(
-        _report(target.info, static), by_kit
-    )  # now the info names the loss, which the first output settled
+    report = _report(target.info, static)  # now the info names the loss, which the first output settled
+    return _explained(report, by_kit, _under(hardware, say or _silent))
+
+
+def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) -> Machine:
+    """What this machine is for the tool: devices, versions, what `device` reaches, which configurations mean something.
+
+    Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
+    """
+    from profiler_kit import machine
+
+    return machine.machine(device, fresh=fresh, say=say or _silent)
 
 
 def analyze(
@@ -155,7 +181,18 @@ def analyze_spec(
     )
     runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
     report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
-    return Analysis(report=_diagnosed(report, by_kit), traces=traced, interrupted=cut)
+
+    def bounded(counted: Report) -> Report:
+        nonlocal cut
+        if not cut:
+            try:
+                return roofs.under_own_device(counted, place, tell)
+            except KeyboardInterrupt:
+                cut = True
+        return counted
+
+    explained = _explained(report, by_kit, bounded)  # first: it may be interrupted
+    return Analysis(report=explained, traces=traced, interrupted=cut)
 
 
 def _counted_if_possible(
@@ -327,10 +364,16 @@ def _report(
     )
 
 
-def _diagnosed(report: Report, by_kit: StaticCount | None) -> Report:
+def _explained(report: Report, by_kit: StaticCount | None, bounded: Callable[[Report], Report]) -> Report:
+    """`report` with floors and findings, which rest on the kit's own count whatever convention is shown."""
     from profiler_kit.diagnose import diagnose
 
-    return replace(report, findings=diagnose(replace(report, static=by_kit)))
+    found = bounded(replace(report, static=by_kit))
+    return replace(found, static=report.static, findings=diagnose(found))
+
+
+def _under(hardware: str | None, say: Say) -> Callable[[Report], Report]:
+    return lambda report: roofs.under_hardware(report, hardware, say)
 
 
 def all_failed(report: Report) -> KitError | None:

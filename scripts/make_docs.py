@@ -40,6 +40,8 @@ OUTPUT: Final = re.compile(
 TABLE_DOCS = {
     "layers": "One row per owner of work: modules, `(loss)`, `(optimizer)`, and `(unattributed)` device time. Figures are the "
     "owner's own, so the rows add up; `total_*` columns include descendants. `layers.csv` holds this table.",
+    "ops": "One row per op (in data: per op and phase); the same total as the layers', cut the other way. "
+    "`count --by op -o FILE.csv` writes it.",
     "runs": "One row per configuration.",
     "phases": "One row per phase of a step.",
     "kernels": "One row per kernel (on a CPU: per operator).",
@@ -49,6 +51,12 @@ TABLE_DOCS = {
     "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
+    "roofline": "One row per phase: the least time that its counted work can take under a roof "
+    "([what that means](counting.md#bytes-intensity-and-the-roofline)).",
+    "ceilings": "What the device was measured to reach, beside its datasheet (`env`).",
+    "devices": "The devices that torch sees (`env`).",
+    "configurations": "The cuDNN configurations that mean something on the device (`env`).",
+    "packages": "What is installed (`env`).",
     "workspaces": "The ops of the probe step that used most scratch memory.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }

@@ -61,7 +61,13 @@ def count(given: argparse.Namespace) -> int:
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
-        report = pipeline.count_spec(target_spec(given), convention=given.convention, cross_check=given.cross_check)
+        report = pipeline.count_spec(
+            target_spec(given),
+            convention=given.convention,
+            cross_check=given.cross_check,
+            hardware=given.hardware,
+            say=progress.say,
+        )
     output.warn(report)
     output.emit(_document(report, given), given)
     if given.strict:
@@ -130,10 +136,24 @@ def show(given: argparse.Namespace) -> int:
     return errors.OK
 
 
+def env(given: argparse.Namespace) -> int:
+    """What this machine is for the tool."""
+    from profiler_kit import pipeline
+    from profiler_kit.report import machine_document
+
+    output.check(given)
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
+        machine = pipeline.env(given.device, fresh=given.fresh, say=progress.say)
+    output.emit(machine_document(machine), given)
+    return errors.OK
+
+
 def _document(report: Report, given: argparse.Namespace) -> Document:
     from profiler_kit.report import report_document
 
-    return report_document(report, top=given.top, depth=given.depth, sort=given.sort, run=given.run, unit=given.unit)
+    return report_document(
+        report, top=given.top, depth=given.depth, sort=given.sort, run=given.run, by=given.by, unit=given.unit
+    )
 
 
 def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progress: Progress) -> Report:
@@ -179,5 +199,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": check,
     "compare": compare,
     "count": count,
+    "env": env,
     "show": show,
 }

@@ -21,6 +21,7 @@ examples:
   profiler-kit compare models/convnet_v0.py models/convnet_v1.py
   profiler-kit check my_model.py --base main --budget flops=+10%
   profiler-kit show profiler_kit_out/my_model -f markdown
+  profiler-kit env
 
 exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
   3 the target could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
@@ -55,6 +56,7 @@ def parser() -> Parser:
     _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
     _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
     _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
+    _env(verbs.add_parser("env", help="this machine for the tool: devices, versions, what they really reach"))
     return top
 
 
@@ -114,6 +116,7 @@ def _count(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     _target_options(sub)
     _convention_options(sub, strict=True, cross_check=True)
+    _hardware_option(sub)
     _output_options(sub)
     _report_options(sub)
 
@@ -143,6 +146,12 @@ def _show(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
     _output_options(sub)
     _report_options(sub)
+
+
+def _env(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
+    sub.add_argument("--fresh", action="store_true", help="measure the ceilings again instead of taking the kept ones")
+    _output_options(sub)
 
 
 def _target_options(sub: argparse.ArgumentParser) -> None:
@@ -204,13 +213,37 @@ def _output_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
+def _hardware_option(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("roofline")
+    group.add_argument(
+        "--hardware", metavar="NAME",
+        help="bound each layer and op on this device: h100, a100, rtx4090 … by its datasheet, or here: as measured, once",
+    )  # fmt: skip
+
+
 def _report_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("tables")
-    group.add_argument("--top", type=_positive, default=10, metavar="N", help="rows of the layer table (default: 10)")
-    group.add_argument("--depth", type=_whole, metavar="N", help="fold layers below this depth into their parent")
     group.add_argument(
-        "--sort", metavar="COLUMN", help="layers by this CSV column, or model for the model's order (default: by time)"
+        "--by", choices=("tree", "layer", "op"),
+        help="modules with all below them, layers' own figures, or ops (default: layer where something ran, else tree)",
+    )  # fmt: skip
+    group.add_argument(
+        "--top",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="rows of a table, in a tree below one module (default: 10)",
     )
+    group.add_argument(
+        "--depth",
+        type=_whole,
+        metavar="N",
+        help="add what is deeper to its parent (default: none, or a screen of tree)",
+    )
+    group.add_argument(
+        "--sort", metavar="COLUMN",
+        help="by flops, macs, params, bytes, memory, time or any CSV column, or model: its own order (default: time, FLOPs)",
+    )  # fmt: skip
     group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
     group.add_argument(
         "--unit", choices=("flop", "mac"), default="flop", help="show work in FLOPs (default) or in MACs alone"

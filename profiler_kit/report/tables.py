@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, MemoryCategories
 from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.report import columns
 from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeerRow, PhaseRow, RunRow, WorkUnit
-from profiler_kit.report.rows import TOTAL, LayerRow, Layers, fold, layer_rows, merge
+from profiler_kit.report.ops import merged, op_rows
+from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
+from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
+By = Literal["tree", "layer", "op"]
 MODEL_ORDER: Final = "model"
+# What people call some columns.
+SORT_WORDS: Final = {
+    "layer": {
+        "macs": "macs_forward",
+        "bytes": "traffic_bytes",
+        "memory": "saved_bytes",
+        "time": "kernel_ns",
+        "floor": "floor_ns",
+    },
+    "op": {"bytes": "traffic_bytes", "floor": "floor_ns"},
+}
 
 
 def page_table(
@@ -76,7 +91,7 @@ def layer_table(
     Raises UsageError for an unknown `sort`.
     """
     rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
-    rows = _sorted(rows, sort or ("kernel_ns" if layers.timed else f"{unit}s"))
+    rows = _sorted(columns.LAYER_COLUMNS, rows, sort or _heaviest(layers, unit), "layer")
     if top is not None and len(rows) > top + 1:  # one row more says more than "(1 more)"
         rest = merge(f"({len(rows) - top} more)", rows[top:])
         rows = [*rows[:top], replace(rest, families=())]
@@ -88,21 +103,88 @@ def layer_table(
     return page_table(name, caption, shown, rows, report, totals=[total], aside=aside)
 
 
-def _sorted(rows: Sequence[LayerRow], sort: str) -> list[LayerRow]:
-    if sort == MODEL_ORDER:
-        return list(rows)
-    column = next((column for column in columns.LAYER_COLUMNS if column.key == sort), None)
-    if column is None:
-        keys = ", ".join([MODEL_ORDER, *(column.key for column in columns.LAYER_COLUMNS)])
-        raise UsageError(f"no layer column {sort!r} to sort by", hint=f"one of: {keys}")
+def tree_table(
+    report: Report,
+    layers: Layers,
+    caption: str,
+    *,
+    top: int | None,
+    depth: int | None,
+    sort: str | None,
+    unit: WorkUnit = "flop",
+) -> Table:
+    """The modules as a tree, each with its descendants' figures; siblings by `sort`, None for the model's order.
 
-    def order(row: LayerRow) -> tuple[int, float, str]:
-        value = column.value(row)
+    `top`: children of one module that have a row of their own; `depth`: levels shown, None for as many as fit a screen.
+
+    Raises UsageError for an unknown `sort`.
+    """
+    order = None if sort in (None, MODEL_ORDER) else _order(columns.LAYER_COLUMNS, str(sort), "layer")
+    weight = order or _order(columns.LAYER_COLUMNS, _heaviest(layers, unit), "layer")
+    found = tree(layers, depth=depth, top=top, order=order, weight=weight)
+    more = f"; {found.levels} of {found.deepest} levels" if found.levels < found.deepest else ""
+    shown = [
+        replace(column, rank=column.tree, place="both", aside=False)
+        for column in columns.in_unit(columns.LAYER_COLUMNS, unit)
+        if column.tree is not None
+    ]
+    total = replace(layers.total, families=(), held_bytes=None)
+    return page_table("tree", f"{caption}{more}", shown, found.rows, report, totals=[total])
+
+
+def op_table(
+    report: Report,
+    run: ConfigRun | None,
+    caption: str,
+    *,
+    top: int | None,
+    sort: str | None,
+    unit: WorkUnit = "flop",
+) -> Table:
+    """The `top` ops by `sort` (None: by the work in `unit`), the others in one row. Raises UsageError for an unknown `sort`."""
+    found, total = op_rows(report, run, by_phase=False)
+    rows = _sorted(columns.OP_COLUMNS, found, sort or f"{unit}s", "op")
+    if top is not None and len(rows) > top + 1:
+        more = merged(f"({len(rows) - top} more)", rows[top:], total.whole, total.whole_floor)
+        rows = [*rows[:top], more]
+    return page_table("ops", caption, columns.in_unit(columns.OP_COLUMNS, unit), rows, report, totals=[total])
+
+
+def check_sort(sort: str | None, by: By) -> None:
+    """Raises UsageError where no column of the table by `by` is called `sort`."""
+    if sort is None or sort == MODEL_ORDER:
+        return
+    if by == "op":
+        _order(columns.OP_COLUMNS, sort, "op")
+    else:
+        _order(columns.LAYER_COLUMNS, sort, "layer")
+
+
+def _heaviest(layers: Layers, unit: WorkUnit) -> str:
+    return "kernel_ns" if layers.timed else f"{unit}s"
+
+
+def _sorted(of: Sequence[Column[Row]], rows: Sequence[Row], sort: str, what: str) -> list[Row]:
+    # stable: equals stay in the model's order
+    return list(rows) if sort == MODEL_ORDER else sorted(rows, key=_order(of, sort, what))
+
+
+def _order(of: Sequence[Column[Row]], sort: str, what: str) -> Callable[[Row], tuple[int, float, str]]:
+    """A key that puts large values first, text in its own order, and what is unknown last."""
+    words = SORT_WORDS[what]
+    column = next((column for column in of if column.key == words.get(sort, sort)), None)
+    if column is None:
+        keys = ", ".join([MODEL_ORDER, *words, *(column.key for column in of)])
+        raise UsageError(f"no {what} column {sort!r} to sort by", hint=f"one of: {keys}")
+    value_of = column.value
+
+    def order(row: Row) -> tuple[int, float, str]:
+        value = value_of(row)
         if value is None:
             return (1, 0.0, "")
         return (0, 0.0, value) if isinstance(value, str) else (0, -value, "")
 
-    return sorted(rows, key=order)  # stable: equals stay in model order
+    return order
 
 
 def run_rows(report: Report) -> list[RunRow]:
@@ -147,6 +229,13 @@ def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
 
 
+def roof_table(line: Roofline, report: Report) -> Table:
+    """The floors of the step's phases under a roof, beside their device times where a run has them."""
+    phases = [phase for phase in line.phases if phase.phase != STEP]
+    totals = [phase for phase in line.phases if phase.phase == STEP]
+    return page_table("roofline", "", columns.ROOF_COLUMNS, phases, report, totals=totals)
+
+
 def cost_table(report: Report, unit: WorkUnit = "flop") -> Table | None:
     """One row: what one step asks for, work as `unit` says. None where the model was not counted."""
     if report.static is None:
@@ -187,7 +276,7 @@ def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
 
 
 def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
-    """Every table whole, for CSV and data frames: layers (times of `run`), runs, phases and kernels of all runs, findings."""
+    """Every table whole, for CSV and data frames: layers (times of `run`); runs, phases and kernels of all; findings; ops."""
     return tuple(_data_tables(report, run))
 
 
@@ -200,6 +289,7 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("kernels", columns.KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
     yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
     yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
+    yield data_table("ops", columns.OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
