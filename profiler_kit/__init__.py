@@ -14,7 +14,7 @@ from profiler_kit._version import VERSION as __version__
 if TYPE_CHECKING:
     from profiler_kit.counting.own_ops import register_formula
     from profiler_kit.gate.compare import compare
-    from profiler_kit.pipeline import analyze, count
+    from profiler_kit.pipeline import analyze, count, env
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
 
@@ -23,11 +23,21 @@ _HOMES = {
     "compare": "profiler_kit.gate.compare",
     "count": "profiler_kit.pipeline",
     "dataframe": "profiler_kit.report.frames",
+    "env": "profiler_kit.pipeline",
     "read_report": "profiler_kit.records.serde",
     "register_formula": "profiler_kit.counting.own_ops",
 }
 
-__all__ = ["__version__", "analyze", "compare", "count", "dataframe", "read_report", "register_formula"]
+__all__ = [
+    "__version__",
+    "analyze",
+    "compare",
+    "count",
+    "dataframe",
+    "env",
+    "read_report",
+    "register_formula",
+]
 
 
 def __getattr__(name: str) -> Any:

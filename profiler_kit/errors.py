@@ -46,6 +46,12 @@ class TargetError(KitError):
     exit_code = TARGET_FAILED
 
 
+class UncountedError(KitError):
+    """Ops without a formula ran, and the user asked that none may."""
+
+    exit_code = BUDGET_BROKEN
+
+
 class TraceError(KitError):
     """A trace file could not be read."""
 

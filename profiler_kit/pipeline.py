@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from profiler_kit import roofs
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
-from profiler_kit.records.counts import PHASES, MemoryQuestions, Phase, StaticCount
+from profiler_kit.forecast import with_memory, with_what_ifs
+from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, MemoryQuestions, Phase, StaticCount
+from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
+from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
 
 Say = Callable[[str], None]
@@ -48,38 +52,75 @@ def count(
     loss_fn: Callable[..., Any] | None = None,
     mode: Mode = "train",
     kwargs: Mapping[str, Any] | None = None,
+    convention: str = DEFAULT_CONVENTION,
+    cross_check: bool = False,
+    strict: bool = False,
+    hardware: str | None = None,
 ) -> Report:
     """The static report of `target`: a model with its example inputs, a TARGET text, or a `TargetSpec`.
 
-    A model is never changed: it is counted as a copy on the meta device. Raises TargetError, UsageError.
+    A model is never changed: it is counted as a copy on the meta device. `convention` says what counts as work: ``kit``,
+    ``torch``, ``fvcore`` or ``model-flops``. `cross_check` runs other counters on the model, and explains each difference.
+    `hardware`: as in `count_spec`. Raises TargetError, UsageError, and with `strict` UncountedError where an op has no
+    formula.
     """
+    roofs.check(hardware)
+    from profiler_kit.counting import count_both
     from profiler_kit.target import from_model
 
-    if isinstance(target, TargetSpec):
-        return count_spec(target)
-    if isinstance(target, str):
-        return count_spec(TargetSpec(spec=target, mode=mode, command=("count", "")))
-    with _ends_told(type(target).__name__):
-        live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
-        static = _static(live)
-    return _diagnosed(_report(live.info, static))
+    if isinstance(target, (str, TargetSpec)):
+        spec = target
+        if isinstance(spec, str):
+            spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
+        report = count_spec(spec, convention=convention, cross_check=cross_check, hardware=hardware)
+    else:
+        with _ends_told(type(target).__name__):
+            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
+            static, by_kit = with_memory(*count_both(live, convention, cross_check=cross_check), live)
+        report = _explained(_report(live.info, static), by_kit, _under(hardware, _silent))
+    if strict:
+        require_counted(report)
+    return report
 
 
-def count_spec(spec: TargetSpec, *, gpu: str | None = None, asked: MemoryQuestions | None = None) -> Report:
-    """The static report of the target that `spec` names.
+def count_spec(
+    spec: TargetSpec,
+    *,
+    convention: str = DEFAULT_CONVENTION,
+    cross_check: bool = False,
+    hardware: str | None = None,
+    gpu: str | None = None,
+    asked: MemoryQuestions | None = None,
+    say: Say | None = None,
+) -> Report:
+    """The static report of the target that `spec` names; with `hardware`, bounded by its roofline.
 
     `gpu` names the device whose memory is predicted (None: the one that is here); `asked`: what else is asked about it.
 
-    Raises TargetError, UsageError.
+    `hardware` is a device's name, as in the datasheet table, or ``here`` for what this machine's device reaches: measured
+    once, for some seconds, which `say` is told. Raises TargetError, UsageError.
     """
+    roofs.check(hardware)
+    from profiler_kit.counting import count_both
     from profiler_kit.target import load
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
-        static = _static(target, gpu=gpu)
+        static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, gpu=gpu)
         if asked is not None:
-            static = _with_what_ifs(static, target, spec, gpu, asked)
-    return _diagnosed(_report(target.info, static))  # now the info names the loss, which the first output settled
+            static = with_what_ifs(static, target, spec, gpu=gpu, asked=asked)
+    report = _report(target.info, static)  # now the info names the loss, which the first output settled
+    return _explained(report, by_kit, _under(hardware, say or _silent))
+
+
+def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) -> Machine:
+    """What this machine is for the tool: devices, versions, what `device` reaches, which configurations mean something.
+
+    Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
+    """
+    from profiler_kit import machine
+
+    return machine.machine(device, fresh=fresh, say=say or _silent)
 
 
 def analyze(
@@ -92,6 +133,7 @@ def analyze(
     timeout_s: float | None = None,
     traces: Path | str | None = None,
     say: Say | None = None,
+    convention: str = DEFAULT_CONVENTION,
     **options: Any,
 ) -> Report:
     """The whole report of a target: counted, measured under each cuDNN configuration, attributed and explained.
@@ -113,6 +155,7 @@ def analyze(
         timeout_s=timeout_s,
         traces=folder,
         say=say,
+        convention=convention,
     ).report
 
 
@@ -126,6 +169,7 @@ def analyze_spec(
     timeout_s: float | None = None,
     traces: Path | None = None,
     say: Say | None = None,
+    convention: str = DEFAULT_CONVENTION,
 ) -> Analysis:
     """`analyze` with its traces. Ctrl-C ends the run in hand; what was measured before stands in the report."""
     from profiler_kit.measure import configs as configurations
@@ -134,32 +178,46 @@ def analyze_spec(
     tell = say or _silent
     place = environment.pick_device(device)
     tell("counting")
-    info, static = _counted_if_possible(spec, place)
+    info, static, by_kit = _counted_if_possible(spec, convention, place)
     plan = configurations.plan(
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
         float32=_computes_float32(info),
-        uses_cudnn=static is None or any(_is_cudnn_op(total.op) for total in static.ops),
+        uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
         only=configs,
     )
     runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
     report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
-    return Analysis(report=_diagnosed(report), traces=traced, interrupted=cut)
+
+    def bounded(counted: Report) -> Report:
+        nonlocal cut
+        if not cut:
+            try:
+                return roofs.under_own_device(counted, place, tell)
+            except KeyboardInterrupt:
+                cut = True
+        return counted
+
+    explained = _explained(report, by_kit, bounded)  # first: it may be interrupted
+    return Analysis(report=explained, traces=traced, interrupted=cut)
 
 
-def _counted_if_possible(spec: TargetSpec, device: str) -> tuple[TargetInfo, StaticCount | None]:
-    """The target and its count; None for one that loads and can't be counted: it may still be measured, and a note says why.
+def _counted_if_possible(
+    spec: TargetSpec, convention: str, device: str
+) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
+    """The target and its counts; None for one that loads and can't be counted: it may still be measured, and a note says why.
 
     That is a model whose control flow depends on values, and one on which the counting itself breaks: the measured half of
     the report must not be lost with a bug of ours. What is wrong with the target is raised: it would fail measured as well.
     """
+    from profiler_kit.counting import count_both
     from profiler_kit.target import NeedsDataError, load
     from profiler_kit.target.place import first_line, is_out_of_memory
 
     with _ends_told(spec.spec):
         target = load(spec, device="meta")
         try:
-            static = _static(target, device=device)
+            static, by_kit = with_memory(*count_both(target, convention), target, device=device)
         except NeedsDataError as error:
             note = f"Not counted: {error}".replace("\nhint: ", "; ")
         except KitError:
@@ -173,55 +231,8 @@ def _counted_if_possible(spec: TargetSpec, device: str) -> tuple[TargetInfo, Sta
                 f"at {Path(place.filename).name}:{place.lineno}. What was measured stands."
             )
         else:
-            return target.info, static  # the info only now: the first output settles the loss
-    return replace(target.info, notes=(*target.info.notes, note)), None
-
-
-# What a second and third run of the user's code, or an optimizer, may raise. The count stands without the memory.
-_EXPECTED_OF_MEMORY = (
-    ArithmeticError, AssertionError, AttributeError, KitError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
-
-
-def _static(target: Any, *, gpu: str | None = None, device: str | None = None) -> StaticCount:
-    """`target`'s count, with the memory of its step; without it where that can't be simulated, and a note says why."""
-    from profiler_kit.counting import count_target
-    from profiler_kit.memory import profile_for, simulate
-    from profiler_kit.target.place import first_line
-
-    profile = profile_for(gpu, device)
-    static = count_target(target)
-    try:
-        return replace(static, memory=simulate(target, profile))
-    except _EXPECTED_OF_MEMORY as error:
-        return replace(static, notes=(*static.notes, f"memory is not predicted: {first_line(error)}"))
-
-
-def _with_what_ifs(
-    static: StaticCount, target: Any, spec: TargetSpec, gpu: str | None, asked: MemoryQuestions
-) -> StaticCount:
-    from profiler_kit.counting import count_target
-    from profiler_kit.memory import profile_for, simulate
-    from profiler_kit.memory.what_if import Study
-    from profiler_kit.target import load
-    from profiler_kit.target.checkpointing import checkpointed
-
-    def counted(one: Any, paths: tuple[str, ...]) -> StaticCount:
-        with checkpointed(one.model, paths):
-            return count_target(one)
-
-    if static.memory is None:
-        return static  # a note says why
-    study = Study(
-        target=target,
-        profile=profile_for(gpu),
-        static=static,
-        again=lambda batch: load(replace(spec, batch=batch), device="meta"),
-        simulate=simulate,
-        count=counted,
-        fits_bytes=asked.fits_bytes,
-    )
-    return replace(static, memory=replace(static.memory, what_ifs=tuple(study.answers(asked))))
+            return target.info, static, by_kit  # the info only now: the first output settles the loss
+    return replace(target.info, notes=(*target.info.notes, note)), None, None
 
 
 @contextlib.contextmanager
@@ -360,10 +371,16 @@ def _report(
     )
 
 
-def _diagnosed(report: Report) -> Report:
+def _explained(report: Report, by_kit: StaticCount | None, bounded: Callable[[Report], Report]) -> Report:
+    """`report` with floors and findings, which rest on the kit's own count whatever convention is shown."""
     from profiler_kit.diagnose import diagnose
 
-    return replace(report, findings=diagnose(report))
+    found = bounded(replace(report, static=by_kit))
+    return replace(found, static=report.static, findings=diagnose(found))
+
+
+def _under(hardware: str | None, say: Say) -> Callable[[Report], Report]:
+    return lambda report: roofs.under_hardware(report, hardware, say)
 
 
 def all_failed(report: Report) -> KitError | None:

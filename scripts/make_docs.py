@@ -40,16 +40,27 @@ OUTPUT: Final = re.compile(
 TABLE_DOCS = {
     "layers": "One row per owner of work: modules, `(loss)`, `(optimizer)`, and `(unattributed)` device time. Figures are the "
     "owner's own, so the rows add up; `total_*` columns include descendants. `layers.csv` holds this table.",
+    "ops": "One row per op (in data: per op and phase); the same total as the layers', cut the other way. "
+    "`count --by op -o FILE.csv` writes it.",
     "runs": "One row per configuration.",
     "phases": "One row per phase of a step.",
     "kernels": "One row per kernel (on a CPU: per operator).",
     "findings": "One row per finding.",
+    "cross_check": "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per "
+    "figure of the peer's that its formulas do not explain.",
+    "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
     "kept": "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted.",
     "timeline": "The bytes of tensors held over the step. Predicted.",
     "scratch": "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first.",
     "what_ifs": "The predicted memory with something changed: `count --batch 8,16 --fits 24GiB --checkpoint PATH`.",
+    "roofline": "One row per phase: the least time that its counted work can take under a roof "
+    "([what that means](counting.md#bytes-intensity-and-the-roofline)).",
+    "ceilings": "What the device was measured to reach, beside its datasheet (`env`).",
+    "devices": "The devices that torch sees (`env`).",
+    "configurations": "The cuDNN configurations that mean something on the device (`env`).",
+    "packages": "What is installed (`env`).",
     "workspaces": "The ops of the probe step that used most scratch memory.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }

@@ -1,4 +1,4 @@
-"""Reports for tests: made up are V0 on CUDA and a CPU, counted only, failed, inference, hostile names; two are of real runs.
+"""Reports for tests: made up are V0 on CUDA and a CPU, counted only, failed, inference, hostile names, a roof; two are real.
 
 `python tests/sample_reports.py` writes them to tests/fixtures/reports; a test fails while the files differ.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from profiler_kit.diagnose.roofline import rooflines
 from profiler_kit.records.counts import (
     COUNT_PHASES,
     ZERO,
@@ -21,6 +22,7 @@ from profiler_kit.records.counts import (
 )
 from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
+    Ceilings,
     ConfigRun,
     Environment,
     Failure,
@@ -28,6 +30,7 @@ from profiler_kit.records.runs import (
     Interval,
     KernelStat,
     LayerTiming,
+    MathRate,
     NamedValue,
     OpMemory,
     PeakMemory,
@@ -682,6 +685,27 @@ def hostile() -> Report:
     )
 
 
+def roofed() -> Report:
+    """V0 on an H100, under the roof that was measured and the datasheet's; the ceilings are made up, like the times."""
+    peaks = (("fp32", 51e12), ("tf32", 380e12), ("f16", 720e12), ("bf16", 730e12))
+    ceilings = Ceilings(
+        device="cuda",
+        device_name="NVIDIA H100 80GB HBM3",
+        torch="2.11.0",
+        driver="580.95.05",
+        threads=None,
+        rates=tuple(
+            MathRate(math=math, flops_per_s=rate, size=8192, repeats=40, spread_percent=0.2) for math, rate in peaks
+        ),
+        bandwidth_bytes_per_s=2.9e12,
+        copy_bytes=2**30,
+        bandwidth_spread_percent=0.1,
+        duration_ns=1_500 * MS,
+    )
+    report = v0_cuda()
+    return replace(report, roofline=rooflines(report, ceilings))
+
+
 def uncountable() -> Report:
     """V0 on a CPU, run but not counted."""
     report = v0_cpu()
@@ -713,6 +737,7 @@ SAMPLES: dict[str, Callable[[], Report]] = {
     "infer": infer,
     "transformer": transformer,
     "hostile": hostile,
+    "roofed": roofed,
     "uncountable": uncountable,
 }
 RECORDED: dict[str, Callable[[], Report]] = {"v0_h100": v0_h100, "v1_h100": v1_h100}

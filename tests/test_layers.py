@@ -28,7 +28,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": GROUND | {"records"},
     "render": GROUND | {"records", "report"},
     "gate": GROUND | {"records"},
-    "pipeline": GROUND | {"records", "target", "counting", "memory", "measure", "attribute", "diagnose"},
+    "machine": {"_version", "records", "measure", "diagnose"},
+    "roofs": {"records", "measure", "diagnose"},
+    "forecast": GROUND | {"records", "target", "counting", "memory"},
+    "pipeline": GROUND
+    | {"records", "target", "counting", "measure", "attribute", "diagnose", "roofs", "machine", "forecast"},
     "cli": GROUND | {"records", "pipeline", "report", "render", "gate"},
     "__init__": {"_version", "pipeline", "gate", "records", "report", "counting"},
     "__main__": {"cli"},

@@ -15,6 +15,7 @@ from profiler_kit.cli.progress import Progress
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report
+from profiler_kit.records.strict import require_counted, uncounted_text
 
 
 def analyze(given: argparse.Namespace) -> int:
@@ -35,6 +36,7 @@ def analyze(given: argparse.Namespace) -> int:
             timeout_s=given.timeout,
             traces=folder / "traces",
             say=progress.say,
+            convention=given.convention,
         )
         progress.say("writing the report")
         output.write_report_folder(analysis, folder)
@@ -59,9 +61,19 @@ def count(given: argparse.Namespace) -> int:
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
-        report = pipeline.count_spec(target_spec(given), gpu=given.gpu, asked=memory_questions(given))
+        report = pipeline.count_spec(
+            target_spec(given),
+            convention=given.convention,
+            cross_check=given.cross_check,
+            hardware=given.hardware,
+            gpu=given.gpu,
+            asked=memory_questions(given),
+            say=progress.say,
+        )
     output.warn(report)
     output.emit(_document(report, given), given)
+    if given.strict:
+        require_counted(report)
     return errors.OK
 
 
@@ -93,11 +105,13 @@ def check(given: argparse.Namespace) -> int:
 
     output.check(given)
     limits = budgets.load_budgets(Path.cwd(), output.slug(given.target), given.budget)
+    if given.strict:
+        limits = budgets.with_strictness(limits)
     before, missing = None, None
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
         command = ("check", "", *(("--base", given.base) if given.base is not None else ()))
-        head = pipeline.count_spec(target_spec(given, allow_guess=False, command=command))
+        head = pipeline.count_spec(target_spec(given, allow_guess=False, command=command), convention=given.convention)
         progress.say("counting the base")
         try:
             before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
@@ -108,7 +122,12 @@ def check(given: argparse.Namespace) -> int:
     result = budgets.check(before, head, limits)
     if missing is not None:
         result = replace(result, notes=(*result.notes, missing.message))
+    if given.strict and head.static is not None:  # in the comment on the change too
+        lacking = (f"No formula for {uncounted_text(op)}" for op in head.static.uncounted)
+        result = replace(result, notes=(*result.notes, *lacking))
     output.emit(check_document(result), given)
+    if given.strict:
+        require_counted(head)
     return result.exit_code
 
 
@@ -119,10 +138,24 @@ def show(given: argparse.Namespace) -> int:
     return errors.OK
 
 
+def env(given: argparse.Namespace) -> int:
+    """What this machine is for the tool."""
+    from profiler_kit import pipeline
+    from profiler_kit.report import machine_document
+
+    output.check(given)
+    with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
+        machine = pipeline.env(given.device, fresh=given.fresh, say=progress.say)
+    output.emit(machine_document(machine), given)
+    return errors.OK
+
+
 def _document(report: Report, given: argparse.Namespace) -> Document:
     from profiler_kit.report import report_document
 
-    return report_document(report, top=given.top, depth=given.depth, sort=given.sort, run=given.run)
+    return report_document(
+        report, top=given.top, depth=given.depth, sort=given.sort, run=given.run, by=given.by, unit=given.unit
+    )
 
 
 def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progress: Progress) -> Report:
@@ -133,7 +166,7 @@ def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progre
     spec = target_spec(given, text, command=(*command, "--static") if given.static else command)
     if given.static:
         progress.say(f"{text}: counting")
-        return pipeline.count_spec(spec)
+        return pipeline.count_spec(spec, convention=given.convention)
     analysis = pipeline.analyze_spec(
         spec,
         device=given.device,
@@ -142,6 +175,7 @@ def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progre
         steps=given.steps,
         timeout_s=given.timeout,
         say=lambda line: progress.say(f"{text}: {line}"),
+        convention=given.convention,
     )
     if analysis.interrupted:
         raise KeyboardInterrupt  # half a comparison is none, and nothing of it is kept
@@ -167,5 +201,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": check,
     "compare": compare,
     "count": count,
+    "env": env,
     "show": show,
 }

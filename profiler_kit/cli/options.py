@@ -9,7 +9,7 @@ from typing import NoReturn
 from profiler_kit import units
 from profiler_kit._version import VERSION
 from profiler_kit.errors import UsageError
-from profiler_kit.records.counts import MemoryQuestions
+from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
@@ -21,9 +21,10 @@ examples:
   profiler-kit compare models/convnet_v0.py models/convnet_v1.py
   profiler-kit check my_model.py --base main --budget flops=+10%
   profiler-kit show profiler_kit_out/my_model -f markdown
+  profiler-kit env
 
-exit status: 0 ok, 1 a budget is broken, 2 usage, 3 the target could not be loaded or run,
-  4 nothing comparable, 130 interrupted (what was measured before is kept)
+exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
+  3 the target could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
 """
 TARGET_HELP = (
     "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
@@ -55,6 +56,7 @@ def parser() -> Parser:
     _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
     _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
     _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
+    _env(verbs.add_parser("env", help="this machine for the tool: devices, versions, what they really reach"))
     return top
 
 
@@ -95,6 +97,8 @@ def target_argv(given: argparse.Namespace) -> list[str]:
         value = getattr(given, name)
         if value is not None:
             words += [f"--{name}", str(value)]
+    if given.convention != DEFAULT_CONVENTION:
+        words += ["--convention", given.convention]
     return [*words, "--channels-last"] if given.channels_last else words
 
 
@@ -103,6 +107,7 @@ def _analyze(sub: argparse.ArgumentParser) -> None:
     _target_options(sub)
     _measure_options(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
+    _convention_options(sub)
     _output_options(sub)
     _report_options(sub)
 
@@ -111,6 +116,8 @@ def _count(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     _target_options(sub, several_batches=True)
     _memory_options(sub)
+    _convention_options(sub, strict=True, cross_check=True)
+    _hardware_option(sub)
     _output_options(sub)
     _report_options(sub)
 
@@ -121,6 +128,7 @@ def _compare(sub: argparse.ArgumentParser) -> None:
     _target_options(sub)
     _measure_options(sub)
     sub.add_argument("--static", action="store_true", help="count only, measure nothing")
+    _convention_options(sub)
     _output_options(sub)
 
 
@@ -131,6 +139,7 @@ def _check(sub: argparse.ArgumentParser) -> None:
         "--budget", action="append", default=[], metavar="METRIC=LIMIT", help="flops=+10%%, params=26M … (repeatable)"
     )
     _target_options(sub)
+    _convention_options(sub, strict=True)
     _output_options(sub)
 
 
@@ -138,6 +147,12 @@ def _show(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
     _output_options(sub)
     _report_options(sub)
+
+
+def _env(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
+    sub.add_argument("--fresh", action="store_true", help="measure the ceilings again instead of taking the kept ones")
+    _output_options(sub)
 
 
 def _target_options(sub: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
@@ -181,6 +196,20 @@ def memory_questions(given: argparse.Namespace) -> MemoryQuestions | None:
     return None if asked == MemoryQuestions() else asked
 
 
+def _convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
+    group = sub.add_argument_group("what counts")
+    group.add_argument(
+        "--convention", default=DEFAULT_CONVENTION, metavar="NAME",
+        help="kit (default), torch (as FlopCounterMode), fvcore, or model-flops (as MFU takes them)",
+    )  # fmt: skip
+    if strict:
+        group.add_argument("--strict", action="store_true", help="fail, with status 1, if any op has no formula")
+    if cross_check:
+        group.add_argument(
+            "--cross-check", action="store_true", help="run fvcore and FlopCounterMode too, and explain each difference"
+        )
+
+
 def _measure_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("measure")
     group.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
@@ -209,14 +238,41 @@ def _output_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
+def _hardware_option(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("roofline")
+    group.add_argument(
+        "--hardware", metavar="NAME",
+        help="bound each layer and op on this device: h100, a100, rtx4090 … by its datasheet, or here: as measured, once",
+    )  # fmt: skip
+
+
 def _report_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("tables")
-    group.add_argument("--top", type=_positive, default=10, metavar="N", help="rows of the layer table (default: 10)")
-    group.add_argument("--depth", type=_whole, metavar="N", help="fold layers below this depth into their parent")
     group.add_argument(
-        "--sort", metavar="COLUMN", help="layers by this CSV column, or model for the model's order (default: by time)"
+        "--by", choices=("tree", "layer", "op"),
+        help="modules with all below them, layers' own figures, or ops (default: layer where something ran, else tree)",
+    )  # fmt: skip
+    group.add_argument(
+        "--top",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="rows of a table, in a tree below one module (default: 10)",
     )
+    group.add_argument(
+        "--depth",
+        type=_whole,
+        metavar="N",
+        help="add what is deeper to its parent (default: none, or a screen of tree)",
+    )
+    group.add_argument(
+        "--sort", metavar="COLUMN",
+        help="by flops, macs, params, bytes, memory, time or any CSV column, or model: its own order (default: time, FLOPs)",
+    )  # fmt: skip
     group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
+    group.add_argument(
+        "--unit", choices=("flop", "mac"), default="flop", help="show work in FLOPs (default) or in MACs alone"
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from profiler_kit.pipeline import Analysis
 
 DEFAULT_WIDTH = 100
+PLAIN = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for a stdout that knows only ASCII, each as wide as before
 
 
 def check(given: argparse.Namespace) -> None:
     """Raises UsageError now for a format, suffix, column or place that can't be, rather than after a minute of measuring."""
     from profiler_kit import render
-    from profiler_kit.report.columns import LAYER_COLUMNS
-    from profiler_kit.report.tables import MODEL_ORDER
+    from profiler_kit.report.tables import check_sort
 
     if given.format is not None:
         render.by_name(given.format)
@@ -38,10 +38,9 @@ def check(given: argparse.Namespace) -> None:
             raise UsageError("no such folder", where=str(file.parent), hint="make it first, or write elsewhere with -o")
         if file.is_dir() or not os.access(file.parent, os.W_OK):
             raise UsageError("cannot be written", where=str(file), hint="write elsewhere with -o")
-    sort = getattr(given, "sort", None)
-    keys = [MODEL_ORDER, *(column.key for column in LAYER_COLUMNS)]
-    if sort is not None and sort not in keys:
-        raise UsageError(f"--sort {sort}: no such layer column", hint=f"one of: {', '.join(keys)}")
+    if getattr(given, "sort", None) is not None:
+        # Without --by it depends on the report which table is meant: a name that some table has will do for now.
+        check_sort(given.sort, given.by or "layer")
     out = getattr(given, "out", None)
     if out is not None:
         _check_place(out)
@@ -96,7 +95,7 @@ def emit(document: Document, given: argparse.Namespace) -> None:
         detail=given.detail,
     )
     with _stdout_told():
-        print(render.by_name(given.format or "terminal").render(document, options), end="")
+        print(_encodable(render.by_name(given.format or "terminal").render(document, options)), end="")
 
 
 def flush() -> None:
@@ -116,6 +115,16 @@ def _stdout_told() -> Iterator[None]:
         raise UsageError(
             f"stdout cannot be written: {error.strerror}", hint="write to a file with -o, or make room"
         ) from error
+
+
+def _encodable(text: str) -> str:
+    """`text` as stdout's encoding can hold it: its own drawing in ASCII, other characters as escapes where need be."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def warn(*reports: Report) -> None:

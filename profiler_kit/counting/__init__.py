@@ -3,50 +3,70 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from profiler_kit.counting.conventions import Convention, by_name
+from profiler_kit.counting.cross_check import cross_checks
 from profiler_kit.counting.fold import by_module, by_op, by_phase, coverage_percent, uncounted
 from profiler_kit.counting.memo import Memo, memo_beside
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
-from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.target import Target
 from profiler_kit.target.compiled import nothing_compiled
 from profiler_kit.target.kinds import on_first_kind
 from profiler_kit.target.restore import unchanged
 
-CONVENTION: Final = (
-    "A MAC (multiply-add) is 2 FLOPs (floating-point operations); a pointwise output or reduced input 1."
-)
 
-
-def count_target(target: Target) -> StaticCount:
+def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> StaticCount:
     """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
 
     The model runs once, as it is written where it is compiled; it is left as it was. One whose control flow depends on
     values is counted on another kind of tensors, at last on real ones (see `target.kinds`); a note says so, and why.
+    `convention` names the definition of MACs and FLOPs (see `conventions`); bytes are the same under all.
 
-    Raises: TargetError where the model cannot be run.
+    Raises: TargetError where the model cannot be run, UsageError for an unknown convention.
     """
+    return _counted(target, by_name(convention))
+
+
+def count_both(
+    target: Target, convention: str = DEFAULT_CONVENTION, *, cross_check: bool = False
+) -> tuple[StaticCount, StaticCount]:
+    """The count by `convention`, and the kit's own, on which findings and rooflines rest whatever is shown.
+
+    With `cross_check` other counters run on the model too, and both counts hold what they said.
+
+    Raises: as `count_target`.
+    """
+    by_name(convention)
+    by_kit = _counted(target, by_name(DEFAULT_CONVENTION), cross_check=cross_check)
+    if convention == DEFAULT_CONVENTION:
+        return by_kit, by_kit
+    shown = count_target(target, convention=convention)
+    return replace(shown, cross_checks=by_kit.cross_checks), by_kit
+
+
+def _counted(target: Target, convention: Convention, *, cross_check: bool = False) -> StaticCount:
     load_entry_points()
     with nothing_compiled():
-        found = on_first_kind(target, _count)
+        found = on_first_kind(target, lambda one: _count(one, convention, cross_check=cross_check))
     notes = (f"counted {found.note}",) if found.note else ()
     return replace(found.value, device=found.kind, notes=notes)
 
 
-def _count(target: Target) -> StaticCount:
-    trace = _traced(target, memo_beside(_get_current_dispatch_mode_stack()))
+def _count(target: Target, convention: Convention, *, cross_check: bool) -> StaticCount:
+    trace = _traced(target, memo_beside(_get_current_dispatch_mode_stack()), convention)
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
     return StaticCount(
-        convention=CONVENTION,
+        convention=convention.sentence,
+        convention_name=convention.name,
         params=sum(fact.params for fact in facts),
         trainable_params=sum(fact.trainable_params for fact in facts),
         param_bytes=sum(fact.param_bytes for fact in facts),
@@ -60,9 +80,10 @@ def _count(target: Target) -> StaticCount:
         ops=totals,
         torch=torch.__version__,
         coverage_percent=coverage_percent(totals),
+        cross_checks=cross_checks(target, trace.ops) if cross_check else (),
     )
 
 
-def _traced(target: Target, memo: Memo) -> StepTrace:
+def _traced(target: Target, memo: Memo, convention: Convention) -> StepTrace:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        return trace_step(target, memo)
+        return trace_step(target, memo, convention)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from profiler_kit.counting.conventions import Convention
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.saved import SavedStorages
 from profiler_kit.counting.tracer import Tracer
@@ -26,15 +27,17 @@ class StepTrace:
     saved: tuple[SavedTensor, ...]
 
 
-def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
+def trace_step(target: Target, memo: Memo | None = None, convention: Convention | None = None) -> StepTrace:
     """Runs `target`'s step once (in ``infer`` mode its forward) and returns what happened; `memo` makes it faster.
+
+    `convention` says what the ops cost (None: the kit's).
 
     Raises: StepError around what the model's forward or its backward raised; TargetError from its loss and labels.
     """
     batch = target.batch
     training = target.info.mode == "train"
     watch = ModuleWatch(target.paths(), parameter_owners(target.model))
-    tracer = Tracer(watch, memo)
+    tracer = Tracer(watch, memo, convention)
     saved = SavedStorages(watch)
     if training:
         saved.exclude([*target.model.parameters(), *target.model.buffers()])
@@ -46,9 +49,11 @@ def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
         forward.enter_context(target.autocast())
         forward.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
         forward.enter_context(tracer)
+        if convention is not None and convention.watching is not None:
+            forward.enter_context(convention.watching(tracer.note))
         output = target.model(*batch.args, **batch.kwargs)
     if not training:
-        return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=())
+        return StepTrace(ops=_settled(tracer, convention, training), calls=tuple(watch.calls), saved=())
 
     labels = target.labels_for(output)
     saved.exclude(output_tensors(labels))
@@ -67,4 +72,9 @@ def trace_step(target: Target, memo: Memo | None = None) -> StepTrace:
     if loss.requires_grad:
         with telling("backward"), watch.watching(), tracer:
             loss.backward()
-    return StepTrace(ops=tracer.records(), calls=tuple(watch.calls), saved=kept)
+    return StepTrace(ops=_settled(tracer, convention, training), calls=tuple(watch.calls), saved=kept)
+
+
+def _settled(tracer: Tracer, convention: Convention | None, training: bool) -> tuple[OpRecord, ...]:
+    ops = tracer.records()
+    return ops if convention is None else tuple(convention.settled(ops, training))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler_kit.counting.conventions import Convention, OpCall
 from profiler_kit.counting.higher_order import run_higher_order
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
@@ -27,11 +29,13 @@ class Tracer(TorchDispatchMode):
 
     supports_higher_order_operators = True  # flex_attention comes whole, from torch 2.7 on
 
-    def __init__(self, watch: ModuleWatch, memo: Memo | None = None) -> None:
-        """`memo`: what is known of calls already; by default nothing is remembered."""
+    def __init__(self, watch: ModuleWatch, memo: Memo | None = None, convention: Convention | None = None) -> None:
+        """`memo`: what is known of calls already; by default nothing is. `convention`: by default the kit's."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
         self._memo = Memo(limit=0) if memo is None else memo
+        self._restate = None if convention is None else convention.restate
+        self._seen = None if convention is None else convention.seen
         self._plans: dict[torch._ops.OpOverload, Plan] = {}
         # how often each call, by owner and phase; for recomputed ops outside any module the owner is the sequence
         # number of the node that recomputes
@@ -75,13 +79,13 @@ class Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
             out, facts = run_higher_order(func, args, kwargs)
-            self._note(facts)
+            self.note(self._restated(facts, func, args, kwargs, out))
             return out
         key = self._memo.key(func, args, kwargs)
         known = None if key is None else self._memo.find(key)
         if known is not None:
             out = known.result(func, args, kwargs)
-            self._note(known.facts)
+            self.note(known.facts)
             return out
         how = self._plans.get(func)
         if how is None:
@@ -94,14 +98,25 @@ class Tracer(TorchDispatchMode):
                 return out
         kernel = stand_in(func, args) or (func if key is None else self._memo.first(func, args))
         out, facts = run(kernel, how, args, kwargs)
+        facts = self._restated(facts, func, args, kwargs, out)
         if key is not None:
             self._memo.keep(key, func, args, out, facts)
-        self._note(facts)
+        self.note(facts)
         return out
 
-    def _note(self, facts: OpFacts) -> None:
-        place = (facts, *self._owner())
+    def note(self, facts: OpFacts) -> None:
+        """Counts a call of what `facts` say, at the module and in the phase that run now."""
+        owner, phase = self._owner()
+        if self._seen is not None:
+            self._seen(facts, owner, phase)
+        place = (facts, owner, phase)
         self._calls[place] = self._calls.get(place, 0) + 1
+
+    def _restated(self, facts: OpFacts, op: Any, args: Any, kwargs: Any, out: Any) -> OpFacts:
+        """`facts` with the cost that the convention gives; to be worked out once for calls alike."""
+        if self._restate is None:
+            return facts
+        return replace(facts, cost=self._restate(OpCall(op=op, args=args, kwargs=kwargs, out=out, own=facts.cost)))
 
     def _owner(self) -> tuple[str | int, CountPhase]:
         watch = self._watch

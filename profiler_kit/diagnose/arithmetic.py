@@ -57,10 +57,10 @@ def arithmetic(target: TargetInfo, roof: Roof, run: ConfigRun | None) -> Arithme
 
 def is_convolution(node: ModuleNode, static: StaticCount) -> bool:
     """Whether the contractions of `node`'s own code are cuDNN's kind; by its class where the model has both kinds."""
-    kinds = {_is_cudnn(total.op) for total in static.ops if total.cost is not None and total.cost.macs}
+    kinds = {is_cudnn(total.op) for total in static.ops if total.cost is not None and total.cost.macs}
     if len(kinds) == 1:
         return kinds.pop()
-    return _is_cudnn(node.class_name)
+    return is_cudnn(node.class_name)
 
 
 def kernel_math(kernels: Iterable[KernelStat]) -> str | None:
@@ -81,5 +81,6 @@ def layer_math(
     return kernel_math(kernels) or assumed.of(is_convolution(node, static))
 
 
-def _is_cudnn(name: str) -> bool:
+def is_cudnn(name: str) -> bool:
+    """Whether an op or a class of this name is of cuDNN's kind: convolutions and recurrent layers."""
     return any(word in name.lower() for word in _CUDNN_OPS)

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, layer_math
+from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
 from profiler_kit.diagnose.hardware import Peaks, find, peaks_of
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
 from profiler_kit.records.report import Report
-from profiler_kit.records.roofline import STEP, LayerBound, Peak, PhaseBound, Resource, Roof, Roofline, RoofSource
+from profiler_kit.records.roofline import (
+    STEP,
+    BoundPhase,
+    LayerBound,
+    OpBound,
+    Peak,
+    PhaseBound,
+    Resource,
+    Roof,
+    Roofline,
+    RoofSource,
+)
 from profiler_kit.records.runs import Ceilings, ConfigRun
 from profiler_kit.records.target import TargetInfo
 
@@ -37,9 +48,9 @@ def named_roof(asked: str) -> Roof:
 
 
 def measured_roof(ceilings: Ceilings) -> Roof | None:
-    """The roof as measured; None where the bandwidth or the fp32 rate could not be measured."""
+    """The roof as measured; None where it varied too much, or the bandwidth or the fp32 rate could not be measured."""
     rates = tuple((rate.math, rate.flops_per_s) for rate in ceilings.rates)
-    if ceilings.bandwidth_bytes_per_s is None or FP32 not in dict(rates):
+    if not ceilings.steady or not ceilings.bandwidth_bytes_per_s or FP32 not in dict(rates):
         return None
     sizes = ", ".join(f"{rate.math} {rate.size}" for rate in ceilings.rates)
     citation = f"square matrix products ({sizes} rows) and a copy, torch {ceilings.torch}"
@@ -81,10 +92,11 @@ def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun
     return Roofline(
         roof=roof,
         config=run.config.name if run is not None else None,
-        arithmetic=assumed.reason if run is None else f"as the kernels say, else {assumed.reason}",
+        arithmetic=assumed.reason if run is None else f"the arithmetic their kernels name, else {assumed.reason}",
         phases=(*phases, _phase_bound(STEP, works, roof)) if phases else (),
         layers=tuple(_layer_bound(work, roof) for work in works),
         notes=tuple(_notes(target, works, roof)),
+        ops=tuple(_op_bounds(static, assumed, roof)),
     )
 
 
@@ -146,7 +158,23 @@ def _layer_bound(work: _Work, roof: Roof) -> LayerBound:
     )
 
 
-def _phase_bound(phase: CountPhase | Literal["step"], works: Sequence[_Work], roof: Roof) -> PhaseBound:
+def _op_bounds(static: StaticCount, assumed: Arithmetic, roof: Roof) -> Iterator[OpBound]:
+    """The floor of every counted op; in the assumed arithmetic, as kernels are not told apart by op."""
+    for total in static.ops:
+        if total.cost is None or not (total.cost.flops or total.cost.bytes_moved):
+            continue
+        math = assumed.of(is_cudnn(total.op)) if total.cost.macs else None
+        compute, memory = floor_of(total.cost, math, roof)
+        yield OpBound(
+            op=total.op,
+            phase=total.phase,
+            floor_ns=round(max(compute, memory), 3),
+            binds=_binds(compute, memory),
+            math=math,
+        )
+
+
+def _phase_bound(phase: BoundPhase, works: Sequence[_Work], roof: Roof) -> PhaseBound:
     both = [floor_of(work.cost, work.math, roof) for work in works]
     compute, memory = sum(c for c, _ in both), sum(m for _, m in both)
     times = [work.time_ns for work in works if work.time_ns is not None]
@@ -157,7 +185,7 @@ def _phase_bound(phase: CountPhase | Literal["step"], works: Sequence[_Work], ro
         memory_ns=round(memory, 3),
         floor_ns=round(max(compute, memory), 3),
         binds=_binds(compute, memory),
-        layers_ns=round(sum(max(pair) for pair in both), 3),
+        layers_ns=round(sum(round(max(pair), 3) for pair in both), 3),  # of the layers as they are shown
         time_ns=sum(times) if times else None,
         attained_percent=100.0 * timed_floor / sum(times) if times else None,
     )

@@ -75,6 +75,12 @@ def parse_budget(option: str) -> Budget:
     return _budget(_known(name.strip(), where), limit.strip(), where)
 
 
+def with_strictness(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
+    """`budgets` with the one that ``--strict`` is: no call of an op without a formula."""
+    none = replace(parse_budget("uncounted=0"), where="--strict")
+    return (*(one for one in budgets if one.metric != none.metric), none)
+
+
 def check(base: Report | None, head: Report, budgets: Sequence[Budget]) -> CheckResult:
     """Every budget applied to `head`, relative ones against `base`; without a base only absolute limits can be judged."""
     compared: Comparison | None = None

@@ -17,9 +17,15 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
     """What differs between two reports, and why. `labels` are what sentences call the sides (default: the targets' names).
 
     Raises:
-        NotComparableError: not one metric compares.
+        NotComparableError: not one metric compares, or the two count work by different conventions.
     """
     sides = _sides(a, b, labels)
+    conventions = [report.static.convention_name for report in (a, b) if report.static is not None]
+    if len(set(conventions)) > 1:
+        raise NotComparableError(
+            f"{sides[0].label} counts work by the convention {conventions[0]}, {sides[1].label} by {conventions[1]}",
+            hint="make both reports with the same --convention",
+        )
     shared = _shared_runs(a, b)
     metrics = (*_static_rows(a, b), *measured_rows(a, b, sides, shared))
     if all(row.verdict in ("not_comparable", "failed") for row in metrics):
@@ -48,6 +54,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         sentences=sentences(a, b, sides, times, memory, layers, configs),
         telling=configs,
         notes=notes(a, b, sides, shared),
+        convention=conventions[0] if conventions else None,
     )
 
 

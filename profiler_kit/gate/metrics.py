@@ -86,6 +86,8 @@ def static_reason(a: Report, b: Report, one: StaticMetric) -> str:
     """Why `one` does not compare between the two reports; empty where it does."""
     if a.static is None or b.static is None:
         return "not counted"
+    if one.unit in ("flops", "macs") and a.static.convention_name != b.static.convention_name:
+        return f"counted by the conventions {a.static.convention_name} and {b.static.convention_name}"
     if one.unit in ("flops", "macs") and a.static.convention != b.static.convention:
         return f"counted by other conventions ({a.static.convention}; {b.static.convention})"
     if one.depends_on_inputs and a.static.device != b.static.device:

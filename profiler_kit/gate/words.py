@@ -10,7 +10,7 @@ from profiler_kit.gate.metrics import numbers, shapes
 from profiler_kit.gate.ratios import opposite_sentence
 from profiler_kit.gate.timed import environment_reason, failure_reason, process_noise
 from profiler_kit.records.comparison import LayerChange, MemorySplit, Side, TimeRatio
-from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import Unit, digits, text
@@ -146,6 +146,8 @@ def notes(
 ) -> tuple[str, ...]:
     """What limits the comparison: other inputs, other batch, uncounted ops, noise, runs that failed or don't compare."""
     told = []
+    if a.static is not None and a.static.convention_name != DEFAULT_CONVENTION:
+        told.append(f"Work is counted by the convention {a.static.convention_name}. {a.static.convention}")
     if shapes(a.target.inputs) != shapes(b.target.inputs):
         told.append(
             f"The inputs differ: {sides[0].label} {shapes(a.target.inputs)}; {sides[1].label} {shapes(b.target.inputs)}."

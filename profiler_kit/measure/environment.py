@@ -15,6 +15,7 @@ import torch
 
 from profiler_kit.errors import UsageError
 from profiler_kit.measure.configs import Backend
+from profiler_kit.records.machine import Device
 from profiler_kit.records.runs import Environment, NamedValue, RunConfig
 
 # Variables that change which algorithm or arithmetic is chosen, or how memory is handed out.
@@ -120,6 +121,40 @@ def describe(device: torch.device) -> Environment:
     )
 
 
+def describe_named(device: str) -> Environment:
+    """`describe` of the device that is called so: ``cuda:1``."""
+    return describe(torch.device(device))
+
+
+def devices() -> tuple[Device, ...]:
+    """Every device torch sees, the CPU last."""
+    found = []
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        has = torch.cuda.get_device_properties(i)
+        capability = f"{has.major}.{has.minor}"
+        found.append(Device(id=f"cuda:{i}", name=has.name, memory_bytes=has.total_memory, capability=capability))
+    if torch.backends.mps.is_available():
+        found.append(Device(id="mps", name="Apple Metal"))
+    return (*found, Device(id="cpu", name=_cpu_name(), memory_bytes=_host_memory_bytes()))
+
+
+def built_for() -> str | None:
+    """The accelerator platform torch was built for: ``CUDA 13.0``, ``ROCm 6.4``; None for a CPU build."""
+    if torch.version.hip:
+        return f"ROCm {torch.version.hip}"
+    return f"CUDA {torch.version.cuda}" if torch.version.cuda else None
+
+
+def simd() -> str:
+    """The vector instructions torch uses on this CPU, as it names them: ``AVX512``."""
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def device_name(device: str) -> str:
+    """What torch calls `device`; a CPU's model name."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name()
+
+
 def peak_rss_bytes() -> int:
     """The process's largest resident set so far; Linux counts it in KiB, macOS in bytes."""
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -142,6 +177,13 @@ def _read(read: Callable[[], object]) -> str:
         return str(read())
     except (RuntimeError, AttributeError) as error:  # mixed precision APIs raise on reading (torch 2.13)
         return f"unreadable: {str(error).splitlines()[0]}"
+
+
+def _host_memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):  # a system that has no such names
+        return None
 
 
 def _cpu_name() -> str:

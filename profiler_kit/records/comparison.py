@@ -143,7 +143,8 @@ class Comparison:
 
     The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
     `sentences` say the result; `notes` say what limits it. `telling` are the configurations that sentences and summaries
-    speak of: the baseline, and the one flag that changes the picture most; tables hold them all.
+    speak of: the baseline, and the one flag that changes the picture most; tables hold them all. `convention` is the name of
+    the one by which both sides count work.
     """
 
     a: Side
@@ -157,6 +158,7 @@ class Comparison:
     notes: tuple[str, ...]
     telling: tuple[str, ...] = ()
     clock: Literal["kernel", "operator"] | None = None
+    convention: str | None = None
 
 
 BudgetSeverity = Literal["error", "warn", "off"]

@@ -13,6 +13,8 @@ PHASES: Final[tuple[Phase, ...]] = (
 CountPhase = Literal["forward", "loss", "backward", "recompute"]
 COUNT_PHASES: Final[tuple[CountPhase, ...]] = ("forward", "loss", "backward", "recompute")
 
+DEFAULT_CONVENTION: Final = "kit"
+
 # Owners that are no module. They stand beside module paths wherever a path names an owner; no module path has brackets.
 LOSS_PATH: Final = "(loss)"
 OPTIMIZER_PATH: Final = "(optimizer)"
@@ -295,12 +297,64 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCheckRow:
+    """MACs of one op in one module and phase, by the kit and by a peer, in one step; `reason` says why they differ.
+
+    `reason` is empty where they agree. `op` is the peer's name of it, or the dispatcher's.
+    """
+
+    op: str
+    path: str
+    phase: CountPhase
+    calls: int
+    kit_macs: int
+    peer_macs: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCheckLayer:
+    """MACs of a module with its descendants: by the kit, and as the peer itself says; None where it does not name it.
+
+    `expected_macs` is what the peer's formulas give for the ops that are the module's by the kit's attribution.
+    """
+
+    path: str
+    kit_macs: int
+    expected_macs: int
+    peer_macs: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCheck:
+    """The kit's count beside that of another counter, run on the same model; in MACs, which both can be told in.
+
+    `rows` sum to `kit_macs` and, where the peer ran, to `peer_macs`, exactly: what no formula explains is a row of its own.
+    There are none where the peer's formulas could not be applied.
+    `peer_macs` is None where the peer did not run; `failure` says why, and the rows are what its formulas give. `covers` are
+    the phases it looks at. `notes` hold what else has to be known, as the ops that it says it does not count.
+    """
+
+    peer: str
+    version: str | None
+    covers: tuple[CountPhase, ...]
+    kit_macs: int
+    peer_macs: int | None
+    rows: tuple[CrossCheckRow, ...]
+    layers: tuple[CrossCheckLayer, ...] = ()
+    failure: str | None = None
+    hint: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StaticCount:
     """Everything counted for one step of a target. Modules are a flat pre-order tuple of self figures.
 
     Sum of the modules' self costs = `forward`, `loss`, `backward`, `recompute`, each exactly. The loss function given
     beside the model is the pseudo-module ``(loss)``. `torch` is the version that decomposed the ops. `coverage_percent` is
-    the share of op calls that are counted or known to be zero; the others are in `uncounted`.
+    the share of op calls that are counted or known to be zero; the others are in `uncounted`. `convention_name` is what
+    ``--convention`` calls the definition of work that `convention` describes. `cross_checks`: the kit's count beside others'.
     """
 
     convention: str
@@ -320,6 +374,8 @@ class StaticCount:
     torch: str | None = None
     notes: tuple[str, ...] = ()
     coverage_percent: float | None = None
+    convention_name: str = DEFAULT_CONVENTION
+    cross_checks: tuple[CrossCheck, ...] = ()
 
     @property
     def step(self) -> Cost:

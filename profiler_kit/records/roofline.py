@@ -8,13 +8,14 @@ a cache still holds from the op before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from profiler_kit.records.counts import CountPhase
 
 RoofSource = Literal["datasheet", "measured"]
 Resource = Literal["compute", "memory"]
+BoundPhase = Literal["forward", "loss", "backward", "recompute", "step"]  # of counting, or all of them
 STEP: Final = "step"
 
 
@@ -95,13 +96,24 @@ class LayerBound:
     @property
     def floor(self) -> Floor:
         """The same, as it adds."""
-        compute = self.binds == "compute"
-        return Floor(
-            compute_ns=self.floor_ns if compute else 0.0,
-            memory_ns=0.0 if compute else self.floor_ns,
-            timed_ns=self.floor_ns if self.time_ns is not None else 0.0,
-            time_ns=self.time_ns or 0,
-        )
+        timed_ns = self.floor_ns if self.time_ns is not None else 0.0
+        return replace(_floor(self.floor_ns, self.binds), timed_ns=timed_ns, time_ns=self.time_ns or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpBound:
+    """All calls of one op in one phase: their floor together, which resource binds, the arithmetic of its contractions."""
+
+    op: str
+    phase: CountPhase
+    floor_ns: float
+    binds: Resource
+    math: str | None
+
+    @property
+    def floor(self) -> Floor:
+        """The same, as it adds."""
+        return _floor(self.floor_ns, self.binds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +125,7 @@ class PhaseBound:
     `attained_percent`: their floors' share of it.
     """
 
-    phase: CountPhase | Literal["step"]
+    phase: BoundPhase
     compute_ns: float
     memory_ns: float
     floor_ns: float
@@ -127,7 +139,7 @@ class PhaseBound:
 class Roofline:
     """A step under a roof: floors of every layer and phase with counted work. `config` names the run with the times, if any.
 
-    `arithmetic` says which peak contractions were held against, and why.
+    `arithmetic` says which peak contractions were held against, and why. `ops`: the same work by op instead of by owner.
     """
 
     roof: Roof
@@ -136,3 +148,13 @@ class Roofline:
     phases: tuple[PhaseBound, ...]
     layers: tuple[LayerBound, ...]
     notes: tuple[str, ...] = ()
+    ops: tuple[OpBound, ...] = ()
+
+    @property
+    def step(self) -> PhaseBound | None:
+        """The bound of the whole step; None where nothing was counted."""
+        return next((phase for phase in self.phases if phase.phase == STEP), None)
+
+
+def _floor(floor_ns: float, binds: Resource) -> Floor:
+    return Floor(compute_ns=floor_ns) if binds == "compute" else Floor(memory_ns=floor_ns)

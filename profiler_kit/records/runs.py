@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.records.counts import Phase
 
@@ -234,6 +234,10 @@ class ConfigRun:
         return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns
 
 
+# A ceiling that varies more than this was measured while something else used the device: on an idle one it is under 1 %.
+STEADY_PERCENT: Final = 10.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MathRate:
     """FLOP/s that a square matrix product reached in one arithmetic (``fp32``, ``tf32``, ``f16``, ``bf16``): the median.
@@ -246,6 +250,11 @@ class MathRate:
     size: int
     repeats: int
     spread_percent: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether the rate can be taken for a ceiling."""
+        return self.spread_percent <= STEADY_PERCENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,3 +275,13 @@ class Ceilings:
     bandwidth_spread_percent: float | None
     duration_ns: int
     notes: tuple[str, ...] = ()
+
+    @property
+    def largest_spread_percent(self) -> float:
+        """The most that any of its figures varied."""
+        return max([self.bandwidth_spread_percent or 0.0, *(rate.spread_percent for rate in self.rates)])
+
+    @property
+    def steady(self) -> bool:
+        """Whether all of it can be taken for ceilings."""
+        return self.largest_spread_percent <= STEADY_PERCENT

@@ -2,5 +2,6 @@
 
 from profiler_kit.report.document import report_document
 from profiler_kit.report.frames import dataframe
+from profiler_kit.report.machine import machine_document
 
-__all__ = ["dataframe", "report_document"]
+__all__ = ["dataframe", "machine_document", "report_document"]

@@ -7,11 +7,15 @@ columns are for programs alone (CSV, data frames), ``place="page"`` for people a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from profiler_kit.records.counts import (
+    Cost,
+    CrossCheck,
+    CrossCheckLayer,
+    CrossCheckRow,
     LibraryScratch,
     MemoryCategories,
     MemoryPoint,
@@ -23,13 +27,16 @@ from profiler_kit.records.counts import (
 )
 from profiler_kit.records.document import Head, Value
 from profiler_kit.records.families import family_words
+from profiler_kit.records.machine import Device, Package
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, KernelStat, OpMemory, PhaseTiming
+from profiler_kit.records.roofline import Floor, PhaseBound
+from profiler_kit.records.runs import ConfigRun, KernelStat, OpMemory, PhaseTiming, RunConfig
 from profiler_kit.report.rows import Counted, LayerRow
 from profiler_kit.units import Unit
 
 Row = TypeVar("Row")
 Place = Literal["both", "page", "data"]
+WorkUnit = Literal["flop", "mac"]
 
 NEVER: Final = "never"
 # A gain below this is not worth a tuning pass: it is within what one process differs from the next.
@@ -40,7 +47,8 @@ LEAST_GAIN: Final = 0.02
 class Column(Generic[Row]):
     """One column of a table over `Row`: what it is called, its value in a row, and when it is shown.
 
-    `rank`, `name`: as in `Head`. `aside`: on the page it stands in a second table, for detail, where there is one.
+    `rank`, `name`: as in `Head`. `aside`: on the page it stands in a second table, for detail, where there is one. `tree`: its
+    rank in the tree of modules, whose rows hold their descendants' figures; None where it does not stand there.
     """
 
     key: str
@@ -53,11 +61,32 @@ class Column(Generic[Row]):
     rank: int = 0
     name: bool = False
     aside: bool = False
+    tree: int | None = None
 
     @property
     def head(self) -> Head:
         """The column's head in a table."""
         return Head(key=self.key, title=self.title, unit=self.unit, doc=self.doc, rank=self.rank, name=self.name)
+
+
+def in_unit(of: Sequence[Column[Row]], unit: WorkUnit) -> tuple[Column[Row], ...]:
+    """`of` with work on the page in `unit`: for ``mac`` each column of FLOPs gives its place to its counterpart in MACs.
+
+    The counterpart of ``flops_x`` is called ``macs_x``.
+    """
+    if unit == "flop":
+        return tuple(of)
+    macs = {column.key: column for column in of if column.key.startswith("macs")}
+    shown: list[Column[Row]] = []
+    for column in of:
+        twin = macs.get(column.key.replace("flops", "macs", 1)) if column.key.startswith("flops") else None
+        if twin is not None and (column.place != "data" or column.tree is not None):
+            tree = column.tree if column.tree is not None else twin.tree
+            place: Place = "data" if column.place == "data" else "page"
+            shown.append(replace(twin, place=place, when=column.when, rank=column.rank, aside=column.aside, tree=tree))
+        elif twin is None and column.key not in macs:
+            shown.append(column)
+    return tuple(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +118,33 @@ class KernelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """One op over the phases it ran in (or several ops in one row), and the step's figures for the shares."""
+
+    op: str
+    phases: tuple[str, ...] = ()
+    calls: int
+    cost: Cost | None
+    floor: Floor | None
+    whole: Cost
+    whole_floor: Floor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingRow:
+    """What one device reaches in one respect, beside its datasheet: FLOP/s of a matrix product, or bytes/s of a copy."""
+
+    what: str
+    rows: int | None = None
+    copied_bytes: int | None = None
+    flops_per_s: float | None = None
+    sheet_flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    sheet_bytes_per_s: float | None = None
+    spread_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRow:
     """A peak taken apart: the predicted one, or a run's. `parts` add up to it; a run's `temporaries` are what is in no other part."""
 
@@ -97,6 +153,23 @@ class MemoryRow:
     parts: MemoryCategories
     at: str
     rounding: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRow:
+    """A row of a cross-check, or several in one, and the modules it is of."""
+
+    check: CrossCheck
+    row: CrossCheckRow
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLayerRow:
+    """A module in a cross-check, and why the two differ."""
+
+    layer: CrossCheckLayer
+    reason: str
 
 
 def _train(report: Report) -> bool:
@@ -131,8 +204,16 @@ def _counted_total(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], V
     return lambda row: figure(row.counted_total) if row.counted_total else None
 
 
+def _peer(name: str) -> Callable[[LayerRow], Value]:
+    return lambda row: dict(row.peers).get(name)
+
+
 def _share_of_flops(row: LayerRow) -> float | None:
     return _share(row.counted.step.flops, row.whole_counted.step.flops) if row.counted and row.whole_counted else None
+
+
+def _share_of_macs(row: LayerRow) -> float | None:
+    return _share(row.counted.step.macs, row.whole_counted.step.macs) if row.counted and row.whole_counted else None
 
 
 def _share_of_time(row: LayerRow) -> float | None:
@@ -150,9 +231,28 @@ def _time(*phases: Phase) -> Callable[[LayerRow], Value]:
 
 def intensity(row: LayerRow) -> float | None:
     """Step FLOPs per byte of minimum traffic."""
-    return (
-        row.counted.step.flops / row.counted.step.bytes_moved if row.counted and row.counted.step.bytes_moved else None
-    )
+    return cost_intensity(row.counted.step) if row.counted else None
+
+
+def _floor(figure: Callable[[Floor], Value]) -> Callable[[LayerRow], Value]:
+    return lambda row: figure(row.floor) if row.floor else None
+
+
+def _share_of_floor(row: LayerRow | OpRow) -> float | None:
+    return _share(row.floor.floor_ns, row.whole_floor.floor_ns) if row.floor and row.whole_floor else None
+
+
+def _op(figure: Callable[[Cost], Value]) -> Callable[[OpRow], Value]:
+    return lambda row: figure(row.cost) if row.cost else None
+
+
+def _op_floor(figure: Callable[[Floor], Value]) -> Callable[[OpRow], Value]:
+    return lambda row: figure(row.floor) if row.floor else None
+
+
+def cost_intensity(cost: Cost) -> float | None:
+    """FLOPs per byte of minimum traffic; None where nothing moves."""
+    return cost.flops / cost.bytes_moved if cost.bytes_moved else None
 
 
 def achieved(row: LayerRow) -> float | None:
@@ -192,6 +292,11 @@ def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
     return share
 
 
+def _some_paths(paths: Sequence[str]) -> str:
+    shown = ", ".join(path or "(root)" for path in paths[:3])
+    return f"{shown} and {len(paths) - 3:,} more" if len(paths) > 3 else shown
+
+
 def _ms(ns: int | None) -> float | None:
     """One unit for a whole column: configurations are compared by eye, and a unit in every cell costs a column its place."""
     return ns / 1e6 if ns is not None else None
@@ -228,40 +333,84 @@ def _ratio(row: RunRow) -> float | None:
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
-    Column("layer", "layer", "text", lambda r: r.label, "the module's path in the model; (root) is the model's own code, (loss) the loss function", place="page", name=True),
+    Column("layer", "layer", "text", lambda r: r.label, "the module's path in the model; (root) is the model's own code, (loss) the loss function", place="page", name=True, tree=0),
     Column("path", "path", "text", lambda r: r.path, "the module's path as named_modules() gives it, the root's is empty; pseudo paths have brackets", place="data"),
     Column("depth", "depth", "count", lambda r: r.depth, "how many modules the module lies in", place="data"),
-    Column("class", "class", "text", lambda r: r.class_name, "the module's class", rank=8, name=True),
-    Column("config", "config", "text", lambda r: r.config, "what the module was built with: channels, kernel, stride, padding, groups", rank=6),
+    Column("class", "class", "text", lambda r: r.class_name, "the module's class", rank=8, name=True, tree=9),
+    Column("config", "config", "text", lambda r: r.config, "what the module was built with: channels, kernel, stride, padding, groups", rank=6, tree=11),
     Column("calls", "calls", "count", lambda r: r.calls, "calls in one step", place="data"),
-    Column("params", "params", "count", _counted(lambda c: c.params), "parameters, each counted once, at its first owner", rank=7, aside=True),
+    Column("convention", "convention", "text", lambda r: r.convention, "whose definition of MACs and FLOPs the figures follow", place="data"),
+    Column("params", "params", "count", _counted(lambda c: c.params), "parameters, each counted once, at its first owner", rank=7, aside=True, tree=5),
     Column("param_bytes", "param bytes", "bytes", _counted(lambda c: c.param_bytes), "bytes of these parameters", place="data"),
-    Column("macs_forward", "MACs fwd", "macs", _counted(lambda c: c.forward.macs), "multiply-accumulates of the forward pass", rank=10, aside=True),
+    Column("macs_forward", "MACs fwd", "macs", _counted(lambda c: c.forward.macs), "multiply-accumulates of the forward pass", rank=10, aside=True, tree=6),
     Column("macs_backward", "MACs bwd", "macs", _counted(lambda c: c.backward.macs), "multiply-accumulates of the backward pass", place="data"),
+    Column("macs_loss", "MACs loss", "macs", _counted(lambda c: c.loss.macs), "multiply-accumulates of the loss", place="data"),
+    Column("macs_recompute", "MACs recomp", "macs", _counted(lambda c: c.recompute.macs), "multiply-accumulates of forward work done again inside backward", place="data"),
+    Column("macs", "MACs step", "macs", _counted(lambda c: c.step.macs), "forward + loss + backward + recompute", place="data"),
+    Column("macs_share_percent", "MACs %", "percent", _share_of_macs, "share of the whole step's MACs", place="data"),
     Column("flops_forward", "FLOPs fwd", "flops", _counted(lambda c: c.forward.flops), "floating-point operations of the forward pass, a MAC being two, pointwise work included", rank=7),
     Column("flops_loss", "FLOPs loss", "flops", _counted(lambda c: c.loss.flops), "floating-point operations of the loss", place="data"),
     Column("flops_backward", "FLOPs bwd", "flops", _counted(lambda c: c.backward.flops), "floating-point operations of the backward pass, recomputed forward work not included", when=_train, rank=7, aside=True),
     Column("flops_recompute", "FLOPs recomp", "flops", _counted(lambda c: c.recompute.flops), "forward work done again inside backward (activation checkpointing)", when=_recomputes, rank=9, aside=True),
-    Column("flops", "FLOPs step", "flops", _counted(lambda c: c.step.flops), "forward + loss + backward + recompute", place="data"),
-    Column("flops_share_percent", "FLOPs %", "percent", _share_of_flops, "share of the whole step's FLOPs", rank=1),
+    Column("flops", "FLOPs step", "flops", _counted(lambda c: c.step.flops), "forward + loss + backward + recompute", place="data", tree=1),
+    Column("flops_share_percent", "FLOPs %", "percent", _share_of_flops, "share of the whole step's FLOPs", rank=1, tree=1),
     Column("output_bytes", "output", "bytes", lambda r: r.output_bytes, "bytes its calls returned; not a sum over layers, a container returns what its last child did", rank=12, aside=True),
-    Column("saved_bytes", "saved", "bytes", _counted(lambda c: c.saved_bytes), "storages that its own ops were the first to keep for backward, parameters and inputs excluded; they add up, and show where storages begin, not who needs them", when=_train, rank=5, aside=True),
+    Column("saved_bytes", "saved", "bytes", _counted(lambda c: c.saved_bytes), "storages that its own ops were the first to keep for backward, parameters and inputs excluded; they add up, and show where storages begin, not who needs them", when=_train, rank=5, aside=True, tree=7),
     Column("held_bytes", "held", "bytes", lambda r: r.held_bytes, "all storages that its own ops keep for backward, whoever made them: what a change of the layer could free; shared ones count in each row, once in the total", when=_train, rank=3),
-    Column("traffic_bytes", "min traffic", "bytes", _counted(lambda c: c.step.bytes_moved), "each operand of the step moved once: a lower bound on the bytes moved", rank=11, aside=True),
-    Column("intensity", "FLOP/B", "flops/byte", intensity, "arithmetic intensity: FLOPs of the step per byte of min traffic", rank=9, aside=True),
+    Column("traffic_bytes", "min traffic", "bytes", _counted(lambda c: c.step.bytes_moved), "each operand of the step moved once: a lower bound on the bytes moved", rank=11, aside=True, tree=2),
+    Column("intensity", "FLOP/B", "flops/byte", intensity, "arithmetic intensity: FLOPs of the step per byte of min traffic", rank=9, aside=True, tree=3),
+    Column("bound", "bound", "text", _floor(lambda f: f.binds), "what its floor is for: compute, its arithmetic at the roof's peak, or memory, its min traffic at the roof's bandwidth", rank=6, aside=True, tree=1),
+    Column("math", "math", "text", lambda r: r.math, "the arithmetic whose peak its contractions are held against", place="data"),
+    Column("floor_ns", "floor", "ns", _floor(lambda f: f.floor_ns), "the least time its step's work can take under the roof: a lower bound, as bytes are", rank=6, aside=True, tree=1),
+    Column("floor_share_percent", "floor %", "percent", _share_of_floor, "share of the sum of all floors", rank=8, aside=True, tree=2),
+    Column("attained_percent", "roof %", "percent", _floor(lambda f: f.attained_percent), "its floor divided by its device time; over 100 where an algorithm does less than is counted (FFT, Winograd) or operands are still in a cache", rank=2, tree=1),
     Column("kernel_forward_ns", "time fwd", "ns", _time("forward"), "device time of forward kernels per step (on a CPU: self time of operators)", rank=4),
     Column("kernel_loss_ns", "time loss", "ns", _time("loss"), "device time of the loss per step", place="data"),
     Column("kernel_backward_ns", "time bwd", "ns", _time("backward", "recompute"), "device time of backward kernels per step, recomputed forward work included", when=_train, rank=4),
     Column("kernel_optimizer_ns", "time opt", "ns", _time("optimizer"), "device time of the optimizer's kernels per step", place="data"),
-    Column("kernel_ns", "time step", "ns", lambda r: r.timed.step_ns if r.timed else None, "device time per step in all phases (on a CPU: self time of operators), from traced steps"),
-    Column("kernel_share_percent", "time %", "percent", _share_of_time, "share of the whole step's device time"),
+    Column("kernel_ns", "time step", "ns", lambda r: r.timed.step_ns if r.timed else None, "device time per step in all phases (on a CPU: self time of operators), from traced steps", tree=0),
+    Column("kernel_share_percent", "time %", "percent", _share_of_time, "share of the whole step's device time", tree=0),
     Column("achieved_flops_per_s", "FLOP/s", "flops/s", achieved, "two FLOPs per MAC of the step, divided by its device time", rank=3),
     Column("family", "top kernel family", "text", lambda r: r.family, "the algorithm family of the kernels that take most of its time", place="data"),
     Column("algorithm", "most time by", "text", lambda r: family_words(r.family) if r.family else None, "the algorithm of the kernels that take most of its time (on a CPU: the kind of operator)", place="page", rank=5),
     Column("total_params", "total params", "count", _counted_total(lambda c: c.params), "parameters with descendants'", place="data"),
+    Column("total_macs", "total MACs", "macs", _counted_total(lambda c: c.step.macs), "MACs of the step with descendants'", place="data"),
+    Column("total_macs_forward", "total MACs fwd", "macs", _counted_total(lambda c: c.forward.macs), "MACs of the forward pass with descendants'", place="data"),
     Column("total_flops", "total FLOPs", "flops", _counted_total(lambda c: c.step.flops), "FLOPs of the step with descendants'", place="data"),
+    Column("flop_counter_total_macs", "total MACs, FlopCounterMode", "macs", _peer("FlopCounterMode"), "what FlopCounterMode says of the module and its descendants, halved (`count --cross-check`)", place="data"),
+    Column("fvcore_total_macs", "total MACs, fvcore", "macs", _peer("fvcore"), "what fvcore says of the module and its descendants (`count --cross-check`)", place="data"),
+    Column("total_traffic_bytes", "total traffic", "bytes", _counted_total(lambda c: c.step.bytes_moved), "min traffic of the step with descendants'", place="data"),
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "saved bytes with descendants'", place="data"),
+    Column("total_floor_ns", "total floor", "ns", lambda r: r.floor_total.floor_ns if r.floor_total else None, "sum of the floors with descendants'", place="data"),
     Column("total_kernel_ns", "total time", "ns", lambda r: r.timed_total.step_ns if r.timed_total else None, "device time per step with descendants'", place="data"),
+)
+
+OP_COLUMNS: tuple[Column[OpRow], ...] = (
+    Column("op", "op", "text", lambda r: r.op, "the op as PyTorch's dispatcher names it", name=True),
+    Column("phase", "phase", "text", lambda r: ", ".join(r.phases) or None, "the phases it ran in", rank=5),
+    Column("calls", "calls", "count", lambda r: r.calls, "calls in one step", rank=2),
+    Column("macs", "MACs", "macs", _op(lambda c: c.macs), "multiply-accumulates in all its calls", rank=4),
+    Column("macs_share_percent", "MACs %", "percent", lambda r: _share(r.cost.macs, r.whole.macs) if r.cost else None, "share of the whole step's MACs", place="data"),
+    Column("flops", "FLOPs", "flops", _op(lambda c: c.flops), "floating-point operations in all its calls; unknown without a formula"),
+    Column("flops_share_percent", "FLOPs %", "percent", lambda r: _share(r.cost.flops, r.whole.flops) if r.cost else None, "share of the whole step's FLOPs", rank=1),
+    Column("read_bytes", "read", "bytes", _op(lambda c: c.read_bytes), "operand bytes read, each operand once per call", place="data"),
+    Column("write_bytes", "written", "bytes", _op(lambda c: c.write_bytes), "operand bytes written", place="data"),
+    Column("traffic_bytes", "min traffic", "bytes", _op(lambda c: c.bytes_moved), "each operand of a call moved once: a lower bound on the bytes moved", rank=1),
+    Column("intensity", "FLOP/B", "flops/byte", _op(cost_intensity), "arithmetic intensity: FLOPs per byte of min traffic", rank=2),
+    Column("bound", "bound", "text", _op_floor(lambda f: f.binds), "what its floor is for: compute, arithmetic at the roof's peak, or memory, min traffic at the roof's bandwidth", rank=1),
+    Column("floor_ns", "floor", "ns", _op_floor(lambda f: f.floor_ns), "the least time that all its calls can take under the roof", rank=1),
+    Column("floor_share_percent", "floor %", "percent", _share_of_floor, "share of the sum of the ops' floors", rank=3),
+)
+
+ROOF_COLUMNS: tuple[Column[PhaseBound], ...] = (
+    Column("phase", "phase", "text", lambda p: p.phase, "the phase, or the whole step"),
+    Column("compute_ns", "compute", "ns", lambda p: p.compute_ns, "what its arithmetic needs alone, at the roof's peaks", rank=1),
+    Column("memory_ns", "memory", "ns", lambda p: p.memory_ns, "what its min traffic needs alone, at the roof's bandwidth", rank=1),
+    Column("bound", "bound", "text", lambda p: p.binds, "the longer of the two"),
+    Column("floor_ns", "if all overlapped", "ns", lambda p: p.floor_ns, "the longer of the two: no order of the work is faster", rank=2),
+    Column("layers_ns", "layer by layer", "ns", lambda p: p.layers_ns, "the sum of the layers' floors: the bound where they run one after another"),
+    Column("time_ns", "device time", "ns", lambda p: p.time_ns, "device time of the layers with counted work, from traced steps"),
+    Column("attained_percent", "roof %", "percent", lambda p: p.attained_percent, "floors of the layers that have a device time, divided by that time"),
 )
 
 RUN_COLUMNS: tuple[Column[RunRow], ...] = (
@@ -331,6 +480,10 @@ KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
 COST_COLUMNS: tuple[Column[StaticCount], ...] = (
     Column("params", "parameters", "count", lambda s: s.params, "parameters, each counted once"),
     Column("macs_forward", "MACs fwd", "macs", lambda s: s.forward.macs, "multiply-accumulates of the forward pass"),
+    Column("macs_loss", "MACs loss", "macs", lambda s: s.loss.macs, "multiply-accumulates of the loss", place="data"),
+    Column("macs_backward", "MACs bwd", "macs", lambda s: s.backward.macs, "multiply-accumulates of the backward pass", place="data"),
+    Column("macs_recompute", "MACs recompute", "macs", lambda s: s.recompute.macs, "multiply-accumulates of forward work done again inside backward", place="data"),
+    Column("macs", "MACs step", "macs", lambda s: s.step.macs, "forward + loss + backward + recompute", place="data"),
     Column("flops_forward", "FLOPs fwd", "flops", lambda s: s.forward.flops, "floating-point operations of the forward pass"),
     Column("flops_loss", "loss", "flops", lambda s: s.loss.flops, "floating-point operations of the loss", when=_train, rank=1),
     Column("flops_backward", "bwd", "flops", lambda s: s.backward.flops, "floating-point operations of the backward pass", when=_train),
@@ -399,6 +552,39 @@ WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
     Column("workspace_bytes", "workspace", "bytes", lambda o: o.workspace_bytes, "its peak beyond both"),
 )
 
+CEILING_COLUMNS: tuple[Column[CeilingRow], ...] = (
+    Column("what", "what", "text", lambda r: r.what, "the arithmetic of a square matrix product, or a copy within the device's memory"),
+    Column("rows", "matrix rows", "count", lambda r: r.rows, "rows and columns of the matrices: the size that was fastest", rank=1),
+    Column("copied_bytes", "copied", "bytes", lambda r: r.copied_bytes, "bytes copied, far beyond any cache", rank=2),
+    Column("flops_per_s", "FLOP/s", "flops/s", lambda r: r.flops_per_s, "median FLOP/s reached"),
+    Column("sheet_flops_per_s", "datasheet FLOP/s", "flops/s", lambda r: r.sheet_flops_per_s, "the datasheet's peak, dense"),
+    Column("bytes_per_s", "bytes/s", "bytes/s", lambda r: r.bytes_per_s, "median of bytes read and written per second"),
+    Column("sheet_bytes_per_s", "datasheet bytes/s", "bytes/s", lambda r: r.sheet_bytes_per_s, "the datasheet's memory bandwidth"),
+    Column("reached_percent", "reached %", "percent", lambda r: _share(r.flops_per_s, r.sheet_flops_per_s) if r.bytes_per_s is None else _share(r.bytes_per_s, r.sheet_bytes_per_s), "measured in percent of the datasheet's"),
+    Column("spread", "±95 %", "percent", lambda r: r.spread_percent, "half the median's 95 % interval, in percent of it: the noise of this machine"),
+)
+
+DEVICE_COLUMNS: tuple[Column[Device], ...] = (
+    Column("device", "--device", "text", lambda d: d.id, "what --device calls it"),
+    Column("name", "name", "text", lambda d: d.name, "what torch calls it", name=True),
+    Column("memory_bytes", "memory", "bytes", lambda d: d.memory_bytes, "its memory in all"),
+    Column("capability", "capability", "text", lambda d: d.capability, "CUDA compute capability"),
+)
+
+CONFIG_COLUMNS: tuple[Column[RunConfig], ...] = (
+    Column("config", "configuration", "text", lambda c: c.name, "its name for --configs", name=True),
+    Column("enabled", "enabled", "bool", lambda c: c.enabled, "cudnn.enabled"),
+    Column("benchmark", "benchmark", "bool", lambda c: c.benchmark, "cudnn.benchmark"),
+    Column("deterministic", "deterministic", "bool", lambda c: c.deterministic, "cudnn.deterministic"),
+    Column("allow_tf32", "TF32", "bool", lambda c: c.allow_tf32, "cudnn.allow_tf32"),
+)
+
+PACKAGE_COLUMNS: tuple[Column[Package], ...] = (
+    Column("package", "package", "text", lambda p: p.name, "its name"),
+    Column("version", "version", "text", lambda p: p.version, "the installed version; a dash where it is not installed"),
+    Column("purpose", "needed for", "text", lambda p: p.purpose, "what the tool does with it"),
+)
+
 FINDING_COLUMNS: tuple[Column[Finding], ...] = (
     Column("rule", "rule", "text", lambda f: f.rule, "the rule that fired"),
     Column("severity", "severity", "text", lambda f: f.severity, "high, medium, low or info"),
@@ -417,20 +603,50 @@ UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
     Column("paths", "in", "text", lambda o: ", ".join(path or "(root)" for path in o.paths), "the modules that call it", name=True),
 )
 
-# Every table with a page in the reference; the first five are also data frames.
+CROSS_CHECK_COLUMNS: tuple[Column[PeerRow], ...] = (
+    Column("peer", "peer", "text", lambda r: r.check.peer, "the other counter", place="data"),
+    Column("peer_version", "version", "text", lambda r: r.check.version, "its version", place="data"),
+    Column("op", "op", "text", lambda r: r.row.op, "the op, as the peer calls it; not explained: what the peer says beyond its own formulas", name=True),
+    Column("phase", "phase", "text", lambda r: r.row.phase, "forward, loss, backward or recompute", rank=2),
+    Column("path", "path", "text", lambda r: r.row.path, "the module it ran in", place="data"),
+    Column("calls", "calls", "count", lambda r: r.row.calls or None, "calls in one step", rank=4),
+    Column("kit_macs", "kit", "macs", lambda r: r.row.kit_macs, "multiply-accumulates by the kit's own convention"),
+    Column("peer_macs", "peer", "macs", lambda r: r.row.peer_macs, "by the peer, whose FLOPs are halved where it takes two for a MAC"),
+    Column("difference_macs", "difference", "macs", lambda r: r.row.peer_macs - r.row.kit_macs, "the peer's less the kit's"),
+    Column("in", "in", "text", lambda r: _some_paths(r.paths), "the modules it ran in", place="page", rank=3, name=True),
+    Column("reason", "why", "text", lambda r: r.row.reason or None, "why they differ", place="data"),
+)
+
+CROSS_CHECK_LAYER_COLUMNS: tuple[Column[PeerLayerRow], ...] = (
+    Column("layer", "layer", "text", lambda r: r.layer.path or "(root)", "the module, its descendants included", name=True),
+    Column("kit_macs", "kit", "macs", lambda r: r.layer.kit_macs, "multiply-accumulates by the kit's own convention"),
+    Column("expected_macs", "its formulas", "macs", lambda r: r.layer.expected_macs, "what the peer's formulas give for the module's ops", rank=1),
+    Column("peer_macs", "peer", "macs", lambda r: r.layer.peer_macs, "what the peer says of the module"),
+    Column("reason", "why", "text", lambda r: r.reason, "why they differ"),
+)
+
+# Every table with a page in the reference; the first six are also data frames.
 TABLES: dict[str, tuple[Column[Any], ...]] = {
     "layers": LAYER_COLUMNS,
+    "ops": OP_COLUMNS,
     "runs": RUN_COLUMNS,
     "phases": PHASE_COLUMNS,
     "kernels": KERNEL_COLUMNS,
     "findings": FINDING_COLUMNS,
+    "cross_check": CROSS_CHECK_COLUMNS,
     "cost": COST_COLUMNS,
     "memory": MEMORY_COLUMNS,
     "kept": KEPT_COLUMNS,
     "timeline": TIMELINE_COLUMNS,
     "scratch": SCRATCH_COLUMNS,
     "what_ifs": WHAT_IF_COLUMNS,
+    "roofline": ROOF_COLUMNS,
+    "ceilings": CEILING_COLUMNS,
+    "devices": DEVICE_COLUMNS,
+    "configurations": CONFIG_COLUMNS,
+    "packages": PACKAGE_COLUMNS,
     "workspaces": WORKSPACE_COLUMNS,
     "uncounted": UNCOUNTED_COLUMNS,
+    "cross_check_layers": CROSS_CHECK_LAYER_COLUMNS,
 }
 # fmt: on

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from profiler_kit.errors import UsageError
-from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section
+from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import columns, memory, sentences, tables
+from profiler_kit.report import columns, memory, roof_words, sentences, tables
+from profiler_kit.report.columns import WorkUnit
+from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
+from profiler_kit.report.tables import By
 
 TOP_LAYERS = 10
 CONFIGURATIONS = "each in a fresh process; f/l/b/o: forward, loss, backward, optimizer"
@@ -23,12 +27,17 @@ def report_document(
     depth: int | None = None,
     sort: str | None = None,
     run: str | None = None,
+    unit: WorkUnit = "flop",
+    by: By | None = None,
 ) -> Document:
     """`report` as sections of text and tables, and whole tables for programs.
 
-    `top`: rows of the layer and kernel tables, None for all; `depth`: layers below it are added into their parent; `sort`: a
-    layer column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time); `run`: the
-    configuration whose phases and layers are shown (None: the baseline).
+    `by`: work by module, as a ``tree`` with totals at every level or as ``layer``s of own figures, or by ``op`` (None: layers
+    where something ran, else the tree). `top`: rows of the layer and kernel tables (in a tree: children of one module), None
+    for all; `depth`: layers below it are added into their parent (None: all; in a tree as many levels as fit a screen);
+    `sort`: a column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time; trees in the
+    model's order); `run`: the configuration whose phases and layers are shown (None: the baseline); `unit`: whether tables for
+    people show work as FLOPs, or as MACs alone (tables for programs hold both).
 
     Raises UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
@@ -36,15 +45,18 @@ def report_document(
         if number is not None and number < 0:
             raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
     shown = chosen_run(report, run)
+    by = by or ("layer" if report.runs else "tree")
     sections = [
-        Section(title="Target", blocks=sentences.header(report, shown)),
+        Section(title="Target", blocks=sentences.header(report, shown, unit)),
         *_findings(report),
-        *_cost(report, detail=shown is not None),
+        *_cost(report, unit, detail=shown is not None),
         *_configurations(report),
         *(_phases(report, shown) if shown else ()),
-        *_layers(report, shown, top, depth, sort),
+        *_WORK[by](report, shown, top, depth, sort, unit),
+        *cross_check_sections(report, top),
+        *_roofline(report, shown),
         *_memory(report, shown),
-        *_more_figures(report, shown, top, depth, sort),
+        *_more_figures(report, shown, top, depth, sort, unit),
         *(_kernels(report, shown, top) if shown else ()),
         *(_idle(shown) if shown else ()),
         *_details(report, shown),
@@ -53,8 +65,14 @@ def report_document(
         title=f"{report.target.name} ({report.target.spec})",
         sections=tuple(sections),
         json=dumps(report),
-        full=tables.data_tables(report, shown),
+        full=_whole_tables(report, shown, by),
     )
+
+
+def _whole_tables(report: Report, run: ConfigRun | None, by: By) -> tuple[Table, ...]:
+    """All tables, first the one that the page is about: it is what a CSV file holds."""
+    main = "ops" if by == "op" else "layers"
+    return tuple(sorted(tables.data_tables(report, run), key=lambda table: table.name != main))
 
 
 def _findings(report: Report) -> Iterator[Section]:
@@ -64,8 +82,8 @@ def _findings(report: Report) -> Iterator[Section]:
         yield Section(title="Findings", blocks=(Paragraph(text="None."),))
 
 
-def _cost(report: Report, *, detail: bool) -> Iterator[Section]:
-    table = tables.cost_table(report)
+def _cost(report: Report, unit: WorkUnit, *, detail: bool) -> Iterator[Section]:
+    table = tables.cost_table(report, unit)
     if table is not None:
         yield Section(title="Cost of one step", blocks=(table,), detail=detail)
 
@@ -98,14 +116,57 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
 
 
 def _layers(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
 ) -> Iterator[Section]:
     layers = layer_rows(report, run)
     caption = f"{run.config.name}, per step, own figures" if run and layers.timed else "per step, own figures"
     aside = False if layers.timed else None  # without times there is room for all
-    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=aside)
+    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=aside, unit=unit)
     if table.rows:
-        yield Section(title="Layers", blocks=(table,))
+        yield Section(title="Layers", blocks=(table, *_attained(report, run)))
+
+
+def _tree(
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
+) -> Iterator[Section]:
+    layers = layer_rows(report, run)
+    caption = "per step, each module with all below it"
+    if run and layers.timed:
+        caption = f"{run.config.name}, {caption}"
+    table = tables.tree_table(report, layers, caption, top=top, depth=depth, sort=sort, unit=unit)
+    if table.rows:
+        yield Section(title="Modules", blocks=(table, *_attained(report, run)))
+
+
+def _attained(report: Report, run: ConfigRun | None) -> Iterator[Paragraph]:
+    line = report.roofline_of(run) if run is not None else None
+    said = roof_words.attained(line, run) if line is not None and run is not None else None
+    if said is not None:
+        yield Paragraph(text=said)
+
+
+def _ops(
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
+) -> Iterator[Section]:
+    if report.static is not None and report.static.ops:
+        table = tables.op_table(report, run, "per step, all calls together", top=top, sort=sort, unit=unit)
+        yield Section(title="Ops", blocks=(table,))
+
+
+_WORK: Final[dict[By, Callable[..., Iterator[Section]]]] = {"tree": _tree, "layer": _layers, "op": _ops}
+
+
+def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
+    """The roof that layers are held against, and the phases' floors under it; further roofs in the details."""
+    name = run.config.name if run is not None else None
+    lines = [line for line in report.roofline if line.config == name and line.phases]
+    for i, line in enumerate(lines):
+        title = "Roofline" if i == 0 else f"Roofline by {line.roof.source}"
+        blocks: list[Block] = [Paragraph(text=said) for said in roof_words.roofline(line)]
+        blocks += [Paragraph(text=note, role="note") for note in line.notes]
+        table = tables.roof_table(line, report)
+        detail = i > 0 or run is not None
+        yield Section(title=title, blocks=(*blocks, table), detail=detail)
 
 
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
@@ -117,13 +178,13 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 
 
 def _more_figures(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None
+    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
 ) -> Iterator[Section]:
     """The columns set aside: they would make the tables above too wide for a page."""
     layers = layer_rows(report, run)
     if layers.timed and report.static is not None:
         caption = "per step, own figures"
-        table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=True)
+        table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=True, unit=unit)
         yield Section(title="Layer counts", blocks=(table,), detail=True)
     if any(r.failure is None for r in report.runs):
         rows = tables.run_rows(report)

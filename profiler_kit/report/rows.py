@@ -12,6 +12,7 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, PSEUDO_PATHS, ZERO, Cost, ModuleNode, Phase, StaticCount
 from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import Floor, Roofline
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 
 UNATTRIBUTED: Final = "(unattributed)"
@@ -76,8 +77,10 @@ class LayerRow:
     """One owner: a module, a pseudo path such as ``(loss)``, or several folded into one row.
 
     `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
-    counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `whole_counted`, `whole_timed`: the
-    step's figures, which shares are taken of.
+    counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `floor`: the least time under the roof,
+    `math` the arithmetic that its contractions are held against. `whole_*`: the step's figures, which shares are taken of;
+    `convention`: what they count by. `peers`: (other counter, MACs that it says, descendants' included), of a cross-check.
+    `title`: what people are shown instead of the path.
     """
 
     path: str
@@ -94,11 +97,19 @@ class LayerRow:
     families: tuple[tuple[str, int], ...] = ()
     whole_counted: Counted | None = None
     whole_timed: Timed | None = None
+    convention: str | None = None
+    peers: tuple[tuple[str, int], ...] = ()
+    floor: Floor | None = None
+    floor_total: Floor | None = None
+    whole_floor: Floor | None = None
+    math: str | None = None
+    title: str | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         """The path as people are shown it; the root module's is ``(root)``."""
-        return self.path or "(root)"
+        return self.title if self.title is not None else self.path or "(root)"
 
     @property
     def family(self) -> str | None:
@@ -145,7 +156,7 @@ def chosen_run(report: Report, name: str | None = None) -> ConfigRun | None:
 
 
 def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
-    """`report`'s modules joined with the times of `run` (None: no times), one row per owner."""
+    """`report`'s modules joined with the times of `run` (None: no times) and its roofline, one row per owner."""
     nodes = {node.path: node for node in report.static.modules} if report.static else {}
     timings: dict[str, list[LayerTiming]] = {}
     traced = run is not None and run.unattributed_ns is not None
@@ -153,6 +164,9 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
         for timing in run.modules:
             timings.setdefault(timing.path, []).append(timing)
     rows = [_row(path, nodes.get(path), timings.get(path, []), traced) for path in _paths(nodes, timings)]
+    line = report.roofline_of(run)
+    if line is not None:
+        rows = _under_roof(rows, line)
     unattributed = None
     if run is not None and run.unattributed_ns:
         unattributed = LayerRow(path=UNATTRIBUTED, depth=0, timed=Timed(unattributed_ns=run.unattributed_ns))
@@ -163,15 +177,32 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
         total = replace(total, counted=_whole(report.static), counted_total=_whole(report.static))
     if report.static is not None:
         total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
+    convention = report.static.convention_name if report.static is not None else None
+    peers = _peers(report)
 
     def placed(row: LayerRow) -> LayerRow:
-        return replace(row, whole_counted=total.counted, whole_timed=total.timed)
+        said = tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else ()
+        return replace(
+            row,
+            whole_counted=total.counted,
+            whole_timed=total.timed,
+            whole_floor=total.floor,
+            convention=convention,
+            peers=said,
+        )
 
     return Layers(
         rows=tuple(placed(row) for row in _with_totals(rows)),
         unattributed=placed(unattributed) if unattributed else None,
         total=placed(total),
     )
+
+
+def _peers(report: Report) -> dict[str, dict[str, int]]:
+    """By the name of each peer that ran, what it says of the modules for which somebody counts something."""
+    checks = report.static.cross_checks if report.static is not None else ()
+    ran = (check for check in checks if check.peer_macs is not None)
+    return {check.peer: {layer.path: layer.peer_macs or 0 for layer in check.layers} for check in ran}
 
 
 def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:
@@ -199,6 +230,8 @@ def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
     """One row with the sum of the own figures of `rows`; figures that don't add (output, held bytes) are left out."""
     counted = [row.counted for row in rows if row.counted is not None]
     timed = [row.timed for row in rows if row.timed is not None]
+    floors = [row.floor for row in rows if row.floor is not None]
+    sum_floor = sum(floors, start=Floor()) if floors else None
     sum_counted = sum(counted, start=Counted()) if counted else None
     sum_timed = sum(timed, start=Timed()) if timed else None
     return LayerRow(
@@ -211,6 +244,9 @@ def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
         families=tuple(pair for row in rows for pair in row.families),
         whole_counted=rows[0].whole_counted if rows else None,
         whole_timed=rows[0].whole_timed if rows else None,
+        floor=sum_floor,
+        floor_total=sum_floor,
+        whole_floor=rows[0].whole_floor if rows else None,
     )
 
 
@@ -250,20 +286,43 @@ def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], tra
         output_bytes=None if pseudo else node.output_bytes,
         held_bytes=node.held_bytes,
         families=tuple(families),
+        aliases=node.aliases,
     )
+
+
+def _under_roof(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
+    """`rows` with their floors; the arithmetic is that of the phase whose contractions need most time."""
+    floors: dict[str, Floor] = {}
+    maths: dict[str, tuple[float, str]] = {}
+    for bound in line.layers:
+        floors[bound.path] = floors.get(bound.path, Floor()) + bound.floor
+        if bound.math is not None:
+            maths[bound.path] = max(maths.get(bound.path, (0.0, "")), (bound.floor_ns, bound.math))
+    return [replace(row, floor=floors.get(row.path), math=maths.get(row.path, (0.0, None))[1]) for row in rows]
 
 
 def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:
     """`rows` with their totals: each adds its own figures to itself and to every ancestor that has a row."""
     counted: dict[str, Counted] = {}
     timed: dict[str, Timed] = {}
+    floors: dict[str, Floor] = {}
     for row in rows:
         for path in (row.path,) if row.path in PSEUDO_PATHS else _ancestry(row.path):
             if row.counted is not None:
                 counted[path] = counted.get(path, Counted()) + row.counted
             if row.timed is not None:
                 timed[path] = timed.get(path, Timed()) + row.timed
-    return [replace(row, counted_total=counted.get(row.path), timed_total=timed.get(row.path)) for row in rows]
+            if row.floor is not None:
+                floors[path] = floors.get(path, Floor()) + row.floor
+    return [
+        replace(
+            row,
+            counted_total=counted.get(row.path),
+            timed_total=timed.get(row.path),
+            floor_total=floors.get(row.path),
+        )
+        for row in rows
+    ]
 
 
 def _ancestry(path: str) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import Paragraph
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Environment
+from profiler_kit.report.columns import WorkUnit
 from profiler_kit.units import text
 
 WARNING = "warning: "
@@ -15,17 +16,26 @@ WARNING = "warning: "
 FEW_STEPS = 5
 
 
-def header(report: Report, run: ConfigRun | None) -> tuple[Paragraph, ...]:
-    """Target, device, steps and convention, then what had to be announced; warnings last, set apart."""
+def header(report: Report, run: ConfigRun | None, unit: WorkUnit = "flop") -> tuple[Paragraph, ...]:
+    """Target, device, steps and convention, then what had to be announced; warnings last, set apart.
+
+    `unit`: what work is told in beside the MACs of forward.
+    """
     lines = [Paragraph(text=_target(report)), *(Paragraph(text=said) for said in _measured(report, run))]
     if report.static is not None:
-        lines.append(Paragraph(text=_counted(report, report.static)))
-        lines.append(Paragraph(text=report.static.convention))
+        lines.append(Paragraph(text=_counted(report, report.static, unit)))
+        lines.append(Paragraph(text=_convention(report.static)))
     notes = list(dict.fromkeys(_notes(report, run)))
     minor = set(run.notes if run is not None else ()) - set(report.notes)  # on how one run was measured
     lines += [Paragraph(text=n, role="note", detail=n in minor) for n in notes if not n.startswith(WARNING)]
     lines += [Paragraph(text=note.removeprefix(WARNING), role="warning") for note in notes if note.startswith(WARNING)]
     return tuple(lines)
+
+
+def _convention(static: StaticCount) -> str:
+    if static.convention_name == DEFAULT_CONVENTION:
+        return static.convention
+    return f"Convention {static.convention_name}. {static.convention} Findings rest on the kit's own count."
 
 
 def _target(report: Report) -> str:
@@ -116,7 +126,7 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
         yield from run.notes
 
 
-def _counted(report: Report, static: StaticCount) -> str:
+def _counted(report: Report, static: StaticCount, unit: WorkUnit) -> str:
     """What one step asks for, in one line; per sample too, where the first input's first dimension is a batch."""
     macs = text(static.forward.macs, "macs")
     first = report.target.inputs[0] if report.target.inputs else None
@@ -124,7 +134,10 @@ def _counted(report: Report, static: StaticCount) -> str:
     if batch > 1 and static.forward.macs % batch == 0:
         macs += f" ({batch:,} x {text(static.forward.macs // batch, 'macs')})"
     said = [f"{static.params:,} parameters", f"{macs} MACs forward"]
-    if report.target.mode == "train":
+    if unit == "mac":
+        if report.target.mode == "train":
+            said += [f"{text(static.step.macs, 'macs')} MACs a step", f"{text(static.saved_bytes, 'bytes')} saved"]
+    elif report.target.mode == "train":
         said += [
             f"{text(static.step.flops, 'flops')} FLOPs a step",
             f"{text(static.saved_bytes, 'bytes')} saved",

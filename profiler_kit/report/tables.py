@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, MemoryCategories, MemoryEstimate
 from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.report import columns
-from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PhaseRow, RunRow
-from profiler_kit.report.rows import TOTAL, LayerRow, Layers, fold, layer_rows, merge
+from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeerRow, PhaseRow, RunRow, WorkUnit
+from profiler_kit.report.ops import merged, op_rows
+from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
+from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
+By = Literal["tree", "layer", "op"]
 MODEL_ORDER: Final = "model"
+# What people call some columns.
+SORT_WORDS: Final = {
+    "layer": {
+        "macs": "macs_forward",
+        "bytes": "traffic_bytes",
+        "memory": "saved_bytes",
+        "time": "kernel_ns",
+        "floor": "floor_ns",
+    },
+    "op": {"bytes": "traffic_bytes", "floor": "floor_ns"},
+}
 
 
 def page_table(
@@ -67,15 +82,16 @@ def layer_table(
     depth: int | None,
     sort: str | None,
     aside: bool | None = None,
+    unit: WorkUnit = "flop",
 ) -> Table:
     """The `top` layers by `sort`, the others in one row, device time without an owner in another: the rows add up to the total.
 
-    `aside`: as in `page_table`.
+    `aside`: as in `page_table`. `unit`: as in `columns.in_unit`.
 
     Raises UsageError for an unknown `sort`.
     """
     rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
-    rows = _sorted(rows, sort or ("kernel_ns" if layers.timed else "flops"))
+    rows = _sorted(columns.LAYER_COLUMNS, rows, sort or _heaviest(layers, unit), "layer")
     if top is not None and len(rows) > top + 1:  # one row more says more than "(1 more)"
         rest = merge(f"({len(rows) - top} more)", rows[top:])
         rows = [*rows[:top], replace(rest, families=())]
@@ -83,24 +99,92 @@ def layer_table(
         rows.append(layers.unattributed)
     total = replace(layers.total, families=())
     name = "layers_counted" if aside else "layers"
-    return page_table(name, caption, columns.LAYER_COLUMNS, rows, report, totals=[total], aside=aside)
+    shown = columns.in_unit(columns.LAYER_COLUMNS, unit)
+    return page_table(name, caption, shown, rows, report, totals=[total], aside=aside)
 
 
-def _sorted(rows: Sequence[LayerRow], sort: str) -> list[LayerRow]:
-    if sort == MODEL_ORDER:
-        return list(rows)
-    column = next((column for column in columns.LAYER_COLUMNS if column.key == sort), None)
+def tree_table(
+    report: Report,
+    layers: Layers,
+    caption: str,
+    *,
+    top: int | None,
+    depth: int | None,
+    sort: str | None,
+    unit: WorkUnit = "flop",
+) -> Table:
+    """The modules as a tree, each with its descendants' figures; siblings by `sort`, None for the model's order.
+
+    `top`: children of one module that have a row of their own; `depth`: levels shown, None for as many as fit a screen.
+
+    Raises UsageError for an unknown `sort`.
+    """
+    order = None if sort in (None, MODEL_ORDER) else _order(columns.LAYER_COLUMNS, str(sort), "layer")
+    weight = order or _order(columns.LAYER_COLUMNS, _heaviest(layers, unit), "layer")
+    found = tree(layers, depth=depth, top=top, order=order, weight=weight)
+    more = f"; {found.levels} of {found.deepest} levels" if found.levels < found.deepest else ""
+    shown = [
+        replace(column, rank=column.tree, place="both", aside=False)
+        for column in columns.in_unit(columns.LAYER_COLUMNS, unit)
+        if column.tree is not None
+    ]
+    total = replace(layers.total, families=(), held_bytes=None)
+    return page_table("tree", f"{caption}{more}", shown, found.rows, report, totals=[total])
+
+
+def op_table(
+    report: Report,
+    run: ConfigRun | None,
+    caption: str,
+    *,
+    top: int | None,
+    sort: str | None,
+    unit: WorkUnit = "flop",
+) -> Table:
+    """The `top` ops by `sort` (None: by the work in `unit`), the others in one row. Raises UsageError for an unknown `sort`."""
+    found, total = op_rows(report, run, by_phase=False)
+    rows = _sorted(columns.OP_COLUMNS, found, sort or f"{unit}s", "op")
+    if top is not None and len(rows) > top + 1:
+        more = merged(f"({len(rows) - top} more)", rows[top:], total.whole, total.whole_floor)
+        rows = [*rows[:top], more]
+    return page_table("ops", caption, columns.in_unit(columns.OP_COLUMNS, unit), rows, report, totals=[total])
+
+
+def check_sort(sort: str | None, by: By) -> None:
+    """Raises UsageError where no column of the table by `by` is called `sort`."""
+    if sort is None or sort == MODEL_ORDER:
+        return
+    if by == "op":
+        _order(columns.OP_COLUMNS, sort, "op")
+    else:
+        _order(columns.LAYER_COLUMNS, sort, "layer")
+
+
+def _heaviest(layers: Layers, unit: WorkUnit) -> str:
+    return "kernel_ns" if layers.timed else f"{unit}s"
+
+
+def _sorted(of: Sequence[Column[Row]], rows: Sequence[Row], sort: str, what: str) -> list[Row]:
+    # stable: equals stay in the model's order
+    return list(rows) if sort == MODEL_ORDER else sorted(rows, key=_order(of, sort, what))
+
+
+def _order(of: Sequence[Column[Row]], sort: str, what: str) -> Callable[[Row], tuple[int, float, str]]:
+    """A key that puts large values first, text in its own order, and what is unknown last."""
+    words = SORT_WORDS[what]
+    column = next((column for column in of if column.key == words.get(sort, sort)), None)
     if column is None:
-        keys = ", ".join([MODEL_ORDER, *(column.key for column in columns.LAYER_COLUMNS)])
-        raise UsageError(f"no layer column {sort!r} to sort by", hint=f"one of: {keys}")
+        keys = ", ".join([MODEL_ORDER, *words, *(column.key for column in of)])
+        raise UsageError(f"no {what} column {sort!r} to sort by", hint=f"one of: {keys}")
+    value_of = column.value
 
-    def order(row: LayerRow) -> tuple[int, float, str]:
-        value = column.value(row)
+    def order(row: Row) -> tuple[int, float, str]:
+        value = value_of(row)
         if value is None:
             return (1, 0.0, "")
         return (0, 0.0, value) if isinstance(value, str) else (0, -value, "")
 
-    return sorted(rows, key=order)  # stable: equals stay in model order
+    return order
 
 
 def run_rows(report: Report) -> list[RunRow]:
@@ -145,11 +229,24 @@ def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
 
 
-def cost_table(report: Report) -> Table | None:
-    """One row: what one step asks for. None where the model was not counted."""
+def roof_table(line: Roofline, report: Report) -> Table:
+    """The floors of the step's phases under a roof, beside their device times where a run has them."""
+    phases = [phase for phase in line.phases if phase.phase != STEP]
+    totals = [phase for phase in line.phases if phase.phase == STEP]
+    return page_table("roofline", "", columns.ROOF_COLUMNS, phases, report, totals=totals)
+
+
+def cost_table(report: Report, unit: WorkUnit = "flop") -> Table | None:
+    """One row: what one step asks for, work as `unit` says. None where the model was not counted."""
     if report.static is None:
         return None
-    return page_table("cost", "", columns.COST_COLUMNS, [report.static], report)
+    return page_table("cost", "", columns.in_unit(columns.COST_COLUMNS, unit), [report.static], report)
+
+
+def cross_check_rows(report: Report) -> list[PeerRow]:
+    """Every row of every cross-check, with the module it is of."""
+    checks = report.static.cross_checks if report.static is not None else ()
+    return [PeerRow(check=check, row=row, paths=(row.path,)) for check in checks for row in check.rows]
 
 
 def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
@@ -193,7 +290,7 @@ def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
 
 
 def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
-    """Every table whole, for CSV and data frames: layers (times of `run`), runs, phases and kernels of all runs, findings."""
+    """Every table whole, for CSV and data frames: layers (times of `run`); runs, phases and kernels of all; findings; ops."""
     return tuple(_data_tables(report, run))
 
 
@@ -205,6 +302,8 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("phases", columns.PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
     yield data_table("kernels", columns.KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
     yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
+    yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
+    yield data_table("ops", columns.OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

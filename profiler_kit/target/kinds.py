@@ -142,7 +142,7 @@ def _on_the_cpu(target: Target, attempt: Attempt[T], told: NeedsDataError) -> Fo
     needs = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
     if target.again is None:
         raise told
-    if needs > _free_bytes():
+    if needs > free_bytes():
         raise TargetError(
             f"{told.message}; on the CPU its weights and gradients alone would need {needs / 1e9:.1f} GB",
             where=told.where,
@@ -157,7 +157,8 @@ def _on_the_cpu(target: Target, attempt: Attempt[T], told: NeedsDataError) -> Fo
         raise explained(real, failed) from failed.error
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
+    """Memory of this machine that nobody uses."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

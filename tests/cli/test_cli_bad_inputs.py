@@ -91,7 +91,11 @@ ROWS = [
     usage("count net.py --top 0", "argument --top: '0' is not a whole number of at least 1", "--help"),
     usage("count net.py --top -3", "argument --top: '-3' is not a whole number", "--help"),
     usage("count net.py --depth x", "argument --depth: 'x' is not a whole number of at least 0", "--help"),
-    usage("count net.py --sort speed", "--sort speed: no such layer column", "one of: model, "),
+    usage("count net.py --sort speed", "no layer column 'speed' to sort by", "one of: model, "),
+    usage("count net.py --by op --sort params", "no op column 'params' to sort by", "one of: model, bytes, "),
+    usage("count net.py --by kernel", "argument --by: invalid choice: 'kernel'", "--help"),
+    usage("count net.py --hardware z80", "--hardware: 'z80' is in no row of the datasheet table", "one of: h100, "),
+    usage("count net.py --hardware rtx", "--hardware: 'rtx' could be 2 devices", "one of: rtx3090, rtx4090"),
     usage("count net.py --run default", "cannot show 'default'", "pick one of: none has samples"),
     usage("count net.py --seed x", "argument --seed: invalid int value: 'x'", "--help"),
     usage("analyze net.py --budget soon", "argument --budget: ", "profiler-kit analyze --help"),
@@ -286,10 +290,10 @@ def test_what_the_model_and_its_programs_print_goes_to_stderr(here: Path, capfd:
 def test_a_bug_of_ours_is_no_broken_budget(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **options: object) -> None:
         raise AttributeError("oops")
 
-    monkeypatch.setattr("profiler_kit.counting.count_target", broken)
+    monkeypatch.setattr("profiler_kit.counting.count_both", broken)
     ended = call(["check", "net.py", "--base", "base.json"], capfd)
     assert ended.code == TARGET_FAILED
     assert "AttributeError: oops" in ended.err  # with the lines to report

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sample_reports import v0_cuda
+from sample_reports import transformer, v0_cuda
 
 from profiler_kit.records.serde import dumps
 
@@ -37,17 +37,18 @@ def test_help_version_and_usage_errors_import_nothing_slow(tmp_path: Path) -> No
 import profiler_kit
 dir(profiler_kit), profiler_kit.__version__
 from profiler_kit.cli import main
-lines = ["--help", "--version", "analyze --help", "count --help", "check --help", "compare --help", "show --help"]
+lines = ["--help", "--version", "analyze --help", "count --help", "check --help", "compare --help", "show --help",
+         "env --help"]
 assert [main(line.split()) for line in lines] == [0] * len(lines)
 wrong = ["", "frobnicate", "count", "count net.py --batch 0", "count net.py -f pdf", "analyze net.py --budget soon",
-         "count net.py -o a.pdf", "analyze net.py --configs ,", "count net.py --sort x"]
+         "count net.py -o a.pdf", "analyze net.py --configs ,", "count net.py --sort x", "count net.py --hardware z80"]
 assert [main(line.split()) for line in wrong] == [2] * len(wrong)
 assert not REFUSED & set(sys.modules)
 """
     done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: profiler-kit") == 6
-    assert done.stderr.count("error: ") == 9
+    assert done.stdout.count("usage: profiler-kit") == 7
+    assert done.stderr.count("error: ") == 10
     assert "Traceback" not in done.stderr
 
 
@@ -73,6 +74,30 @@ assert not REFUSED & set(sys.modules)
     assert (report / "again.json").read_text() == (report / "report.json").read_text()
     assert "no-tf32, per step" in done.stdout
     assert {path.name for path in report.iterdir()} == {"report.json", "again.md", "again.json", "layers.csv"}
+
+
+def test_env_answers_without_torch(tmp_path: Path) -> None:
+    code = """
+from profiler_kit.cli import main
+assert main(["env", "-q"]) == 0
+assert main(["env", "-q", "-f", "json", "-o", "env.md"]) == 0
+assert not REFUSED & set(sys.modules)
+"""
+    done = without("torch,pandas,numpy", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "torch is not installed: saved reports can be shown" in done.stdout
+    assert '"ceilings": null' in done.stdout
+
+
+def test_an_ascii_terminal_gets_a_tree_in_ascii(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(dumps(transformer()))
+    done = subprocess.run(
+        [sys.executable, "-m", "profiler_kit", "show", str(tmp_path)],
+        capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\n| blocks.0-11 x12 " in done.stdout
+    assert b"\\u" not in done.stdout
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(report: Path) -> None:

@@ -148,11 +148,11 @@ def test_an_old_trace_is_not_taken_for_a_new_one(
 def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
     spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **options: object) -> None:
         raise KeyError("fold")
 
     stand_in(monkeypatch)
-    monkeypatch.setattr("profiler_kit.counting.count_target", broken)
+    monkeypatch.setattr("profiler_kit.counting.count_both", broken)
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert report.static is None
     assert report.runs[0].failure is None
@@ -170,13 +170,13 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
 ) -> None:
     from profiler_kit.target import NeedsDataError
 
-    def needs(*_: object) -> None:
+    def needs(*_: object, **options: object) -> None:
         raise NeedsDataError(
             "data-dependent control flow (.item()) cannot run on meta", where="net.py:8", hint="--device"
         )
 
     stand_in(monkeypatch)
-    monkeypatch.setattr("profiler_kit.counting.count_target", needs)
+    monkeypatch.setattr("profiler_kit.counting.count_both", needs)
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert report.static is None
     assert report.target.notes[-1] == (

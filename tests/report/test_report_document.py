@@ -59,7 +59,7 @@ def texts(document: Document, title: str) -> list[str]:
     "options", [{}, {"top": 2}, {"top": None}, {"top": 1, "depth": 1}, {"depth": 0}, {"sort": "model"}]
 )
 def test_every_column_that_adds_adds_up_to_its_total(any_report: Report, options: dict[str, int]) -> None:
-    document = report_document(any_report, **options)  # type: ignore[arg-type]
+    document = report_document(any_report, by="layer", **options)  # type: ignore[arg-type]
     checked = 0
     for block in (block for s in document.sections for block in s.blocks):
         if not isinstance(block, Table) or not block.totals:
@@ -99,7 +99,7 @@ def test_sections_come_in_their_order(v0_report: Report) -> None:
 
 def test_without_runs_the_count_is_the_summary(count_only_report: Report) -> None:
     titles = [s.title for s in report_document(count_only_report).sections if not s.detail]
-    assert titles == ["Target", "Findings", "Cost of one step", "Layers", "Memory at the peak"]
+    assert titles == ["Target", "Findings", "Cost of one step", "Modules", "Memory at the peak"]
 
 
 def test_columns_set_aside_stand_in_a_second_table(v0_report: Report, count_only_report: Report) -> None:
@@ -110,7 +110,7 @@ def test_columns_set_aside_stand_in_a_second_table(v0_report: Report, count_only
         assert [row[0] for row in more.rows] == [row[0] for row in main.rows]
         shared = {head.key for head in main.heads} & {head.key for head in more.heads}
         assert shared == {main.heads[0].key}
-    keys = {head.key for head in table(report_document(count_only_report), "Layers").heads}
+    keys = {head.key for head in table(report_document(count_only_report, by="layer"), "Layers").heads}
     assert {"params", "flops_forward", "held_bytes", "saved_bytes"} <= keys
 
 
@@ -247,7 +247,7 @@ def test_the_phases_and_layers_of_another_run_can_be_shown(v0_report: Report) ->
 def test_layers_are_sorted_by_time_or_else_by_flops(v0_report: Report, count_only_report: Report) -> None:
     times = column(table(report_document(v0_report), "Layers"), "kernel_ns")
     assert times[:-1] == sorted(times[:-1], reverse=True)  # type: ignore[type-var]  # the last has no owner
-    flops = column(table(report_document(count_only_report), "Layers"), "flops_share_percent")
+    flops = column(table(report_document(count_only_report, by="layer"), "Layers"), "flops_share_percent")
     assert flops == sorted(flops, reverse=True)  # type: ignore[type-var]
 
 
@@ -263,14 +263,14 @@ def test_sorting_takes_any_column_or_the_models_order() -> None:
 
 
 def test_layers_beyond_the_top_are_one_row() -> None:
-    layers = table(report_document(transformer(), top=5), "Layers")
+    layers = table(report_document(transformer(), by="layer", top=5), "Layers")
     assert len(layers.rows) == 6
     assert layers.rows[-1][0] == "(43 more)"
-    assert len(table(report_document(transformer(), top=47), "Layers").rows) == 48  # never "(1 more)"
+    assert len(table(report_document(transformer(), by="layer", top=47), "Layers").rows) == 48  # never "(1 more)"
 
 
 def test_depth_folds_the_table() -> None:
-    layers = table(report_document(transformer(), depth=2, top=None), "Layers")
+    layers = table(report_document(transformer(), by="layer", depth=2, top=None), "Layers")
     assert len(layers.rows) == 12
     assert column(layers, "class") == ["Block"] * 12
 
@@ -284,7 +284,7 @@ def test_inference_has_no_backward_columns() -> None:
 
 def test_nothing_that_was_not_measured_is_shown(count_only_report: Report, failed_report: Report) -> None:
     for report in (count_only_report, failed_report):
-        document = report_document(report)
+        document = report_document(report, by="layer")
         assert "Phases" not in {s.title for s in document.sections}
         keys = {head.key for head in table(document, "Layers").heads}
         assert not {key for key in keys if key.endswith("_ns")}
@@ -319,6 +319,38 @@ def test_the_json_is_the_report(any_report: Report) -> None:
 
 def test_the_same_report_gives_the_same_document() -> None:
     assert report_document(v0_cuda()) == report_document(v0_cuda())
+
+
+def test_a_roof_is_said_beside_the_layers_and_in_the_details() -> None:
+    report = SAMPLES["roofed"]()
+    document = report_document(report)
+    layers = table(document, "Layers")
+    attained = dict(zip(column(layers, "layer"), column(layers, "attained_percent"), strict=True))
+    line = report.roofline_of(report.baseline())
+    assert line is not None
+    assert line.step is not None
+    (said,) = texts(document, "Layers")
+    assert f"{line.step.attained_percent:.1f} % of the roof (measured)" in said
+    conv2 = [layer for layer in line.layers if layer.path == "conv2"]
+    whole = sum(layer.floor_ns for layer in conv2) / sum(layer.time_ns or 0 for layer in conv2)
+    assert attained["conv2"] == pytest.approx(100 * whole)
+    assert attained["(unattributed)"] is None
+    assert {"bound", "floor_ns"} <= {head.key for head in table(document, "Layer counts").heads}
+    assert section(document, "Roofline").detail
+    assert section(document, "Roofline by datasheet").detail
+    phases = table(document, "Roofline")
+    assert column(phases, "phase") == ["forward", "loss", "backward"]
+    assert dict(zip([h.key for h in phases.heads], phases.totals[0], strict=True))["phase"] == "step"
+
+
+def test_another_run_stands_under_its_own_roofline() -> None:
+    document = report_document(SAMPLES["roofed"](), run="no-tf32")
+    assert "Roofline by datasheet" not in {s.title for s in document.sections}
+    rows = next(t for t in document.full if t.name == "layers")
+    keys = [head.key for head in rows.heads]
+    maths = {row[keys.index("path")]: row[keys.index("math")] for row in rows.rows}
+    assert maths["conv2"] == "fp32"
+    assert maths["(loss)"] is None
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

@@ -41,7 +41,7 @@ def test_layers_of_another_run(v0_report: Report) -> None:
 
 
 def test_all_samples_make_all_tables(any_report: Report) -> None:
-    for table in ("layers", "runs", "phases", "kernels", "findings"):
+    for table in ("layers", "runs", "phases", "kernels", "findings", "ops"):
         assert isinstance(dataframe(any_report, table), pd.DataFrame)
 
 

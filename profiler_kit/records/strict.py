@@ -1,0 +1,28 @@
+"""What ``--strict`` asks of a report: that every op that ran has a formula."""
+
+from __future__ import annotations
+
+from profiler_kit.errors import UncountedError
+from profiler_kit.records.counts import UncountedOp
+from profiler_kit.records.report import Report
+
+
+def uncounted_text(op: UncountedOp) -> str:
+    """An op without a formula in words: ``mylib.blend: 2 calls in encoder.0, (root)``."""
+    calls = "1 call" if op.calls == 1 else f"{op.calls:,} calls"
+    return f"{op.op}: {calls} in {', '.join(path or '(root)' for path in op.paths)}"
+
+
+def require_counted(report: Report) -> None:
+    """Raises UncountedError that names every op without a formula, its calls and paths; nothing where there is none."""
+    ops = report.static.uncounted if report.static is not None else ()
+    if not ops:
+        return
+    calls = sum(op.calls for op in ops)
+    what = "1 op call has" if calls == 1 else f"{calls:,} op calls have"
+    raise UncountedError(
+        "\n  ".join((f"{what} no formula:", *map(uncounted_text, ops))),
+        where=report.target.spec,
+        hint=f'give one with @profiler_kit.register_formula("{ops[0].op}"), in the target\'s file or in a package that names '
+        "it under the entry point profiler_kit.formulas; see docs/counting.md, Your own ops",
+    )

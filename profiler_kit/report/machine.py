@@ -1,0 +1,124 @@
+"""A machine as a document: what it is, what it reaches, what means something on it, what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from profiler_kit import units
+from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.machine import Machine
+from profiler_kit.records.serde import dumps
+from profiler_kit.report import columns, sentences
+from profiler_kit.report.columns import CeilingRow, Column
+
+Row = TypeVar("Row")
+
+
+def machine_document(machine: Machine) -> Document:
+    """`machine` as sections of text and tables; the ceilings are the table of a CSV file."""
+    ceilings = _table("ceilings", "", columns.CEILING_COLUMNS, _ceilings(machine), whole=True)
+    packages = _table("packages", "", columns.PACKAGE_COLUMNS, machine.packages, whole=True)
+    devices = _table("devices", "", columns.DEVICE_COLUMNS, machine.devices, whole=True)
+    return Document(
+        title=f"This machine, for profiler_kit {machine.tool.version}",
+        sections=tuple(_sections(machine)),
+        json=dumps(machine),
+        full=(ceilings, devices, packages),
+    )
+
+
+def _sections(machine: Machine) -> Iterator[Section]:
+    blocks: list[Block] = [Paragraph(text=said) for said in _said(machine)]
+    blocks += [Paragraph(text=note, role="note") for note in machine.notes]
+    yield Section(title="Machine", blocks=tuple(blocks))
+    if machine.devices:
+        yield Section(
+            title="Devices",
+            blocks=(_table("devices", "as torch sees them", columns.DEVICE_COLUMNS, machine.devices),),
+        )
+    rows = _ceilings(machine)
+    if rows:
+        yield Section(title="Ceilings", blocks=tuple(_reached(machine, rows)))
+    if machine.configs:
+        table = _table("configurations", "what analyze runs here", columns.CONFIG_COLUMNS, machine.configs)
+        notes = tuple(Paragraph(text=note, role="note") for note in machine.config_notes)
+        yield Section(title="Configurations", blocks=(table, *notes))
+    yield Section(title="Packages", blocks=(_table("packages", "", columns.PACKAGE_COLUMNS, machine.packages),))
+    where = machine.environment
+    if where is not None:
+        said = [
+            Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")
+            for title, values in (("Flags as torch has them", where.flags), ("Variables", where.variables))
+            if values
+        ]
+        yield Section(title="Flags", blocks=tuple(said), detail=True)
+
+
+def _said(machine: Machine) -> Iterator[str]:
+    where = machine.environment
+    cores = f"{machine.cores:,} {'core' if machine.cores == 1 else 'cores'}"
+    if where is None:
+        yield f"Python {machine.python} on {machine.platform}, {cores}."
+        return
+    yield f"{sentences.place(where)}, {machine.platform}."
+    built = f"built for {machine.torch_cuda}" if machine.torch_cuda else "a CPU build"
+    driver = f", the NVIDIA driver is {machine.driver}" if machine.driver else ""
+    simd = f" with {machine.simd}" if machine.simd else ""
+    threads = f" on {where.threads:,} of {cores}" if where.threads is not None else ""
+    yield f"torch is {built}{driver}; on the CPU it computes{simd}{threads}."
+
+
+def _reached(machine: Machine, rows: Sequence[CeilingRow]) -> Iterator[Block]:
+    ceilings = machine.ceilings
+    name = ceilings.device_name if ceilings is not None else machine.roofs[0].hardware
+    yield _table("ceilings", name, columns.CEILING_COLUMNS, rows)
+    if ceilings is not None:
+        kept = f"; kept in {machine.cache} until env --fresh" if machine.cache and ceilings.steady else ""
+        yield Paragraph(text=f"Measured in {units.text(ceilings.duration_ns, 'ns')} with torch {ceilings.torch}{kept}.")
+    for roof in machine.roofs:
+        if roof.source == "datasheet":
+            yield Paragraph(text=f"Datasheet: {roof.citation}", detail=True)
+
+
+def _ceilings(machine: Machine) -> list[CeilingRow]:
+    """A row per arithmetic that was measured or that the datasheet has, then the bandwidth."""
+    sheet = next((roof for roof in machine.roofs if roof.source == "datasheet"), None)
+    found = machine.ceilings
+    rates = {rate.math: rate for rate in found.rates} if found is not None else {}
+    peaks = {peak.math: peak.flops_per_s for peak in sheet.peaks} if sheet is not None else {}
+    rows = []
+    for math in dict.fromkeys([*rates, *peaks]):
+        rate = rates.get(math)
+        rows.append(
+            CeilingRow(
+                what=math,
+                rows=rate.size if rate is not None else None,
+                flops_per_s=rate.flops_per_s if rate is not None else None,
+                sheet_flops_per_s=peaks.get(math),
+                spread_percent=rate.spread_percent if rate is not None else None,
+            )
+        )
+    if sheet is not None or (found is not None and found.bandwidth_bytes_per_s is not None):
+        rows.append(
+            CeilingRow(
+                what="copy",
+                copied_bytes=found.copy_bytes if found is not None else None,
+                bytes_per_s=found.bandwidth_bytes_per_s if found is not None else None,
+                sheet_bytes_per_s=sheet.bandwidth_bytes_per_s if sheet is not None else None,
+                spread_percent=found.bandwidth_spread_percent if found is not None else None,
+            )
+        )
+    return rows
+
+
+def _table(name: str, caption: str, of: Sequence[Column[Row]], rows: Sequence[Row], *, whole: bool = False) -> Table:
+    """`rows` under the columns `of`; unless `whole`, without those that are empty."""
+    values = [[column.value(row) for column in of] for row in rows]
+    shown = [i for i in range(len(of)) if whole or any(row[i] is not None for row in values)]
+    return Table(
+        name=name,
+        caption=caption,
+        heads=tuple(of[i].head for i in shown),
+        rows=tuple(tuple(row[i] for i in shown) for row in values),
+    )

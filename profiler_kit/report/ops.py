@@ -1,0 +1,60 @@
+"""What was counted, by op instead of by owner: the same total, cut the other way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler_kit.records.counts import ZERO, Cost, CountPhase, OpTotal
+from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import Floor
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.report.columns import OpRow
+from profiler_kit.report.rows import TOTAL
+
+
+def op_rows(report: Report, run: ConfigRun | None, *, by_phase: bool) -> tuple[list[OpRow], OpRow]:
+    """A row per op (and per phase, if `by_phase`), in the order of the count, and their sum; floors by `run`'s roofline."""
+    static = report.static
+    ops: Sequence[OpTotal] = static.ops if static is not None else ()
+    whole = static.step if static is not None else ZERO
+    line = report.roofline_of(run)
+    floors = {(bound.op, bound.phase): bound.floor for bound in line.ops} if line is not None else {}
+    whole_floor = sum(floors.values(), start=Floor()) if floors else None
+    groups: dict[tuple[str, CountPhase | None], list[OpTotal]] = {}
+    for total in ops:
+        groups.setdefault((total.op, total.phase if by_phase else None), []).append(total)
+    rows = [
+        OpRow(
+            op=op,
+            phases=tuple(dict.fromkeys(total.phase for total in totals)),
+            calls=sum(total.calls for total in totals),
+            cost=_cost(totals),
+            floor=_floor([floors[total.op, total.phase] for total in totals if (total.op, total.phase) in floors]),
+            whole=whole,
+            whole_floor=whole_floor,
+        )
+        for (op, _), totals in groups.items()
+    ]
+    return rows, merged(TOTAL, rows, whole, whole_floor)
+
+
+def merged(label: str, rows: Sequence[OpRow], whole: Cost, whole_floor: Floor | None) -> OpRow:
+    """One row with the sum of `rows`; what is unknown in some adds nothing."""
+    costs = [row.cost for row in rows if row.cost is not None]
+    return OpRow(
+        op=label,
+        calls=sum(row.calls for row in rows),
+        cost=sum(costs, start=ZERO) if costs else None,
+        floor=_floor([row.floor for row in rows if row.floor is not None]),
+        whole=whole,
+        whole_floor=whole_floor,
+    )
+
+
+def _cost(totals: Sequence[OpTotal]) -> Cost | None:
+    costs = [total.cost for total in totals if total.cost is not None]
+    return sum(costs, start=ZERO) if costs else None
+
+
+def _floor(floors: Sequence[Floor]) -> Floor | None:
+    return sum(floors, start=Floor()) if floors else None
