@@ -4,7 +4,7 @@ Elsewhere a layer is a loop over time steps. Under autocast cuDNN's layers run i
 
 Source: ATen/native/cudnn/RNN.cpp; ATen/native/cuda/RNN.cu (cells: workspaces of 4 and 5 hidden sizes); ATen/autocast_mode
 (``_cudnn_rnn_cast_reflatten``). The reserve's size fits 20 of 20 LSTM and GRU layers and 4 LSTMs with dropout
-measured on an H100, cuDNN 9.19.
+measured on an H100 with cuDNN 9.19, and GRU, plain, projected and packed layers and cells measured on an H200.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulate
 from profiler_kit.memory.emulation.autocast import cast, is_on
 from profiler_kit.memory.scratch import OpCall
 
-_RESERVE: Final = {
-    "lstm": 5,
-    "gru": 6,
-    "rnn_tanh": 2,
-    "rnn_relu": 2,
-}  # hidden states kept per step; the last two guessed
+_RESERVE: Final = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # hidden states kept per step
+_GATES: Final = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 class _CudnnLayers(torch.autograd.Function):
@@ -87,11 +83,13 @@ def _layers(
     x, h, c = (cast(emulation, tensor, dtype) for tensor in (x, h, c))
     weights = [cast(emulation, tensor, dtype, keep=False) for tensor in weights]
     directions = 2 if both_ways else 1
-    hidden = weights[1].shape[1]  # the recurrent weights; with a projection the state is smaller
+    hidden = weights[1].shape[0] // _GATES[name]  # with a projection the state is smaller
     rows = x.shape[0] if batch_sizes is not None else x.shape[0] * x.shape[1]
     element = x.element_size()
     states_bytes = rows * hidden * directions * element
     reserve = (_RESERVE[name] * depth + depth - 1) * states_bytes + 256 if train else 0
+    if train and h.shape[-1] != hidden:  # each layer's state before and after its projection
+        reserve += depth * (states_bytes + rows * h.shape[-1] * directions * element)
     if train and dropout:  # a mask of bits for what each direction of a later layer reads
         reserve += (depth - 1) * directions**2 * rows * hidden // 8
     rough = batch_sizes is not None or name not in ("lstm", "gru")
@@ -119,7 +117,7 @@ class _FusedCell(torch.autograd.Function):
     def forward(ctx: Any, gates: int, kept: int, state: Any, *others: Any) -> Any:
         workspace = state.new_empty((state.shape[0], kept * state.shape[1]))
         made = tuple(torch.empty_like(state) for _ in range(2 if gates == 4 else 1))
-        ctx.save_for_backward(state, workspace, *(made[1:] if gates == 4 else ()))
+        ctx.save_for_backward(state, workspace, *others[:2], *(made[1:] if gates == 4 else ()))
         ctx.gates, ctx.shapes = gates, [None if other is None else other.shape for other in others]
         return made if gates == 4 else made[0]
 
