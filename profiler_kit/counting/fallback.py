@@ -50,15 +50,17 @@ def _counted(target: Target, count: Count) -> StaticCount:
     if target.device.type != "meta" or not isinstance(told, NeedsDataError):
         raise told
     first = told
-    try:
-        with shadowing(target):
-            return _noted(
-                count(target), f"counted on meta tensors with the values of small ones at hand: {_why(first)}"
-            )
-    except StepError as failed:
-        told = explained(target, failed)
-    if not isinstance(told, NeedsDataError):
-        raise told
+    for in_backward in (False, True):
+        try:
+            with shadowing(target, in_backward=in_backward):
+                note = f"counted on meta tensors with the values of small ones at hand: {_why(first)}"
+                return _noted(count(target), note)
+        except StepError as failed:
+            told = explained(target, failed)
+            if not isinstance(told, NeedsDataError):
+                raise told from failed.error
+            if failed.phase != "backward":
+                break
     faked = _on_fakes(target, count)
     if faked is not None:
         return replace(_noted(faked, f"counted on fake tensors of the CPU: {_why(told)}"), device="fake")

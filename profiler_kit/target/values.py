@@ -115,7 +115,9 @@ class ValueShadow(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would wrap the method below, at a tenth of its time; `Shadowed` keeps compilers away itself
+        return (
+            False  # torch would wrap the method below, at a tenth of its time; `Shadowed` keeps compilers away itself
+        )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
