@@ -40,7 +40,7 @@ class Measured:
 
 
 def measured(peer: Peer, network: str, repeats: int) -> Measured:
-    """What `peer` does with a network of `bench_models`, on meta tensors; where it fails, its figure on real ones."""
+    """What `peer` does with a network of `bench_models` on meta tensors; a note where it fails."""
     with contextlib.suppress(Exception):
         peer.forward(nn.Linear(2, 2, device="meta"), (torch.zeros(2, 2, device="meta"),))()  # what is imported late
     model, inputs = MODELS[network]()
@@ -53,7 +53,7 @@ def measured(peer: Peer, network: str, repeats: int) -> Measured:
         prepare_ms = (time.process_time() - started) * 1e3
         figure = count()
     except Exception as error:  # noqa: BLE001 whatever a counter raises is its answer
-        return _on_the_cpu(peer, model, inputs, truth, _told(error))
+        return Measured(note=f"fails on meta tensors: {_told(error)}")
     peak = peak_bytes()
     with torch.no_grad():
         bare_ms, forward_ms = timed([lambda: model(*inputs), count], repeats)
@@ -113,19 +113,23 @@ def _status_bytes(field: str) -> int | None:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), None)
 
 
-def _on_the_cpu(peer: Peer, model: nn.Module, inputs: Inputs, truth: int, told: str) -> Measured:
+def figure_on_the_cpu(peer: Peer, network: str) -> Measured:
+    """The figure of `peer` for a network on real tensors, none where its weights would take too much.
+
+    To be asked in a process of its own: what failed on meta tensors may have left torch patched.
+    """
+    model, inputs = MODELS[network]()
     if sum(parameter.nbytes for parameter in model.parameters()) > MOST_REAL_BYTES:
-        return Measured(note=f"fails on meta tensors: {told}")
-    real = model.to_empty(device="cpu")
+        return Measured(note="too large to be made for the CPU")
+    real = model.to_empty(device="cpu").eval()
     given = tuple(torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in inputs)
     try:
         figure = peer.forward(real, given)()
     except Exception as error:  # noqa: BLE001 whatever a counter raises is its answer
-        return Measured(note=f"fails: {_told(error)}")
-    left_out = _left_out(figure)
+        return Measured(note=f"fails on the CPU: {_told(error)}")
+    ratio = figure.forward / (2 * true_macs(network, backward=False))
     return Measured(
-        forward_ratio=figure.forward / truth,
-        note=f"figure from the CPU; on meta tensors: {told}" + (f"; {left_out}" if left_out else ""),
+        forward_ratio=ratio, note="; ".join(["its figure is from the CPU", *filter(None, [_left_out(figure)])])
     )
 
 

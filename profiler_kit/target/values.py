@@ -36,6 +36,8 @@ _SELECT: Final = ATEN.masked_select.default
 _WHOLE_WRITES: Final = frozenset(
     {ATEN.fill_.Scalar, ATEN.fill_.Tensor, ATEN.zero_.default, ATEN.copy_.default}
 )  # they read nothing of the tensor they write to
+_COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
+_ASKING: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 _UNKNOWN_TO_THE_CPU: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
@@ -131,7 +133,8 @@ class ValueShadow(TorchDispatchMode):
         try:
             out = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError):  # its shape, or the copy itself, needs values
-            value = self._on_twins(func, args, kwargs)
+            # any other op would be answered unseen by what watches: one that lacks a meta kernel has work to be counted
+            value = self._on_twins(func, args, kwargs) if _asks_values(func) else None
             if value is None:
                 raise
             return self._without_values(kwargs, value)
@@ -234,6 +237,10 @@ class ValueShadow(TorchDispatchMode):
         with no_dispatch():
             places = twin.nonzero().unbind(1)
         return [self._empty(place) for place in places]
+
+
+def _asks_values(func: Any) -> bool:
+    return func in _COPIES or not _ASKING.isdisjoint(func.tags)
 
 
 def _listed(value: Any) -> Any:

@@ -93,17 +93,20 @@ def test_a_counter_that_ends_its_process_is_a_line(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_counter_that_fails_on_meta_is_asked_on_the_cpu() -> None:
+def test_a_counter_may_fail_on_meta_and_have_a_figure_on_the_cpu() -> None:
     def fails_on_meta(model: nn.Module, inputs: bench_peers.Inputs) -> bench_peers.Counting:
         if inputs[0].is_meta:
             raise ValueError("no data")
         return lambda: bench_peers.Figure(1.0, left_out=("mul",))
 
-    found = bench_one.measured(bench_peers.Peer(package="", module="", forward=fails_on_meta), "resnet50", 1)
-    assert found.forward_ratio == 1.0 / (2 * true_macs("resnet50", backward=False))
-    assert found.note == (
-        "figure from the CPU; on meta tensors: ValueError: no data; says that it leaves out 1 kinds of ops"
+    peer = bench_peers.Peer(package="", module="", forward=fails_on_meta)
+    assert bench_one.measured(peer, "resnet50", 1) == bench_one.Measured(
+        note="fails on meta tensors: ValueError: no data"
     )
+    found = bench_one.figure_on_the_cpu(peer, "resnet50")
+    assert found.forward_ratio == 1.0 / (2 * true_macs("resnet50", backward=False))
+    assert found.note == "its figure is from the CPU; says that it leaves out 1 kinds of ops"
+    assert bench_one.figure_on_the_cpu(peer, "llama_7b").forward_ratio is None
 
 
 def test_modules_that_a_case_holds_are_parts_of_its_model() -> None:
