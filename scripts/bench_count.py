@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import logging
 import sys
@@ -38,6 +39,7 @@ from profiler_kit.process import run
 HEADS: Final = (
     "counter", "forward : truth", "backward : truth", "prepare ms", "forward ms", ": bare", "step ms", ": bare", "peak MB",
 )  # fmt: skip
+ALIGNED: Final = ("left", *["right"] * (len(HEADS) - 1))
 TIMEOUT_S: Final = 900.0
 ONE: Final = "--in-this-process"  # what this script calls itself with
 
@@ -77,12 +79,13 @@ def main() -> None:
             found = result(name, network, options)
             rows.append([name, *figures(found)])
             notes += [f"{name}: {found.note}"] if found.note else []
-        print(tabulate(rows, headers=HEADS), *notes, sep="\n", end="\n\n")
+        print(tabulate(rows, headers=HEADS, disable_numparse=True, colalign=ALIGNED), *notes, sep="\n", end="\n\n")
 
 
 def one_counter(options: argparse.Namespace) -> None:
     """Prints what the one counter of `options` does, a line of JSON each; whatever the counter itself prints goes to stderr."""
     torch.set_num_threads(1)
+    importlib.import_module("torch._dynamo")  # a pass over meta tensors does, and fails to while torch is patched
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     (name,) = options.counters
@@ -156,7 +159,9 @@ def _ratio(value: float | None) -> str | None:
     """A ratio to the truth: 1 only where it is exact."""
     if value is None:
         return None
-    return "1" if value == 1 else f"{value:.5f}" if abs(value - 1) < 0.0005 else f"{value:.3f}"
+    if value == 1:
+        return "1"
+    return f"{value:.5f}" if abs(value - 1) < 0.0005 else f"{value:.3f}" if value > 0.01 else f"{value:.1g}"
 
 
 def cases_table(options: argparse.Namespace) -> str:

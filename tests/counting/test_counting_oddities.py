@@ -74,6 +74,18 @@ def test_a_sparse_matrix_in_the_model_is_counted_by_its_elements(layout: torch.l
     assert "no version for tensors without data" in static.notes[0]
 
 
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.filterwarnings("ignore")
+def test_nested_inputs(device: str) -> None:
+    model = Holding(lambda net, x: torch.nested.to_padded_tensor(net.part(x), 0.0), part=nn.Linear(4, 5))
+    parts = [torch.ones(3, 4), torch.ones(6, 4)]
+    static = count(model, torch.nested.nested_tensor(parts, layout=torch.jagged), device=device)
+    assert static.forward.macs == 9 * LINEAR
+    with pytest.raises(TargetError, match="nested tensor of the strided layout") as told:
+        count(model, torch.nested.nested_tensor(parts), device=device)
+    assert "torch.jagged" in str(told.value.hint)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_an_op_without_a_meta_kernel_is_not_answered_unseen() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6))
