@@ -58,7 +58,7 @@ def count(
     if isinstance(target, TargetSpec):
         return count_spec(target)
     if isinstance(target, str):
-        return count_spec(TargetSpec(spec=target, mode=mode))
+        return count_spec(TargetSpec(spec=target, mode=mode, command=("count", "")))
     from profiler_kit.counting import count_target
 
     with _ends_told(type(target).__name__):

@@ -1,21 +1,41 @@
-"""Writes the reference pages of docs/ from the code: `python scripts/make_docs.py`; with `--check`, fails where one is stale.
+"""Writes what docs/ and README.md take from the code: `python scripts/make_docs.py`; with `--check`, fails where one is stale.
 
-A page is an entry of `PAGES`: its file's name and the function that returns its text.
+- A reference page is an entry of `PAGES`: its file's name and the function that returns its text.
+- The reports of real runs in docs/measured/ get the findings that today's rules draw from what was measured then.
+- An output that a page shows is the fenced block after a marker, `<!-- output: show docs/measured/….json -->`: the command's
+  arguments, run in this process. `first=N` before them keeps the first N lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import os
+import re
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
+from unittest import mock
 
-from profiler_kit.diagnose import rules_page
+from profiler_kit.cli import main as run_command
+from profiler_kit.diagnose import diagnose, rules_page
+from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import TABLES
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCS: Final = ROOT / "docs"
 GENERATED = "<!-- Written by scripts/make_docs.py. Change the code it is read from, then run the script. -->"
+MEASURED: Final = ("convnet_v0_h100.json", "convnet_v1_h100.json")
+WIDTH: Final = 100  # of the terminal whose output is shown
+OUTPUT: Final = re.compile(
+    r"(?P<head><!-- output: (?:first=(?P<first>\d+) )?(?P<command>[^\n]+) -->\n```[^\n]*\n)(?P<old>.*?)(?P<end>^```$)",
+    re.DOTALL | re.MULTILINE,
+)
 
 TABLE_DOCS = {
     "layers": "One row per owner of work: modules, `(loss)`, `(optimizer)`, and `(unattributed)` device time. Figures are the "
@@ -56,20 +76,54 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def output_of(command: str, first: int | None = None) -> str:
+    """What `command` (the arguments as one would type them) prints to a terminal `WIDTH` columns wide. Raises RuntimeError."""
+    printed = io.StringIO()
+    plain = {**os.environ, "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+    with contextlib.redirect_stdout(printed), mock.patch.dict(os.environ, plain):
+        status = run_command(shlex.split(command))
+    if status:
+        raise RuntimeError(f"profiler_kit {command}: exit status {status}")
+    lines = printed.getvalue().rstrip("\n").split("\n")
+    return "".join(f"{line.rstrip()}\n" for line in lines[:first])
+
+
+def with_outputs(text: str) -> str:
+    """The page `text` with each marked block holding what its command prints now."""
+
+    def renewed(found: re.Match[str]) -> str:
+        first = found["first"]
+        return found["head"] + output_of(found["command"], int(first) if first else None) + found["end"]
+
+    return OUTPUT.sub(renewed, text)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every file that is written from the code, and its text; a file that others are read from comes before them."""
+    for name in MEASURED:
+        file = DOCS / "measured" / name
+        report = read_report(file)
+        yield file, dumps(replace(report, findings=diagnose(report)))
+    for name, page in PAGES.items():
+        yield DOCS / name, page()
+    for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
+        text = file.read_text(encoding="utf-8")
+        if OUTPUT.search(text):
+            yield file, with_outputs(text)
+
+
 def main() -> int:
     """Writes the pages, or compares them; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a page differs from the code")
     check = parser.parse_args().check
+    os.chdir(ROOT)  # the commands that pages show name files from there
     stale = []
-    for name, page in PAGES.items():
-        file = DOCS / name
-        text = page()
+    for file, text in pages():
         if file.exists() and file.read_text(encoding="utf-8") == text:
             continue
-        stale.append(f"docs/{name}")
+        stale.append(str(file.relative_to(ROOT)))
         if not check:
-            DOCS.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
     if check and stale:
         print(f"stale: {', '.join(stale)}; run: python scripts/make_docs.py", file=sys.stderr)

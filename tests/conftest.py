@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sample_reports import SAMPLES, count_only, failed, v0_cpu, v0_cuda
+from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cuda
 
 from profiler_kit.records.report import Report
 
@@ -34,8 +34,8 @@ def failed_report() -> Report:
     return failed()
 
 
-@pytest.fixture(params=sorted(SAMPLES))
+@pytest.fixture(params=sorted(SAMPLES | RECORDED))
 def any_report(request: pytest.FixtureRequest) -> Report:
     """Each sample in turn."""
-    make: Callable[[], Report] = SAMPLES[request.param]
+    make: Callable[[], Report] = (SAMPLES | RECORDED)[request.param]
     return make()

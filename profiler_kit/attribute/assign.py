@@ -3,7 +3,8 @@
 A kernel's owner is its launch's owner. The rules, first match wins:
 
 1. inside an autograd node: forward work done again is ``recompute`` of the module called there, the rest is ``backward``
-   of the module whose forward op made the node. A node that accumulates a gradient follows the node before it;
+   of the module whose forward op made the node. A node that accumulates a gradient follows the node before it; one whose
+   forward op is not to be found is the root's;
 2. inside a phase mark: that phase; its path is the module's in ``forward``, a pseudo path elsewhere. What ``backward``
    launches outside every node (the seed gradient) is the loss's;
 3. on the autograd engine's own thread (nodes, but no phase marks), outside all nodes: ``backward`` of the node before;
@@ -86,18 +87,24 @@ class Assignment:
             return Owner("forward", frame.module)
         return None
 
+    def redoer(self, frame: Frame) -> Owner:
+        """Whose the time around redone forward work is: of `frame`, a module's mark inside a node, or the node itself."""
+        return Owner("recompute", self._path_redone(frame))
+
     def _join_paths(self) -> None:
         """Finds every node's path, in order of start: a forward op redone inside a node comes after that node."""
         before: dict[tuple[Thread, Frame | None], str] = {}
         for node in sorted((n for nodes in self._nodes_of.values() for n in nodes), key=lambda n: n.event.start_ns):
             op = self._links.forward_of.get(node)
             siblings = (node.event.thread, node.parent)
+            outer = node.parent.node if node.parent is not None else None
             if op is not None and not node.event.accumulates:
                 path = self._path_forward(op)
+            elif node.event.sequence is not None and not node.event.accumulates:
+                path = self._node_path[outer] if outer is not None else ""
             elif siblings in before:
                 path = before[siblings]
             else:
-                outer = node.parent.node if node.parent is not None else None
                 path = self._node_path[outer] if outer is not None else LOSS_PATH
             self._node_path[node] = before[siblings] = path
 

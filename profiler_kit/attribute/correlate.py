@@ -12,7 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profiler_kit.attribute.events import HostEvent, HostKind, Thread, Trace
@@ -51,10 +51,17 @@ class Links:
 
     def step_at(self, instant_ns: int) -> int | None:
         """The step whose mark covers `instant_ns` on any thread, or None between steps."""
+        mark = self._mark_at(instant_ns)
+        return mark.step if mark is not None else None
+
+    def step_began_ns(self, instant_ns: int) -> int:
+        """When the step that covers `instant_ns` began; between steps the beginning of time."""
+        mark = self._mark_at(instant_ns)
+        return mark.event.start_ns if mark is not None else 0
+
+    def _mark_at(self, instant_ns: int) -> Frame | None:
         at = bisect_right(self.steps, instant_ns, key=lambda frame: frame.event.start_ns) - 1
-        if at < 0 or instant_ns >= self.steps[at].event.end_ns:
-            return None
-        return self.steps[at].step
+        return self.steps[at] if at >= 0 and instant_ns < self.steps[at].event.end_ns else None
 
 
 def correlate(trace: Trace) -> Links:
@@ -77,7 +84,8 @@ def correlate(trace: Trace) -> Links:
             ):
                 steps.append(frame)
     steps.sort(key=lambda frame: frame.event.start_ns)
-    return Links(threads=threads, launches=launches, steps=steps, forward_of=_join_nodes(threads))
+    links = Links(threads=threads, launches=launches, steps=steps, forward_of={})
+    return replace(links, forward_of=_join_nodes(links))
 
 
 def _stack(events: Iterable[HostEvent]) -> list[Frame]:
@@ -132,36 +140,48 @@ def _read_mark(name: str, frame: Frame) -> None:
 
 @dataclass(slots=True)
 class _ThreadOps:
-    """Forward ops of one thread by sequence number, each list by start."""
+    """Forward ops of one thread by sequence number, each list by start.
+
+    Every question is asked of a stretch of time, from the node's step's beginning to the node's own: a graph is made and
+    used up in one step, and a number that no op of this step carries may be one that an op of the step before carried last.
+    """
 
     by_number: dict[int, list[Frame]] = field(default_factory=lambda: defaultdict(list))
     numbers: list[int] = field(default_factory=list)
 
-    def latest(self, number: int, before_ns: int) -> Frame | None:
-        """The latest-started op numbered `number` that started before `before_ns`.
+    def latest(self, number: int, since_ns: int, before_ns: int) -> Frame | None:
+        """The latest-started op numbered `number` of that stretch.
 
         The number is that of the node to be made next, so ops that make none carry it too, before the one that does.
         """
         ops = self.by_number.get(number, ())
         at = bisect_left(ops, before_ns, key=lambda frame: frame.event.start_ns) - 1
-        return ops[at] if at >= 0 else None
+        return ops[at] if at >= 0 and ops[at].event.start_ns >= since_ns else None
 
-    def nearest(self, number: int, before_ns: int) -> Frame | None:
+    def nearest(self, number: int, since_ns: int, before_ns: int) -> Frame | None:
         """As `latest`, or else the op with the nearest lower number: one op may make several nodes and carries the first's."""
-        exact = self.latest(number, before_ns)
+        exact = self.latest(number, since_ns, before_ns)
         if exact is not None:
             return exact
         at = bisect_left(self.numbers, number) - 1
-        return self.latest(self.numbers[at], before_ns) if at >= 0 else None
+        return self.latest(self.numbers[at], since_ns, before_ns) if at >= 0 else None
+
+    def following(self, number: int, since_ns: int, before_ns: int) -> Frame | None:
+        """The earliest-started op of that stretch that carries the number after `number`."""
+        ops = self.by_number.get(number + 1, ())
+        at = bisect_left(ops, since_ns, key=lambda frame: frame.event.start_ns)
+        return ops[at] if at < len(ops) and ops[at].event.start_ns < before_ns else None
 
 
+# TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
+_TORCHSCRIPT: Final = "torch::jit::"
 _NODE_NAME: Final = re.compile(r"(?:.*: )?(\w+?)(?:Backward\w*)?\Z")
 
 
-def _join_nodes(threads: Mapping[Thread, Sequence[Frame]]) -> dict[Frame, Frame]:
+def _join_nodes(links: Links) -> dict[Frame, Frame]:
     ops: dict[Thread, _ThreadOps] = {}
     nodes: list[Frame] = []
-    for thread, frames in threads.items():
+    for thread, frames in links.threads.items():
         for frame in frames:
             event = frame.event
             if event.is_node:
@@ -171,29 +191,35 @@ def _join_nodes(threads: Mapping[Thread, Sequence[Frame]]) -> dict[Frame, Frame]
                 ops.setdefault(thread, _ThreadOps()).by_number[event.sequence].append(frame)
     for of_thread in ops.values():
         of_thread.numbers = sorted(of_thread.by_number)
-    thread_of = _forward_threads(nodes, ops)
+    since_ns = {node: links.step_began_ns(node.event.start_ns) for node in nodes}
+    thread_of = _forward_threads(since_ns, ops)
     joined: dict[Frame, Frame] = {}
-    for node in nodes:
-        number = node.event.sequence
+    for node, began_ns in since_ns.items():
+        number, before_ns = node.event.sequence or 0, node.event.start_ns
         of_node = ops.get(thread_of[node.event.forward_thread]) if node.event.forward_thread in thread_of else None
-        op = of_node.nearest(number, node.event.start_ns) if of_node is not None and number is not None else None
+        if of_node is None:
+            continue
+        if _TORCHSCRIPT in node.event.name:
+            op = of_node.following(number, began_ns, before_ns)
+        else:
+            op = of_node.nearest(number, began_ns, before_ns)
         if op is not None:
             joined[node] = op
     return joined
 
 
-def _forward_threads(nodes: Iterable[Frame], ops: Mapping[Thread, _ThreadOps]) -> dict[int, Thread]:
-    """The thread behind each of the profiler's own thread numbers, found by vote.
+def _forward_threads(nodes: Mapping[Frame, int], ops: Mapping[Thread, _ThreadOps]) -> dict[int, Thread]:
+    """The thread behind each of the profiler's own thread numbers, found by vote of the `nodes` (with their step's begin).
 
     A node votes for the threads that have an op of its number, and counts ten times where the names agree (``aten::mul``,
     ``MulBackward0``): with a reentrant checkpoint the autograd thread makes nodes too, numbered from its own start.
     """
     votes: dict[int, Counter[Thread]] = defaultdict(Counter)
-    for node in nodes:
+    for node, since_ns in nodes.items():
         match = _NODE_NAME.match(node.event.name)
         name = match.group(1).lower() if match else ""
         for thread, of_thread in ops.items():
-            op = of_thread.latest(node.event.sequence or 0, node.event.start_ns)
+            op = of_thread.latest(node.event.sequence or 0, since_ns, node.event.start_ns)
             if op is not None:
                 agrees = name in op.event.name.replace("_", "").lower()
                 votes[node.event.forward_thread][thread] += 10 if agrees else 1

@@ -12,6 +12,7 @@ from profiler_kit.attribute.correlate import Frame, Links
 from profiler_kit.attribute.events import HostKind, Trace
 from profiler_kit.attribute.intervals import charge_once, subtract
 from profiler_kit.attribute.kernels import ConvolutionOp, classify
+from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES
 from profiler_kit.records.runs import KernelStat, LayerTiming
 
@@ -78,28 +79,63 @@ def kernel_work(trace: Trace, links: Links, assignment: Assignment) -> tuple[lis
     return works, Outside(events, sum_ns)
 
 
+REDOING: Final = "autograd::recompute"  # what a node spends outside of operators while forward work is done again in it
+
+
 def operator_work(links: Links, assignment: Assignment) -> list[Work]:
     """Operators of the traced steps with their self time: what no operator inside them covers.
 
-    Only threads that take part in the steps; time in a phase but in no operator is the interpreter's and is no work.
+    Only threads that take part in the steps; time in a phase but in no operator is the interpreter's and is no work. An
+    autograd node that does forward work again encloses the interpreter's time too: that is the recomputing module's.
     """
     works: list[Work] = []
     for thread, frames in links.threads.items():
         if not assignment.works_here(thread):
             continue
         inner: dict[Frame, list[tuple[int, int]]] = defaultdict(list)
-        operators = [frame for frame in frames if frame.event.kind is HostKind.OPERATOR]
-        for frame in operators:
-            if frame.parent is not None and frame.parent.op is not None:
-                inner[frame.parent.op].append((frame.event.start_ns, frame.event.end_ns))
-        for frame in operators:
+        redone_until: dict[Frame, int] = {}
+        timed = [frame for frame in frames if frame.event.kind is HostKind.OPERATOR or _redoes(frame)]
+        for frame in timed:
+            stretch = (frame.event.start_ns, frame.event.end_ns)
+            if (holder := _holder(frame)) is not None:
+                inner[holder].append(stretch)
+            if frame.redone and frame.node is not None:
+                redone_until[frame.node] = max(redone_until.get(frame.node, 0), stretch[1])
+        for frame in timed:
             step = assignment.step(frame)
-            if step is not None:
-                own = subtract([(frame.event.start_ns, frame.event.end_ns)], inner.get(frame, ()))
+            if step is None:
+                continue
+            own = subtract([(frame.event.start_ns, frame.event.end_ns)], inner.get(frame, ()))
+            again: list[tuple[int, int]] = []
+            if _redoes(frame):
+                own, again = [], own
+            elif frame in redone_until:
+                last_ns = redone_until[
+                    frame
+                ]  # what ends the recomputation comes after it, up to the node's own first operator
+                until_ns = min((start for start, _ in inner[frame] if start >= last_ns), default=last_ns)
+                again = subtract(own, [(until_ns, frame.event.end_ns)])
+                own = subtract(own, [(frame.event.start_ns, until_ns)])
+            if again:
+                works.append(Work(REDOING, "host", step, assignment.redoer(frame), tuple(again)))
+            if not _redoes(frame):
                 works.append(
                     Work(frame.event.name, "host", step, assignment.owner(frame), tuple(own), convolution_op(frame))
                 )
     return works
+
+
+def _redoes(frame: Frame) -> bool:
+    """Whether `frame` is the mark of a module that is called again inside an autograd node."""
+    return frame.redone and frame.event.kind is HostKind.ANNOTATION and frame.event.name.startswith(marks.MODULE)
+
+
+def _holder(frame: Frame) -> Frame | None:
+    """The innermost operator, or module called again, around `frame`: what covers it takes nothing of its own time."""
+    around = frame.parent
+    while around is not None and around.event.kind is not HostKind.OPERATOR and not _redoes(around):
+        around = around.parent
+    return around
 
 
 _CONVOLUTION: Final = re.compile(r"\Aaten::\w*conv")

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
+from profiler_kit.cli import shadowing, streams
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, KitError
 
 # What a job's end, a supervisor or a closed terminal sends: Python would die at once, leaving children and worktrees behind.
 ENDING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
+
+
+def entry() -> NoReturn:
+    """The console script: runs the command line and ends the process with its status."""
+    streams.make_usable()
+    streams.leave(main())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,18 +48,27 @@ def _run(argv: Sequence[str] | None) -> int:
             given = parser().parse_args(argv)
         except SystemExit as end:  # after --help and --version
             return end.code if isinstance(end.code, int) else OK
-        from profiler_kit.cli import commands
+        from profiler_kit.cli import commands, output
 
         status = commands.VERBS[given.verb](given)
-        sys.stdout.flush()  # here, where a reader that is gone can still be told from an error
+        output.flush()  # here, where a reader that is gone can still be told from an error
     except KitError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {streams.printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # the reader (head, less) has seen enough; keep Python from complaining again when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.to_nowhere()
         return OK
     except Exception as error:  # noqa: BLE001 left alone, Python would end with 1, which says that a budget is broken
+        hiding = shadowing.hiding_file(error)
+        if hiding is not None:
+            print(
+                f"error: {hiding.name}: a library that imports its own {hiding.stem!r} got this file instead "
+                f"({type(error).__name__})\n"
+                "hint: give the file another name, or run from another folder",
+                file=sys.stderr,
+            )
+            return TARGET_FAILED
         traceback.print_exc()
         print(
             f"error: {type(error).__name__} in profiler_kit itself\n"

@@ -73,7 +73,8 @@ def compare(given: argparse.Namespace) -> int:
 
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
-        a, b = (_side(text, given, progress) for text in (given.a, given.b))
+        a = _side(given.a, ("compare", "", given.b), given, progress)
+        b = _side(given.b, ("compare", given.a, ""), given, progress)
     output.warn(a, b)
     output.emit(comparison_document(compared(a, b)), given)
     for text, report in ((given.a, a), (given.b, b)):
@@ -95,7 +96,8 @@ def check(given: argparse.Namespace) -> int:
     before, missing = None, None
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
-        head = pipeline.count_spec(target_spec(given, allow_guess=False))
+        command = ("check", "", *(("--base", given.base) if given.base is not None else ()))
+        head = pipeline.count_spec(target_spec(given, allow_guess=False, command=command))
         progress.say("counting the base")
         try:
             before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
@@ -123,12 +125,12 @@ def _document(report: Report, given: argparse.Namespace) -> Document:
     return report_document(report, top=given.top, depth=given.depth, sort=given.sort, run=given.run)
 
 
-def _side(text: str, given: argparse.Namespace, progress: Progress) -> Report:
+def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progress: Progress) -> Report:
     if _is_saved(text):
         return read_report(text)
     from profiler_kit import pipeline
 
-    spec = target_spec(given, text)
+    spec = target_spec(given, text, command=(*command, "--static") if given.static else command)
     if given.static:
         progress.say(f"{text}: counting")
         return pipeline.count_spec(spec)

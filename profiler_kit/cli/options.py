@@ -57,9 +57,16 @@ def parser() -> Parser:
     return top
 
 
-def target_spec(given: argparse.Namespace, target: str | None = None, *, allow_guess: bool = True) -> TargetSpec:
-    """The target that the parsed options name."""
+def target_spec(
+    given: argparse.Namespace,
+    target: str | None = None,
+    *,
+    allow_guess: bool = True,
+    command: tuple[str, ...] | None = None,
+) -> TargetSpec:
+    """The target that the parsed options name; `command` is the words beside it, where there are more than the verb."""
     return TargetSpec(
+        command=command or (given.verb, ""),
         spec=target if target is not None else given.target,
         inputs=tuple(given.input),
         kwargs=tuple(given.kw),

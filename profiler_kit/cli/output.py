@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiler_kit.cli import streams
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
@@ -94,7 +95,27 @@ def emit(document: Document, given: argparse.Namespace) -> None:
         color=live and "NO_COLOR" not in os.environ,
         detail=given.detail,
     )
-    print(render.by_name(given.format or "terminal").render(document, options), end="")
+    with _stdout_told():
+        print(render.by_name(given.format or "terminal").render(document, options), end="")
+
+
+def flush() -> None:
+    """Writes out what stdout still holds. Raises UsageError where that can't be done, BrokenPipeError where nobody reads."""
+    with _stdout_told():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _stdout_told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        streams.to_nowhere()
+        raise UsageError(
+            f"stdout cannot be written: {error.strerror}", hint="write to a file with -o, or make room"
+        ) from error
 
 
 def warn(*reports: Report) -> None:

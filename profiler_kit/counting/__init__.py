@@ -19,6 +19,7 @@ from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import MemoryEstimate, StaticCount
 from profiler_kit.target import Target
+from profiler_kit.target.compiled import nothing_compiled
 from profiler_kit.target.place import first_line
 
 CONVENTION: Final = (
@@ -36,13 +37,15 @@ _EXPECTED_OF_MEMORY: Final = (
 def count_target(target: Target, *, memory: bool = True) -> StaticCount:
     """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
 
-    The model runs once, and with `memory` twice more for the peak; it is left as it was. One whose control flow depends
-    on values is counted on another kind of tensors, at last on real ones (see `fallback`); a note says so, and why.
+    The model runs once, and with `memory` twice more for the peak, as it is written where it is compiled; it is left as it
+    was. One whose control flow depends on values is counted on another kind of tensors, at last on real ones (see
+    `fallback`); a note says so, and why.
 
     Raises: TargetError where the model cannot be run.
     """
     load_entry_points()
-    return counted(target, lambda one: _count(one, memory=memory))
+    with nothing_compiled():
+        return counted(target, lambda one: _count(one, memory=memory))
 
 
 def _count(target: Target, *, memory: bool) -> StaticCount:

@@ -21,7 +21,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
     """
     sides = _sides(a, b, labels)
     shared = _shared_runs(a, b)
-    metrics = (*_static_rows(a, b), *measured_rows(a, b, shared))
+    metrics = (*_static_rows(a, b), *measured_rows(a, b, sides, shared))
     if all(row.verdict in ("not_comparable", "failed") for row in metrics):
         reasons = sorted({row.reason for row in metrics if row.reason})
         raise NotComparableError(
@@ -40,6 +40,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         a=sides[0],
         b=sides[1],
         config=traced[0].config.name if traced else None,
+        clock=traced[0].clock if traced else None,
         metrics=metrics,
         times=times,
         memory=memory,
@@ -93,8 +94,19 @@ def _exact(before: int | None, after: int | None) -> Verdict:
 def _sides(a: Report, b: Report, labels: tuple[str, str] | None) -> tuple[Side, Side]:
     names = labels or (a.target.name, b.target.name)
     if names[0] == names[1]:
-        names = (f"{names[0]} (A)", f"{names[1]} (B)")
+        places = _told_apart(a.target.spec, b.target.spec)
+        names = (f"{names[0]} ({places[0]})", f"{names[1]} ({places[1]})")
     return _side(a, names[0]), _side(b, names[1])
+
+
+def _told_apart(one: str, other: str) -> tuple[str, str]:
+    """What differs between two TARGET texts, as short as may be: file names, with as many folders as it takes; else A and B."""
+    steps = [text.replace("\\", "/").split("/") for text in (one, other)]
+    for count in range(1, max(map(len, steps)) + 1):
+        ends = ["/".join(parts[-count:]) for parts in steps]
+        if ends[0] != ends[1]:
+            return ends[0], ends[1]
+    return "A", "B"
 
 
 def _side(report: Report, label: str) -> Side:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from profiler_kit.gate.metrics import shapes
 from profiler_kit.gate.plain_tables import plain_budgets, plain_layers, plain_metrics
 from profiler_kit.gate.ratios import PART_TITLES
+from profiler_kit.gate.timed import clock_words
 from profiler_kit.gate.words import percent_change, shown_path, signed
 from profiler_kit.records.comparison import BudgetRow, CheckResult, Comparison, LayerChange, MemorySplit, MetricRow
 from profiler_kit.records.document import Block, Document, Head, Paragraph, Section, Table, Value
@@ -276,8 +277,11 @@ def _layer_table(comparison: Comparison, layers: Sequence[LayerChange]) -> Table
         (Head(key="saved", title="Saved", rank=2), lambda one: _signed(one.b.saved_bytes - one.a.saved_bytes, "bytes")),
     ]
     if timed:
-        columns.append((Head(key="device_ns", title="Device time"), lambda one: _signed(one.device_ns_change, "ns")))
-    where = f", device time under {comparison.config}" if timed else ""
+        title = clock_words(comparison.clock)
+        columns.append(
+            (Head(key="device_ns", title=title.capitalize()), lambda one: _signed(one.device_ns_change, "ns"))
+        )
+    where = f", {title} under {comparison.config}" if timed else ""
     return Table(
         name="layers",
         caption=f"Own figures, {comparison.b.label} less {comparison.a.label}{where}; the largest change comes first",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.gate.metrics import numbers
-from profiler_kit.records.comparison import MetricRow, Verdict
+from profiler_kit.records.comparison import MetricRow, Side, Verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import Unit, digits
@@ -18,6 +18,8 @@ LEAST_NOISE: Final = 0.02
 ASSUMED_NOISE: Final = 0.05
 # The caching allocator serves the same program from the same blocks; what varies are workspaces that a library picks.
 BYTES_NOISE: Final = 0.01
+
+DEVICE_TIME: Final = "device_ns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,23 @@ class _Measured:
 
 _MEASURED: Final = (
     _Measured("step_ns", "Step time, median", "ns", lambda run: run.step_ns.median if run.step_ns else None),
-    _Measured("device_ns", "Device time, step", "ns", lambda run: run.device_ns),
+    _Measured(DEVICE_TIME, "Device time, step", "ns", lambda run: run.device_ns),
     _Measured("peak_allocated_bytes", "Peak memory, measured", "bytes", lambda run: run.peak_allocated_bytes),
 )
 
 
-def measured_rows(a: Report, b: Report, shared: Sequence[tuple[ConfigRun, ConfigRun]]) -> tuple[MetricRow, ...]:
+def clock_words(clock: str | None) -> str:
+    """What a trace's times by owner are called: a CPU has no device beside itself, its operators are timed on the host."""
+    return "operator time" if clock == "operator" else "device time"
+
+
+def measured_rows(
+    a: Report, b: Report, sides: tuple[Side, Side], shared: Sequence[tuple[ConfigRun, ConfigRun]]
+) -> tuple[MetricRow, ...]:
     """The measured metrics of every shared configuration; one row that says so where a side failed."""
     rows: list[MetricRow] = []
     for one, other in shared:
-        failed = failure_reason(one, other)
+        failed = failure_reason(one, other, sides)
         refused = environment_reason(a, b, one, other)
         for metric in _MEASURED:
             values = metric.value(one), metric.value(other)
@@ -48,11 +57,11 @@ def measured_rows(a: Report, b: Report, shared: Sequence[tuple[ConfigRun, Config
             verdict: Verdict = "failed"
             reason = failed
             if not failed:
-                verdict, reason = _judge(a, b, one, other, metric, refused)
+                verdict, reason = _judge(a, b, one, other, sides, metric, refused)
             rows.append(
                 MetricRow(
                     metric=metric.key,
-                    title=metric.title,
+                    title=_title(metric, one, other),
                     unit=metric.unit,
                     config=one.config.name,
                     a=values[0],
@@ -65,11 +74,18 @@ def measured_rows(a: Report, b: Report, shared: Sequence[tuple[ConfigRun, Config
     return tuple(rows)
 
 
-def failure_reason(one: ConfigRun, other: ConfigRun) -> str:
+def _title(metric: _Measured, one: ConfigRun, other: ConfigRun) -> str:
+    if metric.key != DEVICE_TIME:
+        return metric.title
+    timed = one if one.device_ns is not None else other
+    return f"{clock_words(timed.clock).capitalize()}, step"
+
+
+def failure_reason(one: ConfigRun, other: ConfigRun, sides: tuple[Side, Side]) -> str:
     """Which side failed and why; empty where none did."""
     told = [
-        f"{side} failed ({run.failure.kind}): {run.failure.message}"
-        for side, run in (("a", one), ("b", other))
+        f"{side.label} failed ({run.failure.kind}): {run.failure.message}".replace("\nhint: ", "; ")
+        for side, run in zip(sides, (one, other), strict=True)
         if run.failure is not None
     ]
     return "; ".join(told)
@@ -114,14 +130,20 @@ def process_noise(report: Report) -> float | None:
 
 
 def _judge(
-    a: Report, b: Report, one: ConfigRun, other: ConfigRun, metric: _Measured, refused: str
+    a: Report,
+    b: Report,
+    one: ConfigRun,
+    other: ConfigRun,
+    sides: tuple[Side, Side],
+    metric: _Measured,
+    refused: str,
 ) -> tuple[Verdict, str]:
     before, after = metric.value(one), metric.value(other)
     if refused:
         return "not_comparable", refused
     if before is None or after is None:
-        return "not_comparable", f"{'a' if before is None else 'b'} has no such figure"
-    if metric.key == "device_ns" and one.clock != other.clock:
+        return "not_comparable", f"{sides[0 if before is None else 1].label} has no such figure"
+    if metric.key == DEVICE_TIME and one.clock != other.clock:
         return "not_comparable", f"added up by other clocks ({one.clock}, {other.clock})"
     if before == after:
         return "same", ""

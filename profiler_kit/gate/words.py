@@ -164,7 +164,7 @@ def notes(
             told.append(f"{side.label} has uncounted ops ({ops}): its FLOPs are a lower bound.")
     refused: dict[str, list[str]] = {}
     for one, other in shared:
-        reason = failure_reason(one, other) or environment_reason(a, b, one, other)
+        reason = failure_reason(one, other, sides) or environment_reason(a, b, one, other)
         if reason:
             refused.setdefault(reason, []).append(one.config.name)
     told += [f"Not compared under {', '.join(names)}: {reason}." for reason, names in refused.items()]

@@ -98,7 +98,7 @@ def _read(file: Path, key: tuple[str, ...]) -> Ceilings | None:
 def _measured(device: str, budget_s: float) -> tuple[Ceilings | None, str]:
     with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
         result, file = Path(folder) / "result.json", Path(folder) / "job.json"
-        file.write_text(dumps(CeilingsJob(device=device, budget_s=budget_s, result=str(result))))
+        file.write_text(dumps(CeilingsJob(device=device, budget_s=budget_s, result=str(result))), encoding="utf-8")
         limit_s = START_UP_S + 10 * budget_s
         try:
             outcome = process.run(
@@ -109,7 +109,9 @@ def _measured(device: str, budget_s: float) -> tuple[Ceilings | None, str]:
             )
             if not result.exists():
                 return None, _ending(outcome, limit_s)
-            return from_json(Ceilings, json.loads(result.read_text()), "the measuring process's result"), ""
+            return from_json(
+                Ceilings, json.loads(result.read_text(encoding="utf-8")), "the measuring process's result"
+            ), ""
         except (KitError, ValueError) as error:
             return None, str(error).splitlines()[0]
 

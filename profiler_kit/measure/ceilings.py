@@ -47,11 +47,11 @@ class CeilingsJob:
 
 def main(argv: list[str]) -> int:
     """Measures as the job in the file ``argv[0]`` says and writes the result, whole or not at all."""
-    job = from_json(CeilingsJob, json.loads(Path(argv[0]).read_text()), argv[0])
+    job = from_json(CeilingsJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
     found = measure(job.device, budget_s=job.budget_s)
     result = Path(job.result)
     partial = result.with_suffix(".partial")
-    partial.write_text(dumps(found))
+    partial.write_text(dumps(found), encoding="utf-8")
     partial.replace(result)
     return 0
 

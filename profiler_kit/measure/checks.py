@@ -12,6 +12,7 @@ import torch
 
 from profiler_kit.measure.steps import Runner
 from profiler_kit.target import Batch
+from profiler_kit.target.compiled import as_written
 
 State = dict[str, torch.Tensor]
 
@@ -47,17 +48,18 @@ def bits(runner: Runner, start: State) -> Bits:
 def error_against_float64(runner: Runner, start: State) -> float | None:
     """Largest |out - out64| over the largest |out64| from identical weights; None where there is no floating output.
 
-    The float64 twin runs with benchmark off: it is the yardstick, and tuning it would cost time and say nothing.
+    The float64 twin runs with benchmark off and as it is written: it is the yardstick, and tuning or compiling it would cost
+    time and say nothing.
     """
     target = runner.target
     batch = _seeded(runner, start)
     with torch.no_grad(), target.autocast():
-        narrow = [t.double() for t in _floats(target.model(*batch.args, **batch.kwargs))]
+        narrow = [t.double() for t in _floats(target.runs(*batch.args, **batch.kwargs))]
     benchmark = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
     try:
         _seeded(runner, start)
-        twin = copy.deepcopy(target.model).double()
+        twin = as_written(copy.deepcopy(target.model)).double()
         args = [_double(a) for a in batch.args]
         kwargs = {name: _double(value) for name, value in batch.kwargs.items()}
         with torch.no_grad():
@@ -82,7 +84,7 @@ def _pass(runner: Runner, start: State) -> tuple[list[torch.Tensor], list[torch.
     model = runner.target.model
     if not runner.train:
         with torch.no_grad(), runner.target.autocast():
-            return [t.detach().cpu() for t in _floats(model(*batch.args, **batch.kwargs))], []
+            return [t.detach().cpu() for t in _floats(runner.target.runs(*batch.args, **batch.kwargs))], []
     model.zero_grad(set_to_none=True)
     output = runner.forward_backward(batch)
     gradients = [p.grad.detach().cpu() for p in model.parameters() if p.grad is not None]

@@ -53,7 +53,7 @@ def measure(
             checks=checks,
         )
         file = Path(folder) / "job.json"
-        file.write_text(dumps(job))
+        file.write_text(dumps(job), encoding="utf-8")
         limit_s = timeout_s if timeout_s is not None else START_UP_S + PATIENCE * budget_s
 
         def on_line(line: str) -> None:
@@ -69,7 +69,7 @@ def measure(
         )
         if not result.exists():
             return ConfigRun(config=config, failure=_failure(outcome, limit_s))
-        run = from_json(ConfigRun, json.loads(result.read_text()), "the worker's result")
+        run = from_json(ConfigRun, json.loads(result.read_text(encoding="utf-8")), "the worker's result")
         if trace is None or run.trace is None:
             return run
         _keep(traced, trace)

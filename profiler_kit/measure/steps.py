@@ -46,7 +46,7 @@ class Runner:
         else:
             mark("forward")
             with torch.no_grad(), self.target.autocast():
-                self.target.model(*batch.args, **batch.kwargs)
+                self.target.runs(*batch.args, **batch.kwargs)
             # Nothing in an inference loop waits for the device until its output is read: this is that reading.
             mark("other")
             self.synchronize()
@@ -62,10 +62,10 @@ class Runner:
 
     def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> object:
         """The output of forward on `batch`, after loss and backward; gradients stay on the parameters."""
-        model, target = self.target.model, self.target
+        target = self.target
         with target.autocast():
             mark("forward")
-            output = model(*batch.args, **batch.kwargs)
+            output = target.runs(*batch.args, **batch.kwargs)
             mark("loss")
             loss = target.loss(output, batch, self.labels(output, batch))
             loss.item()  # what training loops do to print the loss: the host waits here for all the queued work

@@ -39,7 +39,7 @@ CHECK_STEPS = 8  # what the checks cost, in steps: two passes for the bits, and 
 
 def main(argv: list[str]) -> int:
     """Runs the job in the file ``argv[0]`` and writes its result; the exit status is 0 whenever a result was written."""
-    job = from_json(Job, json.loads(Path(argv[0]).read_text()), argv[0])
+    job = from_json(Job, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
     # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
     to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         run = run_job(job, say)
         result = Path(job.result)
         partial = result.with_suffix(".partial")
-        partial.write_text(dumps(run))
+        partial.write_text(dumps(run), encoding="utf-8")
         partial.replace(result)
     return 0
 
@@ -65,7 +65,7 @@ def run_job(job: Job, say: Say) -> ConfigRun:
     except SystemExit as error:
         code = "" if error.code is None else repr(error.code)
         return _failed(job.config, "error", error, f"the model called sys.exit({code})")
-    except Exception as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
+    except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
         kind: FailureKind = "out_of_memory" if is_out_of_memory(error) else "error"
         return _failed(job.config, kind, error, first_line(error))
 
@@ -80,7 +80,7 @@ def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: st
 def _run(job: Job, say: Say) -> ConfigRun:
     say(f"loading {job.spec.spec}")
     environment.apply(job.config)
-    target = load(job.spec, device=job.device)
+    target = load(job.spec, device=job.device, compiled=True)
     runner = Runner(target)
     start = checks.seeded_state(runner)
     environment.prewarm(target.device)
@@ -190,4 +190,6 @@ def _noted(run: ConfigRun, note: str) -> ConfigRun:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(status)  # the result is written: threads that the user's code left running would keep the process for ever

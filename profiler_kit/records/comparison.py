@@ -139,7 +139,7 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two reports side by side. `config` is the configuration that the layers' device times are from.
+    """Two reports side by side. `config` is the configuration that the layers' device times are from, `clock` theirs.
 
     The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
     `sentences` say the result; `notes` say what limits it. `telling` are the configurations that sentences and summaries
@@ -156,6 +156,7 @@ class Comparison:
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     telling: tuple[str, ...] = ()
+    clock: Literal["kernel", "operator"] | None = None
 
 
 BudgetSeverity = Literal["error", "warn", "off"]

@@ -18,6 +18,7 @@ from profiler_kit.errors import ReportError
 from profiler_kit.records.report import SCHEMA, Report
 
 T = TypeVar("T")
+LARGEST = 10**30  # no count, and no time, of anything comes near it; a larger number has no quotient as a float
 
 
 def to_json(record: object) -> Any:
@@ -95,6 +96,8 @@ def _read(kind: Any, data: object, where: str) -> Any:
         return data
     if origin in (Union, types.UnionType):
         return _read_union(typing.get_args(kind), data, where)
+    if kind in (int, float) and isinstance(data, int) and abs(data) > LARGEST:
+        raise _wrong(where, "a number that can be", data)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
@@ -132,7 +135,7 @@ def _read_union(kinds: tuple[Any, ...], data: object, where: str) -> Any:
 
 
 def _wrong(where: str, wanted: str, data: object) -> ReportError:
-    shown = repr(data)
+    shown = "more than 1e30" if isinstance(data, int) and abs(data) > LARGEST else repr(data)  # repr refuses huge ones
     shown = shown if len(shown) <= 40 else shown[:37] + "..."
     return ReportError(
         f"expected {wanted}, found {shown}", where=where, hint="the file was edited or is no report: write it anew"

@@ -14,7 +14,8 @@ class TargetSpec:
 
     `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``,
     ``torchvision:...``); `inputs` and `kwargs` are the texts of
-    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds.
+    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds. `command`
+    is the verb and the words beside the target, with "" where the target stands: what a hint says to run next.
     """
 
     spec: str
@@ -30,6 +31,7 @@ class TargetSpec:
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True
+    command: tuple[str, ...] = ("analyze", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

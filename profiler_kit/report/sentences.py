@@ -51,7 +51,10 @@ def _target(report: Report) -> str:
 def _measured(report: Report, run: ConfigRun | None) -> Iterator[str]:
     environment = run.environment if run else next((r.environment for r in report.runs if r.environment), None)
     if environment is not None:
-        sampled = f"; {len(run.steps_ns):,} timed, {run.traced_steps:,} traced steps" if run is not None else ""
+        sampled = ""
+        if run is not None:
+            many = "" if run.traced_steps == 1 else "s"
+            sampled = f"; {len(run.steps_ns):,} timed, {run.traced_steps:,} traced step{many}"
         yield f"{place(environment)}{sampled}."
     if run is not None:
         return

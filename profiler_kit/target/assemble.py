@@ -12,6 +12,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.target.batch import Batch, Forward, map_batch
 from profiler_kit.target.command import IN_PYTHON, next_line
+from profiler_kit.target.compiled import Wrapper
 from profiler_kit.target.feed import Feed
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.meta import meta_copy, private_copy
@@ -68,6 +69,7 @@ def assemble(
     *,
     notes: tuple[str, ...],
     again: Callable[[str], Target] | None,
+    compiles: Wrapper | None = None,
 ) -> Target:
     """The Target of all this. Raises TargetError where there is nothing to train."""
     notes += feed.notes + _materialised(spec, model, feed.batch)
@@ -98,11 +100,13 @@ def assemble(
         has_loader=feed.loader is not None,
         notes=notes,
     )
+    model = model.to(device)
     return Target(
         spec=spec,
         info=info,
         forward=forward,
-        model=model.to(device),
+        model=model,
+        runs=compiles(model) if compiles is not None else None,
         device=device,
         batch=feed.batch,
         objective=objective,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from profiler_kit.records.target import TargetSpec
 
-PROGRAM = "profiler-kit analyze"
+PROGRAM = "profiler-kit"
+MEASURING = ("analyze", "compare")  # the verbs that run the model on a device of the user's choice
 IN_PYTHON = "<model>"  # the TARGET text of a model that was handed over in Python
 
 
@@ -21,7 +22,8 @@ def next_line(
     if spec.spec == IN_PYTHON:
         given = [*(spec.inputs if inputs is None else inputs), *(word for word in add if not word.startswith("-"))]
         return f"pass the model and its inputs{': ' if given else ''}{'; '.join(given)}"
-    words = [target if target is not None else spec.spec]
+    named = target if target is not None else spec.spec
+    words = [word or named for word in spec.command]
     for text in spec.inputs if inputs is None else inputs:
         words += ["-i", text]
     for text in spec.kwargs:
@@ -40,4 +42,11 @@ def next_line(
             words += [flag, str(value)]
     if spec.channels_last:
         words.append("--channels-last")
+    if "--device" in add and spec.command[0] not in MEASURING:
+        words[0] = MEASURING[0]  # counting knows no device
     return f"{PROGRAM} {shlex.join([*words, *add])}"
+
+
+def plain_line(spec: TargetSpec, target: str) -> str:
+    """The command that `spec` came from, for another target and without options."""
+    return f"{PROGRAM} {shlex.join([word or target for word in spec.command])}"

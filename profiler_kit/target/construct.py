@@ -16,16 +16,21 @@ from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.target.batch import NO_INPUTS
 from profiler_kit.target.command import next_line
+from profiler_kit.target.compiled import Wrapper
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A model, the inputs its maker gave beside it (`NO_INPUTS` for none), and what is to be announced."""
+    """A model, the inputs its maker gave beside it (`NO_INPUTS` for none), and what is to be announced.
+
+    `compiles` makes of the model what torch.compile made of it; None where it is not to run compiled.
+    """
 
     model: Any
     inputs: Any = NO_INPUTS
     notes: tuple[str, ...] = ()
+    compiles: Wrapper | None = None
 
 
 def missing_arguments(maker: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -22,6 +22,7 @@ from profiler_kit.target.fit import input_texts, missing_inputs
 from profiler_kit.target.inputs import InputText, text_of
 from profiler_kit.target.meta import meta_copy
 from profiler_kit.target.place import first_line, is_out_of_memory, library_place, user_place, user_source
+from profiler_kit.target.words import AMP_DTYPES
 
 if TYPE_CHECKING:
     from profiler_kit.target.model import Target
@@ -273,7 +274,21 @@ class _Trial:
 def _dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or re.search(r"same dtype|scalar type|should be the same|not implemented for", str(error)) is None:
         return None
-    hint = f"take --amp instead of --dtype, or inputs of the model's type: {_line(target)}"
+    kind = next((p.dtype for p in target.model.parameters() if p.is_floating_point()), torch.float32)
+    name = str(kind).removeprefix("torch.")
+    changed = {
+        at: replace(text, dtype=name, low=None, high=None)
+        for at, text in enumerate(input_texts(target.batch, forward_of(target.model)))
+        if (text.dtype or "float32") != name
+    }
+    if target.spec.dtype is None and changed:
+        hint = f"give inputs of the model's type: {_line(target, changed)}"
+    elif target.spec.dtype is not None:
+        add = ("--amp", target.spec.dtype) if target.spec.dtype in AMP_DTYPES else ()
+        plain = replace(target.spec, dtype=None)
+        hint = f"the model makes tensors of another type inside: {next_line(plain, add=add)}"
+    else:
+        hint = "the model makes tensors of another type inside: make them with dtype=x.dtype"
     return TargetError(f"dtype mismatch in {_label(target, inner.module)}: {first_line(error)}", where=where, hint=hint)
 
 

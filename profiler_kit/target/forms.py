@@ -14,19 +14,27 @@ from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.target.batch import NO_INPUTS, Batch, Forward, forward_of
 from profiler_kit.target.command import next_line
+from profiler_kit.target.compiled import Wrapper, compiled_parts, unwrapped
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.model import CHANNELS_LAST
 
-COMPILED: Final = "torch.compile is left out: the figures are those of the model as written"
+COMPILED: Final = (
+    "torch.compile: {parts} compiled. Counts are those of the model as written; what is measured runs compiled, "
+    "and the time of a compiled part stands at its outermost module"
+)
 SCRIPTED: Final = "scripted modules are counted whole: what TorchScript runs cannot be told apart by layer"
 EXPORTED: Final = "an exported program is counted as the graph it is: one module, in the mode it was exported in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A model as a module that can be watched, the inputs it came with (`NO_INPUTS` for none), and what was left out."""
+    """A model as a module that can be watched, the inputs it came with (`NO_INPUTS` for none), and what is to be announced.
+
+    `compiles` makes of a module what torch.compile made of this one; None where the whole model is not compiled.
+    """
 
     model: nn.Module
+    compiles: Wrapper | None = None
     inputs: Any = NO_INPUTS
     notes: tuple[str, ...] = ()
 
@@ -37,20 +45,29 @@ def is_model(value: object) -> bool:
 
 
 def form_of(value: nn.Module | ExportedProgram) -> Form:
-    """`value` as a module whose calls can be watched.
-
-    A compiled model runs no module of its own, so nothing could be told apart in it: the one that was compiled is taken.
-    """
+    """`value` as a module whose calls can be watched: a compiled model is no module of its own, so the one inside it is taken."""
     if isinstance(value, ExportedProgram):
         inputs = value.example_inputs
         given = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
         return Form(model=value.module(), inputs=given, notes=(EXPORTED,))
-    inner = getattr(value, "_orig_mod", None)
-    if isinstance(inner, nn.Module):
-        return Form(model=inner, notes=(COMPILED,))
-    if any(isinstance(module, torch.jit.ScriptModule) for module in value.modules()):
-        return Form(model=value, notes=(SCRIPTED,))
-    return Form(model=value)
+    parts = compiled_parts(value)
+    notes: tuple[str, ...] = (COMPILED.format(parts=_listed(parts)),) if parts else ()
+    model, compiles = unwrapped(value)
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        notes += (SCRIPTED,)
+    return Form(model=model, compiles=compiles, notes=notes)
+
+
+NAMED_PARTS: Final = 3
+
+
+def _listed(parts: tuple[str, ...]) -> str:
+    if parts == ("",):
+        return "the whole model is"
+    named = ", ".join(parts[:NAMED_PARTS])
+    if len(parts) > NAMED_PARTS:
+        named += f" and {len(parts) - NAMED_PARTS} more"
+    return f"{named} {'is' if len(parts) == 1 else 'are'}"
 
 
 def inputs_of(spec: TargetSpec, model: nn.Module, where: str) -> Forward:

@@ -13,7 +13,7 @@ from types import FrameType
 
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target.command import PROGRAM, next_line
+from profiler_kit.target.command import next_line, plain_line
 from profiler_kit.target.place import first_line, shown, user_frame, user_place
 
 _GUARD = 'if __name__ == "__main__":'
@@ -132,7 +132,7 @@ def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> Targ
         return TargetError(
             message,
             where=spec.spec,
-            hint=f"run it from the folder that holds {top!r}, or give the file: {PROGRAM} path/to/file.py",
+            hint=f"run it from the folder that holds {top!r}, or give the file: {plain_line(spec, 'path/to/file.py')}",
         )
     for folder in [] if file is None else list(file.parents)[1:6]:
         if (folder / f"{top}.py").is_file() or (folder / top).is_dir():

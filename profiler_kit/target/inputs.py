@@ -28,6 +28,9 @@ DTYPES: Final[dict[str, torch.dtype]] = {
 }  # fmt: skip
 GRAMMAR: Final = "write [name=]DIMS[:dtype][[lo:hi]], such as -i 8,3,256,256 or -i 'ids=8,128:int64[0:30522]'"
 FILE_INPUT: Final = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+MOST_BYTES: Final = 2**63 - 1  # torch counts bytes in 64 bits with a sign
+MOST_DIGITS: Final = 19
+WIDEST_BYTES: Final = 16  # complex128
 _WHOLE: Final = re.compile(
     r"(?:(?P<name>[^=:\[\]]*)=)?(?P<dims>[^=:\[\]]*)(?::(?P<dtype>[^=:\[\]]*))?(?P<range>\[.*\])?\Z"
 )
@@ -129,7 +132,10 @@ def _shape(text: str, dims: str) -> tuple[int, ...]:
             raise _wrong(text, f"{size!r} is no dimension" if size else "a dimension is missing")
         if int(size) == 0:
             raise _wrong(text, "a dimension is 0")
-    return tuple(int(size) for size in sizes)
+    shape = tuple(int(size) if len(size) <= MOST_DIGITS else MOST_BYTES for size in sizes)
+    if prod(shape) * WIDEST_BYTES > MOST_BYTES:
+        raise _wrong(text, "no tensor is that large")
+    return shape
 
 
 def _bounds(text: str, bounds: str | None, dtype: str | None) -> tuple[int | float | None, int | float | None]:

@@ -13,6 +13,7 @@ from profiler_kit.records.target import Mode, TargetSpec
 from profiler_kit.target.assemble import assemble, objective_of, tuning_of
 from profiler_kit.target.batch import NO_INPUTS, Batch
 from profiler_kit.target.command import IN_PYTHON, next_line
+from profiler_kit.target.compiled import as_written
 from profiler_kit.target.construct import Built, check_arguments, construct
 from profiler_kit.target.feed import Feeder
 from profiler_kit.target.fit import check_fit
@@ -30,8 +31,10 @@ from profiler_kit.target.words import check_words, device_of
 from profiler_kit.target.zoo import Recipe, open_zoo
 
 
-def load(spec: TargetSpec, *, device: str = "meta") -> Target:
+def load(spec: TargetSpec, *, device: str = "meta", compiled: bool = False) -> Target:
     """The target that `spec` names, built on `device`: ``meta`` (nothing is computed), ``cpu``, ``cuda`` or ``cuda:1``.
+
+    With `compiled` what the target compiles by torch.compile runs compiled; without it runs as it is written.
 
     On real devices weights and inputs depend on ``spec.seed`` alone, so every process gets the same. No forward pass is
     run, except once where lazy layers need it to get their shapes.
@@ -49,7 +52,7 @@ def load(spec: TargetSpec, *, device: str = "meta") -> Target:
     source = open_source(spec)
     with user_code(source.folders, source.name), seeded(spec.seed):
         candidate = resolve(source, arguments)
-        built = _build(source, candidate, arguments, on_meta=where.type == "meta")
+        built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
     lines = binding_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
     forward = inputs_of(spec, built.model, place)
@@ -73,8 +76,9 @@ def load(spec: TargetSpec, *, device: str = "meta") -> Target:
     if source.flags:
         notes += (f"{source.name} sets {', '.join(source.flags)}: put back, each configuration sets its own",)
     return assemble(
-        spec, model, forward, feed, objective, tuning, where, place, notes=notes, again=lambda on: load(spec, device=on)
-    )
+        spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles,
+        again=lambda on: load(spec, device=on),
+    )  # fmt: skip
 
 
 def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str) -> Target:
@@ -139,7 +143,8 @@ def from_model(
     form = form_of(model)
     name = type(form.model).__name__
     forward = inputs_of(spec, form.model, name)
-    copied = formatted(spec, meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
+    copied = as_written(meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
+    copied = formatted(spec, copied)
     given = Batch(
         args=(args,) if isinstance(args, Tensor) else tuple(args),
         kwargs=dict(kwargs or {}),
@@ -181,7 +186,9 @@ def from_model(
     )
 
 
-def _build(source: Source, candidate: Candidate, arguments: Mapping[str, Any], *, on_meta: bool) -> Built:
+def _build(
+    source: Source, candidate: Candidate, arguments: Mapping[str, Any], *, on_meta: bool, compiled: bool
+) -> Built:
     spec, where = source.spec, source.at(candidate.line)
     if candidate.is_model:
         if arguments:
@@ -202,5 +209,8 @@ def _build(source: Source, candidate: Candidate, arguments: Mapping[str, Any], *
         model = model if is_all_meta(model) and not candidate.is_model else meta_copy(model)
     elif not (source.is_fresh or isinstance(candidate.value, type)):
         model = private_copy(model)
+    if not compiled:
+        model = as_written(model)
     inputs = form.inputs if built.inputs is NO_INPUTS else built.inputs
-    return Built(model=model, inputs=inputs, notes=built.notes + form.notes)
+    compiles = form.compiles if compiled else None
+    return Built(model=model, inputs=inputs, notes=built.notes + form.notes, compiles=compiles)

@@ -63,10 +63,19 @@ def floats_in(output: object) -> list[Tensor]:
     return [t for t in tensors_in(plain(output)) if t.is_floating_point() or t.is_complex()]
 
 
-def own_loss(output: object) -> Tensor | None:
-    """The scalar that the output itself calls its loss: ``output.loss`` or ``output["loss"]``."""
-    named = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    return named if isinstance(named, Tensor) and named.dim() == 0 and named.is_floating_point() else None
+def own_loss(output: object) -> tuple[str, Tensor] | None:
+    """The loss that the output brings, and where: ``output.loss``, ``output["loss"]``, or the scalar that a tuple begins with."""
+    if isinstance(output, Mapping):
+        where, found = "output.loss", output.get("loss")
+    elif isinstance(output, (tuple, list)) and not hasattr(output, "loss"):
+        where, found = "output[0]", output[0] if output else None
+        if isinstance(found, Tensor) and not found.requires_grad:  # some other scalar, such as a temperature
+            return None
+    else:
+        where, found = "output.loss", getattr(output, "loss", None)
+    if isinstance(found, Tensor) and found.dim() == 0 and found.is_floating_point():
+        return where, found
+    return None
 
 
 def main_output(output: object) -> Tensor:

@@ -89,7 +89,7 @@ def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
     except Exception as error:
         raise TargetError(
             f"{type(model).__name__} cannot be copied: {first_line(error)}",
-            hint="give the file that builds it as the target, so that it is built anew: profiler-kit analyze my_model.py",
+            hint="give the file that builds it as the target, so that it is built anew",
         ) from error
     del keep
     return made

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.target.batch import Batch, Forward, describe_inputs, map_batch
+from profiler_kit.target.compiled import plain_path
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.objective import Objective, QuickLoss
 from profiler_kit.target.optimizers import OPTIMIZERS
@@ -36,7 +37,8 @@ class Tuning:
 class Target:
     """A live model with everything one step needs. Nothing of it changes from outside.
 
-    `batch` is on `device`. ``again(device)`` builds it anew on another device; None where it can't be built.
+    `runs` is what a step calls: `model`, or what torch.compile made of it. `batch` is on `device`. ``again(device)`` builds
+    it anew on another device; None where it can't be built.
     `loader` goes over the target's own batches, on the host; None when it brings none.
     `info` names the loss as ``auto`` until the first output has been seen, and the optimizer that the target configures
     as ``configure_optimizer`` until it has been made.
@@ -55,11 +57,13 @@ class Target:
         tuning: Tuning | None,
         loader: Callable[[], Iterable[Batch]] | None = None,
         again: Callable[[str], Target] | None = None,
+        runs: nn.Module | None = None,
     ) -> None:
         self.spec = spec
         self.again = again
         self._forward = forward
         self.model = model
+        self.runs = runs if runs is not None else model
         self.device = device
         self.loader = loader
         self.batch = self._prepared(batch)
@@ -162,8 +166,12 @@ class Target:
         )
 
     def paths(self) -> dict[int, str]:
-        """id of each module -> its path in ``named_modules()``, the first one where a module has several."""
-        return {id(module): path for path, module in self.model.named_modules()}
+        """id of each module -> its path in ``named_modules()``, the first one where a module has several.
+
+        A module and what torch.compile made of it are both at the module's path.
+        """
+        paths = {id(module): plain_path(path) for path, module in self.model.named_modules()}
+        return {**paths, id(self.runs): ""}
 
     def _settle(self, output: object, labels: tuple[Any, ...]) -> Objective:
         if self._objective is None:

@@ -26,6 +26,10 @@ from profiler_kit.target.losses import (
 from profiler_kit.target.place import a_kind, first_line, is_out_of_memory, user_place
 
 AUTO = "auto"
+OWN_LOSSES = {  # where an output may bring its loss, and why that is taken
+    "output.loss": "because the output brings it",
+    "output[0]": "because the output is a tuple that begins with a scalar",
+}
 
 # Loss modules that compare with class labels or with probabilities; every other one compares with something output-like.
 _LABELS_OF: dict[type[nn.Module], LabelKind] = {
@@ -64,8 +68,9 @@ class Objective:
         """This objective with its name no longer open, now that an output is known."""
         if self.name != AUTO or self.function is not None:
             return self
-        if own_loss(output) is not None:
-            return Objective(name="output.loss", reason="because the output brings it", token_shapes=self.token_shapes)
+        own = own_loss(output)
+        if own is not None:
+            return Objective(name=own[0], reason=OWN_LOSSES[own[0]], token_shapes=self.token_shapes)
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
         return Objective(name=name, reason=f"{reason}, because no loss_fn is defined", token_shapes=self.token_shapes)
 
@@ -140,8 +145,9 @@ class Objective:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
             return self.function(output, *_accepted(self.function, labels or batch.values()))
-        if self.name == "output.loss":
-            return own_loss(output)
+        if self.name in OWN_LOSSES:
+            own = own_loss(output)
+            return own[1] if own is not None else None
         if self.name in LOSSES:
             main = main_output(output)
             label = next(tensors_in(labels))

@@ -10,6 +10,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from profiler_kit.target.compiled import plain_path
+
 # Nodes that belong to no forward op (AccumulateGrad, graph roots) carry the largest sequence number there is.
 NO_SEQUENCE: Final = 1 << 62
 
@@ -118,5 +120,5 @@ def parameter_owners(model: nn.Module) -> dict[int, str]:
     for path, module in model.named_modules():
         for parameter in module._parameters.values():
             if parameter is not None:
-                owners.setdefault(id(parameter), path)
+                owners.setdefault(id(parameter), plain_path(path))
     return owners

@@ -22,6 +22,8 @@ _LIBRARIES = tuple(
     }
 )
 
+LINE_CHARACTERS = 400  # torch's own longest explanations fit; a message that holds a printed tensor or file does not
+
 
 def shown(path: str | Path) -> str:
     """`path` as a person would type it here: relative to the working directory where it lies below it."""
@@ -80,9 +82,12 @@ def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
 
 
 def first_line(error: BaseException) -> str:
-    """``Type: message`` of `error`, its first line alone; the type alone when it says nothing."""
+    """``Type: message`` of `error`, its first line alone and not all of a long one; the type alone when it says nothing."""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    if not text:
+        return type(error).__name__
+    said = text[0] if len(text[0]) <= LINE_CHARACTERS else f"{text[0][: LINE_CHARACTERS - 3]}..."
+    return f"{type(error).__name__}: {said}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

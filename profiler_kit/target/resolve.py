@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.target.command import PROGRAM, next_line
+from profiler_kit.target.command import next_line, plain_line
 from profiler_kit.target.construct import missing_arguments
 from profiler_kit.target.forms import is_model
 from profiler_kit.target.place import a_kind
@@ -75,11 +75,13 @@ def _several(source: Source, candidates: list[Candidate]) -> TargetError:
 def _none(source: Source) -> TargetError:
     message = "no model: no nn.Module class, no 'model', no get_model()"
     if source.file is None:
-        return TargetError(message, where=source.name, hint=f"{PROGRAM} {source.name}:Net")
+        return TargetError(message, where=source.name, hint=plain_line(source.spec, f"{source.name}:Net"))
     near = nearby_models(source.file.parent, source.file)
     if not near:
         return TargetError(
-            message, where=source.at(None), hint=f"give the file that defines the model: {PROGRAM} my_model.py"
+            message,
+            where=source.at(None),
+            hint=f"give the file that defines the model: {plain_line(source.spec, 'my_model.py')}",
         )
     path = Path(source.spec.spec).parent / near[0]
     return TargetError(

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target.command import PROGRAM, next_line
+from profiler_kit.target.command import next_line, plain_line
 from profiler_kit.target.importing import import_failure, watchdog
 from profiler_kit.target.place import is_users, shown
 from profiler_kit.target.surroundings import seeded, user_code
@@ -61,16 +61,16 @@ def open_source(spec: TargetSpec) -> Source:
     """Imports the target that `spec` names. Raises TargetError or UsageError."""
     text = spec.spec
     if not text:
-        raise UsageError("no target", hint=f"{PROGRAM} my_model.py")
+        raise UsageError("no target", hint=plain_line(spec, "my_model.py"))
     place, colon, attr = (
         (text, "", "") if Path(text).exists() else text.rpartition(":") if ":" in text else (text, "", "")
     )
     if colon and not all(part.isidentifier() for part in attr.split(".")):
         raise UsageError(
-            f"{text}: {attr!r} is no name", hint=f"name a class, function or module: {PROGRAM} {place}:Net"
+            f"{text}: {attr!r} is no name", hint=f"name a class, function or module: {plain_line(spec, f'{place}:Net')}"
         )
     if not place:
-        raise UsageError(f"{text}: no file before the colon", hint=f"{PROGRAM} my_model.py:{attr}")
+        raise UsageError(f"{text}: no file before the colon", hint=plain_line(spec, f"my_model.py:{attr}"))
     if place.endswith(".py") or Path(place).exists() or "/" in place:
         return open_file(spec, Path(place), attr or None)
     return _open_module(spec, place, attr or None)
@@ -88,11 +88,17 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, beside: Source | N
         raise TargetError("is a folder, not a Python file", where=text, hint=next_line(spec, target=str(example)))
     if not path.is_file():
         near = _similar(path)
-        hint = next_line(spec, target=near) if near else f"give the path of a Python file: {PROGRAM} my_model.py"
+        hint = (
+            next_line(spec, target=near)
+            if near
+            else f"give the path of a Python file: {plain_line(spec, 'my_model.py')}"
+        )
         raise TargetError("no such file", where=text, hint=hint)
     if path.suffix != ".py":
         raise TargetError(
-            "is not a Python file", where=text, hint=f"give the file that defines the model: {PROGRAM} my_model.py"
+            "is not a Python file",
+            where=text,
+            hint=f"give the file that defines the model: {plain_line(spec, 'my_model.py')}",
         )
     file = path.resolve()
     tree = _parse(file)
@@ -157,7 +163,7 @@ def _parse(file: Path) -> ast.Module:
     except SyntaxError as error:
         raise TargetError(
             f"syntax error: {error.msg}",
-            where=f"{shown(file)}:{error.lineno}",
+            where=shown(file) if error.lineno is None else f"{shown(file)}:{error.lineno}",
             hint=f"see it in full: {sys.executable} {shown(file)}",
         ) from error
     except (OSError, ValueError) as error:

@@ -12,6 +12,8 @@ from profiler_kit.target.losses import check_loss
 from profiler_kit.target.optimizers import check_optimizer
 
 MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
+LARGEST_BATCH: Final = 2**31 - 1  # a larger one fits no device, and overflows what torch counts with
+LARGEST_SEED: Final = 2**64 - 1  # torch.manual_seed's
 AMP_DTYPES: Final = ("bfloat16", "float16")
 
 
@@ -39,5 +41,7 @@ def check_words(spec: TargetSpec) -> None:
         check_loss(spec.loss)
     if spec.optimizer is not None:
         check_optimizer(spec.optimizer)
-    if spec.batch is not None and spec.batch < 1:
-        raise UsageError(f"--batch {spec.batch}: not a positive number", hint="take --batch 8")
+    if spec.batch is not None and not 1 <= spec.batch <= LARGEST_BATCH:
+        raise UsageError(f"--batch {spec.batch}: not a number from 1 to {LARGEST_BATCH}", hint="take --batch 8")
+    if not 0 <= spec.seed <= LARGEST_SEED:
+        raise UsageError(f"--seed {spec.seed}: not a number from 0 to 2**64 - 1", hint="take --seed 0")

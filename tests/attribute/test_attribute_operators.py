@@ -62,6 +62,83 @@ def test_backward_on_the_calling_thread(tmp_path: Path) -> None:
     }
 
 
+def test_the_time_around_redone_forward_work_is_the_recomputing_modules(tmp_path: Path) -> None:
+    """A node that redoes forward work holds the interpreter's time too, which is none of the node's module's backward."""
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.module("", 0, 100)
+    t.module("block", 10, 90)
+    t.module("block.a", 20, 80)
+    t.op("aten::mul", 30, 60, sequence=1)
+    t.phase("backward", 200, 900)
+    t.node("MulBackward0", 300, 700, 1, tid=MAIN)
+    t.module("block", 320, 500)
+    t.module("block.a", 340, 480)
+    t.op("aten::mul", 350, 390, sequence=2)
+    t.op("aten::mul", 600, 650)
+    owned = by_owner(t.attribute(tmp_path))
+    assert owned == {
+        ("block.a", "forward"): 30,
+        ("", "recompute"): 20 + 100,  # before the block is called again, and from its return to the node's own work
+        ("block", "recompute"): 20 + 20,
+        ("block.a", "recompute"): 140,  # 40 of them in its operator
+        ("block.a", "backward"): 50 + 50,
+    }
+
+
+def test_a_reentrant_checkpoint_is_a_node_with_a_forward_and_a_backward_pass_inside(tmp_path: Path) -> None:
+    t = TraceText()
+    t.step(0, 0, 1000)
+    t.phase("forward", 0, 100)
+    t.module("block", 10, 90)
+    t.op("CheckpointFunction", 20, 80, sequence=1)
+    t.op("aten::mul", 30, 60)
+    t.phase("backward", 200, 900)
+    t.node("CheckpointFunctionBackward", 300, 800, 1, tid=MAIN)
+    t.module("block.a", 350, 400)
+    t.op("aten::mul", 360, 390, sequence=2)
+    t.node("MulBackward0", 450, 550, 2, tid=MAIN)
+    owned = by_owner(t.attribute(tmp_path))
+    assert owned == {
+        ("block", "forward"): 60,
+        ("block", "recompute"): 50 + 50,
+        ("block.a", "recompute"): 50,
+        ("block.a", "backward"): 100,
+        ("block", "backward"): 250,
+    }
+
+
+def test_what_no_forward_op_explains_is_the_roots_not_the_losses(tmp_path: Path) -> None:
+    """Numbers count on over the steps: one that no op of this step carries may be the last of the step before."""
+    t = TraceText()
+    for step, start in enumerate((0, 1000)):
+        number = 10 * (step + 1)
+        t.step(step, start, start + 900)
+        t.phase("forward", start, start + 100)
+        t.module("", start + 10, start + 90)
+        t.module("a", start + 20, start + 80)
+        t.op("aten::detach", start + 30, start + 40, sequence=number + 1)
+        t.phase("loss", start + 100, start + 200)
+        t.op("aten::mse_loss", start + 110, start + 130, sequence=number + 2)
+        t.op("aten::item", start + 140, start + 150, sequence=number + 10)
+        t.phase("backward", start + 200, start + 600)
+        t.node("MseLossBackward0", start + 210, start + 230, number + 2, tid=MAIN)
+        t.node("Unheard", start + 240, start + 260, number, tid=MAIN)
+        t.node(
+            "torch::jit::(anonymous namespace)::DifferentiableGraphBackward", start + 300, start + 340, number, tid=MAIN
+        )
+        t.op("aten::mm", start + 310, start + 330)
+        t.node("torch::autograd::AccumulateGrad", start + 350, start + 360, tid=MAIN)
+    assert by_owner(t.attribute(tmp_path)) == {
+        ("a", "forward"): 10,
+        ("(loss)", "loss"): 30,
+        ("(loss)", "backward"): 20,
+        ("", "backward"): 20,
+        ("a", "backward"): 50,
+    }
+
+
 def test_foreign_threads_do_no_work_of_the_step(tmp_path: Path) -> None:
     t = TraceText()
     t.step(0, 0, 1000)
@@ -167,6 +244,30 @@ def record(model: nn.Module, path: Path, steps: int) -> None:
     profiler.export_chrome_trace(str(path))
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, about scripting
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_recorded_trace_of_a_scripted_model(tmp_path: Path, whole: bool) -> None:
+    """TorchScript runs its backward as one node: it is the scripted module's, and none of it the loss's."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4), nn.ReLU())
+    script = torch.jit.script(plain)  # type: ignore[no-untyped-call]
+    model = script if whole else nn.Sequential(nn.Conv2d(3, 3, 1), script, nn.Linear(4, 4))
+    for _ in range(3):  # the profiling executor settles
+        model(torch.randn(2, 3, 8, 8)).sum().backward()
+    record(model, tmp_path / "trace.json", steps=2)
+    found = attribute(tmp_path / "trace.json")
+    assert_sums_hold(found)
+    owner = "" if whole else "1"
+    backward = {
+        path: names
+        for path, phase, names in ((one.path, one.phase, {k.name for k in one.kernels}) for one in found.layers)
+        if phase == "backward"
+    }
+    assert any("convolution_backward" in name for name in backward[owner])
+    assert not any("convolution" in name or "mm" in name for name in backward["(loss)"])
+    assert set(backward) == ({"", "(loss)"} if whole else {"0", "1", "2", "(loss)"})
+
+
 @pytest.mark.parametrize("reentrant", [None, False, True], ids=["plain", "checkpoint", "reentrant checkpoint"])
 def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     torch.manual_seed(0)
@@ -183,7 +284,7 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
         assert owned[path_, "backward"] > 0, path_
     assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(owned)
     redone = {path_ for path_, phase in owned if phase == "recompute"}
-    assert redone == ({"block.0", "block.1", "block.2"} if reentrant is not None else set())
+    assert redone == ({"", "block", "block.0", "block.1", "block.2"} if reentrant is not None else set())
 
     ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in found.layers}
     for path_, calls in (("stem", 1), ("block.0", 1), ("twice", 2)):

@@ -50,7 +50,10 @@ def test_every_layer_has_forward_and_backward(path: Path) -> None:
     assert owned["(loss)", "backward"] > 0
     assert owned["(optimizer)", "optimizer"] > 0
     redone = {layer for layer, phase in owned if phase == "recompute"}
-    assert redone == (set() if path.name.startswith("train") else {"block.0", "block.1", "block.2"})
+    around = (
+        {"", "block"} if ".cpu." in path.name else set()
+    )  # the interpreter's time, of which a device's kernels have none
+    assert redone == (set() if path.name.startswith("train") else {"block.0", "block.1", "block.2"} | around)
 
 
 @pytest.mark.parametrize("path", files("infer.*"), ids=named)

@@ -34,14 +34,18 @@ def usage(line: str, message: str, hint: str) -> Bad:
 ROWS = [
     # the target
     target("count nett.py", "nett.py: no such file", "net.py"),
-    target("count nets", "nets: is a folder", "profiler-kit analyze nets/inner.py"),
+    target("count nets", "nets: is a folder", "profiler-kit count nets/inner.py"),
     target("count weights.pt", "weights.pt: is not a Python file", "my_model.py"),
     target("count syntax.py", "syntax.py:2: syntax error", "syntax.py"),
     target("count package.py", "package.py:1: import failed: No module named 'no_such_package_at_all'", "pip install"),
     target("count raises.py", "raises.py:10: import failed: ZeroDivisionError", "raises.py"),
     target("count exits.py", "exits.py:11: import called sys.exit(0)", 'if __name__ == "__main__":'),
     target("count two.py", "2 candidate models: Encoder (line 3), Decoder (line 5)", "two.py:Encoder"),
-    target("count tools.py", "tools.py: no model", "profiler-kit analyze"),
+    target("analyze two.py", "2 candidate models", "pick one: profiler-kit analyze two.py:Encoder"),
+    target("compare two.py net.py", "2 candidate models", "pick one: profiler-kit compare two.py:Encoder net.py"),
+    target("compare net.py two.py --static", "2 candidate models", "profiler-kit compare net.py two.py:Encoder --static"),
+    target("check two.py --base main", "2 candidate models", "pick one: profiler-kit check two.py:Encoder --base main"),
+    target("count tools.py", "tools.py: no model", "profiler-kit count"),
     target("count net.py:Nett", "net.py: has no 'Nett'; nearest: Net", "net.py:Net"),
     target("count needy.py", "needy.py:3: Net() needs width, depth", "--kw width=... --kw depth=..."),
     target("count none.py:build", "none.py:10: build() returned None", "return the module, or (module, inputs)"),
@@ -58,14 +62,22 @@ ROWS = [
     target(
         "count chain.py -i 1,3,64,64",
         "chain.py:8: shape mismatch in features.2 (Linear): got 1x8192, needs 1x2048. Ran before it: features.0, features.1",
-        "this shape runs: profiler-kit analyze chain.py -i 1,3,32,32",
+        "this shape runs: profiler-kit count chain.py -i 1,3,32,32",
     ),
     target("count masked.py -i 8,16:int64", "masked.py:3: forward(ids, mask): 1 of 2 inputs given", "-i mask=8,16:bool"),
     target("count masked.py -i 8,16 -i 8,16", "table (Embedding): Embedding got float32 'ids'", "int64[0:100]"),
     target("check guessed.py --base base.json", "no input shape. forward(x) takes 1 tensor", "-i 1,4"),
     usage("count net.py -i 8x3", "-i 8x3: '8x3' is no dimension", "[name=]DIMS[:dtype][[lo:hi]]"),
+    usage("count net.py -i 99999999999999999999,4", "-i 99999999999999999999,4: no tensor is that large", "-i 8,3,256,256"),
+    usage("count net.py -i 4000000000,4000000000", "no tensor is that large", "-i 8,3,256,256"),
+    usage("count net.py --batch 99999999999999999999", "not a number from 1 to 2147483647", "--batch 8"),
+    usage("count net.py --seed 99999999999999999999", "--seed 99999999999999999999: not a number", "--seed 0"),
+    usage("count net.py --seed -1", "--seed -1: not a number from 0 to 2**64 - 1", "--seed 0"),
+    target("count nul.py", "nul.py: syntax error: source code string cannot contain null bytes", "nul.py"),
+    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "if the inputs are wrong"),
+    target("show huge.json", "huge.json.tool: expected an object, found more than 1e30", "write it anew"),
     usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "take one of float32"),
-    usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 inputs, 2 given", "profiler-kit analyze net.py -i 2,4"),
+    usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 inputs, 2 given", "profiler-kit count net.py -i 2,4"),
     # flags
     usage("", "the following arguments are required: COMMAND", "profiler-kit --help"),
     usage("profile net.py", "invalid choice: 'profile'", "profiler-kit --help"),
@@ -257,7 +269,7 @@ def test_a_guess_is_announced_even_to_the_quiet(here: Path, capfd: pytest.Captur
     ended = call(["count", "guessed.py", "-q", "-f", "json"], capfd)
     assert ended.code == 0
     assert ended.err.startswith("warning: GUESSED inputs 1,4 from the first layer")
-    assert "profiler-kit analyze guessed.py -i 1,4" in ended.err
+    assert "profiler-kit count guessed.py -i 1,4" in ended.err
     assert "GUESSED" not in call(["count", "net.py"], capfd).err
 
 

@@ -7,11 +7,13 @@ from gate_reports import GPU, MIB, node, peak, report, run, static
 
 from profiler_kit.errors import NotComparableError
 from profiler_kit.gate.compare import compare
+from profiler_kit.gate.documents import comparison_document
 from profiler_kit.records.comparison import Comparison, MetricRow
 from profiler_kit.records.counts import UncountedOp
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import Failure
 from profiler_kit.records.target import InputInfo
+from profiler_kit.render import RenderOptions, by_name
 
 # The case of the slow small network, in small: V0 does 3.32 times V1's work, saves more, and peaks lower.
 V0_LAYERS = [node("conv2", config="30, 50", macs=332_000_000, params=384_050, saved_bytes=177 * MIB)]
@@ -46,6 +48,42 @@ def test_a_report_beside_itself_is_the_same_everywhere() -> None:
     assert {one.kind for one in found.layers} == {"same"}
     assert found.a.label != found.b.label
     assert found.times[0].time_ratio == found.times[0].work_ratio == found.times[0].efficiency_ratio == 1
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        (("nets/old.py", "nets/new.py"), ("old.py", "new.py")),
+        (("old/net.py:Net", "new/net.py:Net"), ("old/net.py:Net", "new/net.py:Net")),
+        (("/srv/a/nets/net.py", "nets/net.py"), ("a/nets/net.py", "nets/net.py")),
+        (("net.py", "net.py"), ("A", "B")),
+    ],
+)
+def test_sides_of_one_class_are_told_apart_by_their_files(specs: tuple[str, str], told: tuple[str, str]) -> None:
+    a, b = (report(V0_LAYERS, name="Net", spec=spec) for spec in specs)
+    found = compare(a, b)
+    assert (found.a.label, found.b.label) == (f"Net ({told[0]})", f"Net ({told[1]})")
+
+
+def test_a_failed_side_is_named() -> None:
+    failure = Failure(kind="crash", message="the process crashed (SIGSEGV)")
+    found = compare(v0(), report(V1_LAYERS, name="convnet_v1", runs=[run("no-tf32", failure=failure)]))
+    reason = row(found, "step_ns", "no-tf32").reason
+    assert reason == "convnet_v1 failed (crash): the process crashed (SIGSEGV)"
+    assert f"Not compared under no-tf32: {reason}." in found.notes
+
+
+def test_on_a_cpu_the_layers_time_is_operator_time() -> None:
+    """A CPU is no device beside the host: what the trace adds up there is the operators' own time."""
+    kernel = [report(V0_LAYERS, name=name, runs=[run(layers=[("conv2", 8.0)])]) for name in "ab"]
+    operator = [replace(one, runs=(replace(one.runs[0], clock="operator"),)) for one in kernel]
+    for reports, words in ((kernel, "device time"), (operator, "operator time")):
+        found = compare(*reports)
+        assert row(found, "device_ns", "default").title == f"{words.capitalize()}, step"
+        text = by_name("terminal").render(comparison_document(found), RenderOptions(detail=True))
+        other = {"device time": "operator time", "operator time": "device time"}[words]
+        assert words in text.lower()
+        assert other not in text.lower()
 
 
 def test_swapping_the_sides_swaps_the_verdicts() -> None:

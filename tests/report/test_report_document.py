@@ -158,7 +158,7 @@ def test_the_header_says_what_was_run_on_what_and_from_how_many_steps(v0_cpu_rep
         "AMD EPYC 7763",
         "4 threads",
         "torch 2.13.0+cpu",
-        "3 timed, 1 traced steps",
+        "3 timed, 1 traced step.",
         "389,702 parameters",
         "A MAC (multiply-add) is 2 FLOPs",
         "inputs from example_inputs",

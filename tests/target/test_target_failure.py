@@ -94,6 +94,16 @@ def test_each_layer_says_what_it_needs(layer: nn.Module, shape: tuple[int, ...],
         assert "this shape runs" in error.hint
 
 
+def test_inputs_of_another_type_are_answered_with_the_models() -> None:
+    """Meta tensors let the mix pass for some layers; on a real device the hint must not be the command that failed."""
+    integers = torch.ones(2, 3, dtype=torch.int64)
+    for dtype, spoken in (("float32", "2,3:float32"), ("float64", "2,3:float64")):
+        model = nn.Linear(3, 3, dtype=getattr(torch, dtype))
+        error = explained(from_model(model, integers, device="cpu"))
+        assert "dtype mismatch in Linear" in error.message
+        assert error.hint == f"give inputs of the model's type: pass the model and its inputs: {spoken}"
+
+
 def test_an_error_in_backward_is_not_called_forwards() -> None:
     target = from_model(nn.Linear(3, 3), torch.ones(2, 3))
     error = explain_forward_failure(target, RuntimeError("double backward"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.target import from_model, load
+from profiler_kit.target.ownership import wrapped_calls
 
 MACS = 2 * 4 * 3  # a Linear(4, 3) on two rows
 
@@ -37,7 +39,7 @@ class Net(nn.Module):
 
 
 FORMS: dict[str, tuple[Callable[[], Any], str]] = {
-    "compiled": (lambda: torch.compile(Net()), "torch.compile is left out"),
+    "compiled": (lambda: torch.compile(Net()), "torch.compile: the whole model is compiled"),
     "scripted": (lambda: torch.jit.script(Net()), "scripted modules are counted whole"),
     "traced": (lambda: torch.jit.trace(Net(), torch.zeros(2, 4)), "scripted modules are counted whole"),
     "scripted inside": (lambda: nn.Sequential(torch.jit.script(Net())), "scripted modules are counted whole"),
@@ -58,6 +60,89 @@ def test_every_form_of_a_model_is_counted_and_left_as_it_was(name: str) -> None:
     assert static.params == 15
     held = model.state_dict if name == "exported" else dict(model.named_parameters())
     assert all(tensor.device.type == "cpu" for tensor in held.values())
+
+
+COMPILED_FILE = """
+import torch
+from torch import nn
+
+compiled = []
+
+def backend(graph, inputs):
+    compiled.append(graph)
+    return graph.forward
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+
+class Decorated(Part):
+    @torch.compile(backend=backend)
+    def forward(self, x):
+        return self.fc(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.compile(Part(), backend=backend)
+        self.second = Part()
+        self.second.compile(backend=backend)
+        self.third = Decorated()
+        self.last = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.third(self.second(self.first(x))))
+
+example_inputs = torch.zeros(2, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "parts", "paths"),
+    [
+        ("torch.compile(Net(), backend=backend)", "the whole model is compiled", {""}),
+        ("Net()", "first, second, third are compiled", {"", "first", "second", "third", "last"}),
+    ],
+)
+def test_what_a_file_compiles_is_counted_as_written_and_runs_compiled(
+    tmp_path: Path, model: str, parts: str, paths: set[str]
+) -> None:
+    file = tmp_path / "compiled_net.py"
+    file.write_text(f"{COMPILED_FILE}\nmodel = {model}\n")
+    spec = TargetSpec(spec=str(file), loss="sum")
+    torch._dynamo.reset()
+
+    counted = load(spec)
+    static = count_target(counted)
+    graphs = sys.modules[type(counted.model).__module__].compiled
+    assert graphs == []
+    assert static.forward.macs == 4 * (2 * 4 * 4)
+    assert {node.path for node in static.modules} == {
+        "", "first", "first.fc", "second", "second.fc", "third", "third.fc", "last", "(loss)",
+    }  # fmt: skip
+    assert any(f"torch.compile: {parts}" in note for note in counted.info.notes)
+
+    live = load(spec, device="cpu", compiled=True)
+    graphs = sys.modules[type(live.model).__module__].compiled
+    live.runs(*live.batch.args)  # compiled here, as in a warm-up step
+    called: list[str] = []
+    with wrapped_calls(live.paths(), lambda path, call: (called.append(path), call())[1]):
+        live.runs(*live.batch.args)
+    assert len(graphs) == (1 if paths == {""} else 3)
+    assert set(called) == paths
+    assert load(spec, device="cpu").runs is not live.runs
+
+
+def test_a_model_in_hand_is_copied_without_torch_compile() -> None:
+    model = torch.compile(Net(), backend="eager")
+    target = from_model(model, (torch.zeros(2, 4),), loss="sum", device="cpu")
+    assert type(target.model) is Net
+    assert target.runs is target.model
+    assert hasattr(model, "_orig_mod")
 
 
 def test_an_exported_program_brings_its_inputs() -> None:

@@ -305,4 +305,4 @@ def test_a_compiled_model_is_taken_as_written(write: Write) -> None:
     for target in (loaded("net.py"), from_model(torch.compile(nn.Linear(3, 3)), torch.ones(2, 3))):
         assert "" in target.paths().values()
         assert target.info.name in ("Net", "Linear")
-        assert any("torch.compile is left out" in note for note in target.info.notes)
+        assert any("torch.compile: the whole model is compiled" in note for note in target.info.notes)

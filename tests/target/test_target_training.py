@@ -87,6 +87,25 @@ def test_an_output_that_brings_its_loss_needs_no_labels(folder: Path) -> None:
     assert without.info.loss == "cross_entropy"
 
 
+def test_a_scalar_that_begins_a_tuple_is_the_loss(folder: Path) -> None:
+    """As models of transformers return it with return_dict=False."""
+    text = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(3, 4)\n"
+        "    def forward(self, x):\n        y = self.fc(x)\n        return {}\n"
+    )
+    for device in ("meta", "cpu"):
+        target = load_text(folder, text.format("y.square().mean(), y"), "2,3", device=device)
+        output = target.model(*target.batch.args)
+        assert target.labels_for(output) == ()
+        assert target.loss(output, target.batch, ()) is output[0]
+        assert target.info.loss == "output[0]"
+        assert any("begins with a scalar" in note for note in target.info.notes)
+    other = load_text(folder, text.format("torch.ones(()), y"), "2,3")  # a scalar that nothing can be trained towards
+    _, labels = step(other)
+    assert [tuple(label.shape) for label in labels] == []
+    assert other.info.loss == "sum"
+
+
 def test_made_up_labels_are_made_once_and_alike_everywhere(folder: Path) -> None:
     first, second = (load_text(folder, "model = nn.Linear(4, 50)\n", "8,4") for _ in range(2))
     output = first.model(*first.batch.args)

@@ -1,0 +1,94 @@
+"""The pages: what they show is what the commands print, what they name exists, and --check notices where not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import make_docs
+import pytest
+
+from profiler_kit.cli.options import parser
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<file>[^)#\s]+)(?:#[^)]*)?\)")
+
+
+def command_lines(page: Path) -> list[str]:
+    """Every `python -m profiler_kit …` in the page's code, continued lines joined, comments and prompts gone."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    return [
+        found.split("  #")[0].strip()
+        for found in re.findall(r"python -m profiler_kit ([^`\n|>]+)", text)
+        if found.strip()
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_links_to_exist(page: Path) -> None:
+    targets = [found["file"] for found in LINK.finditer(page.read_text(encoding="utf-8"))]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_a_page_shows_are_understood(page: Path) -> None:
+    for line in command_lines(page):
+        words = [word for word in shlex.split(line.rstrip(").,;:"), comments=True) if word not in ("[...]", "...", "…")]
+        if words and not words[0].startswith("-"):
+            parser().parse_args(words)  # raises where a verb or an option does not exist
+
+
+def test_the_readme_shows_commands_and_output() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(command_lines(ROOT / "README.md")) >= 3
+    shown = [found["command"].split()[0] for found in make_docs.OUTPUT.finditer(text)]
+    assert shown == ["show", "compare"]
+    assert all(len(found["old"].splitlines()) > 5 for found in make_docs.OUTPUT.finditer(text))
+
+
+def test_the_readmes_python_runs() -> None:
+    """With the model and the saved report that the snippet takes for granted."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (snippet,) = [found["body"] for found in FENCE.finditer(text) if found["kind"] == "python"]
+    given = "import torch\nmodel, images = torch.nn.Conv2d(3, 4, 3), torch.zeros(2, 3, 8, 8)\n"
+    prepared = snippet.replace(
+        '"my_model.py", configs=["default", "benchmark"], budget_s=30', '"models/mnist_cnn.py", budget_s=1'
+    )
+    assert prepared != snippet
+    prepared = prepared.replace("old/report.json", "docs/measured/convnet_v0_h100.json")
+    ran = subprocess.run(
+        [sys.executable, "-c", given + prepared], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 2
+
+
+def test_an_output_is_renewed_between_its_fences() -> None:
+    page = "a\n<!-- output: first=1 show docs/measured/convnet_v0_h100.json -->\n```text\nold\n```\nb\n"
+    assert make_docs.with_outputs(page) == page.replace("old", "ConvNetV0 (models/convnet_v0.py)")
+
+
+def test_a_command_that_fails_is_not_put_into_a_page() -> None:
+    with pytest.raises(RuntimeError, match="exit status"):
+        make_docs.output_of("show nowhere.json")
+
+
+def test_a_stale_page_fails_the_check_and_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("old")
+    monkeypatch.setattr(make_docs, "ROOT", tmp_path)
+    monkeypatch.setattr(make_docs, "pages", lambda: iter([(page, "new")]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["make_docs.py", "--check"])
+    assert make_docs.main() == 1
+    assert "stale: page.md" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["make_docs.py"])
+    assert make_docs.main() == 0
+    assert page.read_text() == "new"
