@@ -17,13 +17,15 @@ from profiler_kit.counting.memory import estimate_memory
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.restore import unchanged
-from profiler_kit.counting.step import StepTrace, trace_step
+from profiler_kit.counting.step import StepError, StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryEstimate, StaticCount
 from profiler_kit.target import Target
 from profiler_kit.target.compiled import nothing_compiled
 from profiler_kit.target.place import first_line
+
+_NO_HOOKS: Final = "saved tensor hooks"  # what torch.func.grad, vjp, jacrev and hessian do not run beside
 
 # What a second run of the user's code, or an optimizer, may raise on tensors without data. The count stands without it.
 _EXPECTED_OF_MEMORY: Final = (
@@ -69,8 +71,8 @@ def _counted(target: Target, convention: Convention, *, memory: bool, cross_chec
 
 def _count(target: Target, convention: Convention, *, memory: bool, cross_check: bool) -> StaticCount:
     memo = memo_beside(_get_current_dispatch_mode_stack())
-    trace = _traced(target, memo, convention)
-    estimate, notes = _estimated(target, memo) if memory else (None, ())
+    trace, said = _traced(target, memo, convention)
+    estimate, notes = _estimated(target, memo) if memory and not said else (None, ())
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -91,15 +93,21 @@ def _count(target: Target, convention: Convention, *, memory: bool, cross_check:
         memory=estimate,
         device=target.device.type,
         torch=torch.__version__,
-        notes=notes,
+        notes=(*said, *notes),
         coverage_percent=coverage_percent(totals),
         cross_checks=cross_checks(target, trace.ops) if cross_check else (),
     )
 
 
-def _traced(target: Target, memo: Memo, convention: Convention) -> StepTrace:
+def _traced(target: Target, memo: Memo, convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        return trace_step(target, memo, convention)
+        try:
+            return trace_step(target, memo, convention), ()
+        except StepError as failed:
+            if _NO_HOOKS not in str(failed.error):
+                raise
+        trace = trace_step(target, memo, convention, watch_saved=False)
+    return trace, ("saved bytes and memory are not known: torch.func's derivatives let nobody watch what is saved",)
 
 
 def _estimated(target: Target, memo: Memo) -> tuple[MemoryEstimate | None, tuple[str, ...]]:

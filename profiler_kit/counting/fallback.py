@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profiler_kit.counting.shadow import shadowing
@@ -35,7 +36,9 @@ def counted(target: Target, count: Count) -> StaticCount:
 
     Raises: TargetError where no kind of tensors will do.
     """
-    with seeded(target.spec.seed):  # layers that are left out by chance are the same ones every time
+    # Layers that are left out by chance are the same ones every time. What is compiled runs as it is written: a compiler
+    # would step aside for the modes that watch, but not within what they do themselves.
+    with seeded(target.spec.seed), torch.compiler.set_stance("force_eager"):
         return _counted(target, count)
 
 
@@ -47,15 +50,17 @@ def _counted(target: Target, count: Count) -> StaticCount:
     if target.device.type != "meta" or not isinstance(told, NeedsDataError):
         raise told
     first = told
-    try:
-        with shadowing(target):
-            return _noted(
-                count(target), f"counted on meta tensors with the values of small ones at hand: {_why(first)}"
-            )
-    except StepError as failed:
-        told = explained(target, failed)
-    if not isinstance(told, NeedsDataError):
-        raise told
+    for in_backward in (False, True):
+        try:
+            with shadowing(target, in_backward=in_backward):
+                note = f"counted on meta tensors with the values of small ones at hand: {_why(first)}"
+                return _noted(count(target), note)
+        except StepError as failed:
+            told = explained(target, failed)
+            if not isinstance(told, NeedsDataError):
+                raise told from failed.error
+            if failed.phase != "backward":
+                break
     faked = _on_fakes(target, count)
     if faked is not None:
         return replace(_noted(faked, f"counted on fake tensors of the CPU: {_why(told)}"), device="fake")

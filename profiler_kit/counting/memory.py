@@ -204,6 +204,10 @@ class Lifetimes(TorchDispatchMode):
             life.saved = True
         return tensor
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in `Tracer`
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # its ops on the tensors it wraps come here
