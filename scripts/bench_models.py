@@ -1,6 +1,7 @@
 """Networks that counting is timed on, as their papers and common implementations write them.
 
-Each function returns a model on meta and the inputs of one sample. Weights are never made.
+Each function returns a model on meta and the inputs of one sample. Weights are never made. What a pass costs is derived from
+the shapes, by no counter.
 """
 
 from __future__ import annotations
@@ -247,3 +248,51 @@ MODELS: Final[dict[str, Callable[[], Made]]] = {
     "gpt2_small": gpt2_small,
     "llama_7b": llama_7b,
 }
+
+
+def resnet50_macs() -> int:
+    """Convolutions by output position, and the last linear layer. The second of a block's three has the stride."""
+    macs = 112**2 * 64 * 3 * 49
+    before, side = 64, 56
+    for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)]):
+        for block in range(blocks):
+            after = side // 2 if stage and not block else side
+            macs += side**2 * before * width + after**2 * (9 * width**2 + 4 * width**2)
+            macs += after**2 * before * 4 * width if not block else 0  # the shortcut changes width
+            before, side = 4 * width, after
+    return macs + before * 1000
+
+
+def vit_b_16_macs() -> int:
+    """Patches; per token and layer four projections and the MLP, per pair of tokens the attention; one head."""
+    tokens, width, hidden = 197, 768, 3072
+    layer = tokens * (4 * width**2 + 2 * width * hidden) + 2 * tokens**2 * width
+    return 196 * width * 3 * 16**2 + 12 * layer + width * 1000
+
+
+def gpt2_small_macs() -> int:
+    """Twelve matrices of width by width per token and layer, the vocabulary, and the attention."""
+    tokens, width, depth = 1024, 768, 12
+    return tokens * (depth * 12 * width**2 + 50257 * width) + depth * 2 * tokens**2 * width
+
+
+def llama_7b_macs() -> int:
+    """Linear layers by the token, attention by the pair of tokens."""
+    tokens, width, depth, hidden, vocabulary = 2048, 4096, 32, 11008, 32000
+    linear = depth * (4 * width**2 + 3 * width * hidden) + vocabulary * width
+    return tokens * linear + depth * 2 * tokens**2 * width
+
+
+# forward, and what of it has no gradient to its input: the first convolution (token embeddings have one)
+MACS: Final[dict[str, tuple[int, int]]] = {
+    "resnet50": (resnet50_macs(), 112**2 * 64 * 3 * 49),
+    "vit_b_16": (vit_b_16_macs(), 196 * 768 * 3 * 16**2),
+    "gpt2_small": (gpt2_small_macs(), 0),
+    "llama_7b": (llama_7b_macs(), 0),
+}
+
+
+def true_macs(name: str, *, backward: bool) -> int:
+    """Multiply-adds of a network's forward pass on one sample, derived from its shapes; with `backward`, of both passes."""
+    forward, without_gradient = MACS[name]
+    return forward + backward * (2 * forward - without_gradient)

@@ -6,9 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cuda
 
 from profiler_kit.records.report import Report
+
+# The same examples in every run: a test that fails must fail for whoever changed something, not by chance for the next one.
+# HYPOTHESIS_PROFILE=explore looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture(autouse=True, scope="session")

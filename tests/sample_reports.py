@@ -43,7 +43,7 @@ from profiler_kit.records.target import InputInfo, TargetInfo
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
 MS = 1_000_000
-CONVENTION = "A MAC (multiply-add) is 2 FLOPs (floating-point operations); a pointwise output or reduced input 1."
+CONVENTION = "A MAC (multiply-add) is 2 FLOPs; an element that a pointwise op writes or a reduction reads is 1."
 
 BATCH = 8
 # name, in, out, kernel, stride, padding, input size, output size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.attribute.assign import Assignment
 from profiler_kit.attribute.correlate import correlate
@@ -18,6 +18,8 @@ from profiler_kit.units import text
 Clock = Literal["kernel", "operator"]
 
 __all__ = ["Clock", "attribute"]
+
+NEGLIGIBLE_SHARE: Final = 0.005  # of the time: what no shown digit would tell
 
 
 def attribute(trace: Path, *, clock: Clock | None = None) -> Attribution:
@@ -80,7 +82,7 @@ def _notes(trace: Trace, works: list[Work], charges: list[Charge], outside: Outs
             share = f"{100 * ns / total:.2g} % of the time" if total else "no time"
             notes.append(f"{len(group)} of {len(works)} events {what} ({share}): unattributed")
     summed = sum(end - start for work in works for start, end in work.stretches)
-    if summed > total:
+    if summed - total > NEGLIGIBLE_SHARE * total:
         notes.append(f"{text(summed - total, 'ns')} of work ran beside other work and are counted once")
     if outside.events:
         notes.append(

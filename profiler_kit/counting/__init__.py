@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -18,8 +19,10 @@ from profiler_kit.counting.watch import output_tensors
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.target import Target
 from profiler_kit.target.compiled import nothing_compiled
-from profiler_kit.target.kinds import on_first_kind
+from profiler_kit.target.kinds import StepError, on_first_kind
 from profiler_kit.target.restore import unchanged
+
+_NO_HOOKS: Final = "saved tensor hooks"  # what torch.func.grad, vjp, jacrev and hessian do not run beside
 
 
 def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> StaticCount:
@@ -55,12 +58,12 @@ def _counted(target: Target, convention: Convention, *, cross_check: bool = Fals
     load_entry_points()
     with nothing_compiled():
         found = on_first_kind(target, lambda one: _count(one, convention, cross_check=cross_check))
-    notes = (f"counted {found.note}",) if found.note else ()
+    notes = (*found.value.notes, *((f"counted {found.note}",) if found.note else ()))
     return replace(found.value, device=found.kind, notes=notes)
 
 
 def _count(target: Target, convention: Convention, *, cross_check: bool) -> StaticCount:
-    trace = _traced(target, memo_beside(_get_current_dispatch_mode_stack()), convention)
+    trace, notes = _traced(target, memo_beside(_get_current_dispatch_mode_stack()), convention)
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -79,11 +82,18 @@ def _count(target: Target, convention: Convention, *, cross_check: bool) -> Stat
         modules=by_module(facts, trace.ops, trace.calls, trace.saved, target.info.loss),
         ops=totals,
         torch=torch.__version__,
+        notes=notes,
         coverage_percent=coverage_percent(totals),
         cross_checks=cross_checks(target, trace.ops) if cross_check else (),
     )
 
 
-def _traced(target: Target, memo: Memo, convention: Convention) -> StepTrace:
+def _traced(target: Target, memo: Memo, convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        return trace_step(target, memo, convention)
+        try:
+            return trace_step(target, memo, convention), ()
+        except StepError as failed:
+            if _NO_HOOKS not in str(failed.error):
+                raise
+        trace = trace_step(target, memo, convention, watch_saved=False)
+    return trace, ("saved bytes are not known: torch.func's derivatives let nobody watch what is saved",)

@@ -27,10 +27,13 @@ class StepTrace:
     saved: tuple[SavedTensor, ...]
 
 
-def trace_step(target: Target, memo: Memo | None = None, convention: Convention | None = None) -> StepTrace:
+def trace_step(
+    target: Target, memo: Memo | None = None, convention: Convention | None = None, *, watch_saved: bool = True
+) -> StepTrace:
     """Runs `target`'s step once (in ``infer`` mode its forward) and returns what happened; `memo` makes it faster.
 
-    `convention` says what the ops cost (None: the kit's).
+    `convention` says what the ops cost (None: the kit's). Without `watch_saved` nothing is known of what is kept for backward:
+    torch.func's derivatives refuse to run beside hooks.
 
     Raises: StepError around what the model's forward or its backward raised; TargetError from its loss and labels.
     """
@@ -47,7 +50,8 @@ def trace_step(target: Target, memo: Memo | None = None, convention: Convention 
         forward.enter_context(torch.set_grad_enabled(training))
         forward.enter_context(watch.watching())
         forward.enter_context(target.autocast())
-        forward.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
+        if training and watch_saved:
+            forward.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
         forward.enter_context(tracer)
         if convention is not None and convention.watching is not None:
             forward.enter_context(convention.watching(tracer.note))
@@ -63,7 +67,8 @@ def trace_step(target: Target, memo: Memo | None = None, convention: Convention 
         loss_phase.enter_context(torch.enable_grad())
         loss_phase.enter_context(watch.watching())
         loss_phase.enter_context(target.autocast())
-        loss_phase.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
+        if watch_saved:
+            loss_phase.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
         loss_phase.enter_context(tracer)
         loss = target.loss(output, batch, labels)
     kept = saved.take()

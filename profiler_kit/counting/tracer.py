@@ -73,6 +73,10 @@ class Tracer(TorchDispatchMode):
             for (facts, owner, phase), calls in self._calls.items()
         )
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap the method below, at a tenth of its time; counting keeps compilers away itself
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # the subclass turns the op into ops on the tensors it wraps, and those come here

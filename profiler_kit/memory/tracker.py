@@ -138,6 +138,10 @@ class Tracker(TorchDispatchMode):
         """Whether autograd runs: it does so on a thread of its own, with library handles of its own."""
         return self.phase == "backward"
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap the method below, at a tenth of its time; no compiler is near
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # its ops on the tensors it wraps come here

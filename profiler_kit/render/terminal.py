@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
-from profiler_kit.render._fit import GAP, Cells, fit, padded
+from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
 from profiler_kit.units import text
 
@@ -17,6 +17,7 @@ NARROWEST: Final = 60
 # A summary gives these findings' first sentences, and of more than these the titles alone.
 SUMMARY_FINDINGS: Final = 3
 
+LONGEST_EVIDENCE: Final = 72  # kernel names run to thousands of letters; JSON and Markdown have all of them
 MOST_NAMED: Final = 4  # of the sections left out
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
@@ -127,7 +128,10 @@ class _Page:
         out = self._wrap(finding.explanation, first="  ", rest="  ")
         out += self._wrap(finding.advice, first="  -> ", rest="     ", color=CYAN)
         out += self._trial(finding)
-        numbers = [f"{e.name} {text(e.value, e.unit)}" + (f" ({e.where})" if e.where else "") for e in finding.evidence]
+        numbers = []
+        for e in finding.evidence:
+            said = f"{e.name} {shorten(text(e.value, e.unit), LONGEST_EVIDENCE)}"
+            numbers.append(f"{said} ({e.where})" if e.where else said)
         return out + self._wrap("; ".join(numbers), first="  ", rest="  ", color=DIM)
 
     def _trial(self, finding: Finding) -> list[str]:

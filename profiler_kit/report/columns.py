@@ -425,7 +425,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler", place="data"),
     Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", rank=8, aside=True),
     Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", rank=8, aside=True),
-    Column("step_spread", "±95 %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=7),
+    Column("step_spread", "CI ± %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=7),
     Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11, aside=True),
     Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", rank=12, aside=True),
     Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", rank=12, aside=True),
@@ -561,7 +561,7 @@ CEILING_COLUMNS: tuple[Column[CeilingRow], ...] = (
     Column("bytes_per_s", "bytes/s", "bytes/s", lambda r: r.bytes_per_s, "median of bytes read and written per second"),
     Column("sheet_bytes_per_s", "datasheet bytes/s", "bytes/s", lambda r: r.sheet_bytes_per_s, "the datasheet's memory bandwidth"),
     Column("reached_percent", "reached %", "percent", lambda r: _share(r.flops_per_s, r.sheet_flops_per_s) if r.bytes_per_s is None else _share(r.bytes_per_s, r.sheet_bytes_per_s), "measured in percent of the datasheet's"),
-    Column("spread", "±95 %", "percent", lambda r: r.spread_percent, "half the median's 95 % interval, in percent of it: the noise of this machine"),
+    Column("spread", "CI ± %", "percent", lambda r: r.spread_percent, "half the median's 95 % interval, in percent of it: the noise of this machine"),
 )
 
 DEVICE_COLUMNS: tuple[Column[Device], ...] = (

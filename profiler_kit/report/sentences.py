@@ -136,11 +136,14 @@ def _counted(report: Report, static: StaticCount, unit: WorkUnit) -> str:
     said = [f"{static.params:,} parameters", f"{macs} MACs forward"]
     if unit == "mac":
         if report.target.mode == "train":
-            said += [f"{text(static.step.macs, 'macs')} MACs a step", f"{text(static.saved_bytes, 'bytes')} saved"]
+            said += [
+                f"{text(static.step.macs, 'macs')} MACs a step",
+                f"{text(static.saved_bytes, 'bytes')} saved for backward",
+            ]
     elif report.target.mode == "train":
         said += [
             f"{text(static.step.flops, 'flops')} FLOPs a step",
-            f"{text(static.saved_bytes, 'bytes')} saved",
+            f"{text(static.saved_bytes, 'bytes')} saved for backward",
         ]
     else:
         said.append(f"{text(static.forward.flops, 'flops')} FLOPs")

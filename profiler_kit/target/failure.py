@@ -39,6 +39,7 @@ _NEEDS_VALUES: Final = (
     "meta tensor without",
     "data-dependent",
 )
+_NO_KERNEL: Final = ("SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl")
 _SHAPE_WORDS: Final = re.compile(
     r"shape|size|dimension|channels|must match|same reduction dim|stack expects|inconsistent tensor", re.IGNORECASE
 )
@@ -73,6 +74,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     for explain in (
         _missing_inputs,
         _embedding,
+        _no_kernel,
         _needs_values,
         _needs_bfloat16,
         _device_mix,
@@ -146,6 +148,16 @@ def _embedding(target: Target, error: Exception, inner: _Call | None, where: str
             hint=hint,
         )
     return None
+
+
+def _no_kernel(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type != "meta" or not any(words in str(error) for words in _NO_KERNEL):
+        return None
+    return NeedsDataError(
+        f"an op has no version for tensors without data ({first_line(error).partition('. ')[0]})",
+        where=where,
+        hint=next_line(target.spec, add=("--device", "cpu")),
+    )
 
 
 def _needs_values(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:

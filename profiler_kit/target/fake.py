@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from profiler_kit.errors import TargetError
 from profiler_kit.target.batch import map_batch
 from profiler_kit.target.meta import copy_with
 from profiler_kit.target.model import Target
@@ -25,9 +26,14 @@ def as_fake(target: Target) -> Target:
 
 
 def fake_of(tensor: Tensor) -> Tensor:
-    """A fake tensor of the CPU like `tensor`; a parameter stays one, with its marks. Lazy ones have nothing to fake."""
+    """A fake tensor of the CPU like `tensor`; a parameter stays one, with its marks. Lazy ones have nothing to fake.
+
+    Raises: TargetError for a sparse or nested tensor, which would come out as a dense one.
+    """
     if is_lazy(tensor):
         return tensor
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise TargetError("a sparse or nested tensor has no fake version", hint="take --device cpu")
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=CPU)
     if not isinstance(tensor, nn.Parameter):
         return remember_like(made, tensor).requires_grad_(tensor.requires_grad)

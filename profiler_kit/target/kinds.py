@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profiler_kit.errors import KitError, TargetError
@@ -65,7 +66,9 @@ def on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
 
     Raises: TargetError where no kind of tensors will do.
     """
-    with seeded(target.spec.seed):  # layers that are left out by chance are the same ones every time
+    # Layers that are left out by chance are the same ones every time. What is compiled runs as it is written: a compiler
+    # would step aside for the modes that watch, but not within what they do themselves.
+    with seeded(target.spec.seed), torch.compiler.set_stance("force_eager"):
         return _on_first_kind(target, attempt)
 
 
@@ -77,14 +80,17 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
     if target.device.type != "meta" or not isinstance(told, NeedsDataError):
         raise told
     first = told
-    try:
-        with shadowing(target):
-            note = f"on meta tensors with the values of small ones at hand: {_why(first)}"
-            return Found(value=attempt(target), kind="meta", note=note)
-    except StepError as failed:
-        told = explained(target, failed)
-    if not isinstance(told, NeedsDataError):
-        raise told
+    for in_backward in (False, True):
+        try:
+            with shadowing(target, in_backward=in_backward):
+                note = f"on meta tensors with the values of small ones at hand: {_why(first)}"
+                return Found(value=attempt(target), kind="meta", note=note)
+        except StepError as failed:
+            told = explained(target, failed)
+            if not isinstance(told, NeedsDataError):
+                raise told from failed.error
+            if failed.phase != "backward":
+                break
     faked = _on_fakes(target, attempt, f"on fake tensors of the CPU: {_why(told)}")
     return faked if faked is not None else _on_the_cpu(target, attempt, told)
 

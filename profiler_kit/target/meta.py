@@ -76,7 +76,8 @@ def private_copy(model: nn.Module) -> nn.Module:
     """A deep copy of `model`, weights included. Raises TargetError when it cannot be copied."""
     memo: dict[int, Any] = {}
     for tensor in _tensors(model):
-        if not tensor.is_leaf:  # deepcopy refuses them; a module keeps one only as a cache
+        # deepcopy refuses both: what is no leaf, of which a module keeps one only as a cache, and what has no storage
+        if not tensor.is_leaf or tensor.layout not in (torch.strided, torch.sparse_coo) or tensor.is_nested:
             memo[id(tensor)] = tensor.detach().clone()
     return _deepcopy(model, memo)
 

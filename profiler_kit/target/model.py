@@ -191,6 +191,12 @@ class Target:
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else None
 
         def moved(tensor: Tensor) -> Tensor:
+            if tensor.is_nested and tensor.layout is torch.strided:
+                raise TargetError(
+                    "a nested tensor of the strided layout has no shape to go by",
+                    where=self.spec.spec,
+                    hint="make it with torch.nested.nested_tensor(..., layout=torch.jagged)",
+                )
             kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             pinned = self.device.type == "cuda" and tensor.device.type == "cpu" and tensor.is_pinned()
             made = tensor.to(self.device, kind, non_blocking=pinned)

@@ -14,11 +14,12 @@ from profiler_kit.target.values import shadowed
 
 
 @contextmanager
-def shadowing(target: Target) -> Iterator[None]:
-    """While it lasts, `target`'s model, and a backward pass, know the values of small tensors that follow from known ones.
+def shadowing(target: Target, *, in_backward: bool = True) -> Iterator[None]:
+    """While it lasts, `target`'s model knows the values of small tensors that follow from known ones; a backward pass too.
 
     The shadow is entered within the call, inside whatever watches the step's ops: it sees an op before they do, and what
-    it computes on the side is not seen by them. It is that of the last forward in backward, where a mask is asked again.
+    it computes on the side is not seen by them. It is that of the last forward in backward, where a recomputation may ask
+    for a mask again. Few do, and the shadow of half a step takes time: without `in_backward` such a question fails.
     """
     last = [shadowed()]
     backward = torch.Tensor.backward
@@ -32,7 +33,8 @@ def shadowing(target: Target) -> Iterator[None]:
         with last[0].values:
             backward(loss, *args, **kwargs)  # type: ignore[no-untyped-call]
 
-    torch.Tensor.backward = shadowed_backward  # type: ignore[method-assign, assignment]
+    if in_backward:
+        torch.Tensor.backward = shadowed_backward  # type: ignore[method-assign, assignment]
     try:
         with wrapped_calls({id(target.model): ""}, around):
             yield

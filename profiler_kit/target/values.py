@@ -30,9 +30,14 @@ _UNFILLED: Final = frozenset(
         ATEN.new_empty_strided.default, ATEN.empty_permuted.default,
     }
 )  # fmt: skip
+_ITEM: Final = ATEN._local_scalar_dense.default
+_INDEX: Final = ATEN.index.Tensor
+_SELECT: Final = ATEN.masked_select.default
 _WHOLE_WRITES: Final = frozenset(
     {ATEN.fill_.Scalar, ATEN.fill_.Tensor, ATEN.zero_.default, ATEN.copy_.default}
 )  # they read nothing of the tensor they write to
+_COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
+_ASKING: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 _UNKNOWN_TO_THE_CPU: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
@@ -87,6 +92,7 @@ class ValueShadow(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._twins = WeakIdKeyDictionary()
         self._unknown: dict[int, torch.UntypedStorage] = {}  # kept alive, so that no other storage gets the address
+        self._mutable: dict[int, bool] = {}  # by id of ops, which live as long as torch; hashing one runs in Python
 
     def value_of(self, tensor: Tensor) -> Tensor | None:
         """The twin of `tensor`, or itself where it has values; None where they are not known."""
@@ -109,24 +115,36 @@ class ValueShadow(TorchDispatchMode):
                 self._twins[tensor] = twin
         return twin
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return (
+            False  # torch would wrap the method below, at a tenth of its time; `Shadowed` keeps compilers away itself
+        )
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is ATEN._local_scalar_dense.default:
+        if func is _ITEM:
             twin = self.value_of(args[0])
             return func(*args) if twin is None else _item(twin)
-        if func is ATEN.index.Tensor:
+        if func is _INDEX:
             args = (args[0], [place for index in args[1] for place in self._as_places(index)])
-        elif func is ATEN.masked_select.default and self._places(args[1], args[0].shape) is not None:
-            func, args = ATEN.index.Tensor, (args[0], self._places(args[1], args[0].shape))
+        elif func is _SELECT and self._places(args[1], args[0].shape) is not None:
+            func, args = _INDEX, (args[0], self._places(args[1], args[0].shape))
         try:
             out = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError):  # its shape, or the copy itself, needs values
-            value = self._on_twins(func, args, kwargs)
+            # any other op would be answered unseen by what watches: one that lacks a meta kernel has work to be counted
+            value = self._on_twins(func, args, kwargs) if _asks_values(func) else None
             if value is None:
                 raise
             return self._without_values(kwargs, value)
-        if func._schema.is_mutable:
+        mutable = self._mutable.get(id(func))
+        if mutable is None:
+            mutable = self._mutable[id(func)] = func._schema.is_mutable
+        if mutable:
             self._write(func, args, kwargs, out)
+        elif type(out) is Tensor and out.numel() > MOST_INTEGERS:
+            pass  # nearly every op of a large model: never small, whatever its dtype
         elif any(is_small(item) and not has_values(item) for item in _tensors(out)):
             self._note(out, self._on_twins(func, args, kwargs))
         return out
@@ -221,6 +239,10 @@ class ValueShadow(TorchDispatchMode):
         return [self._empty(place) for place in places]
 
 
+def _asks_values(func: Any) -> bool:
+    return func in _COPIES or not _ASKING.isdisjoint(func.tags)
+
+
 def _listed(value: Any) -> Any:
     return value if isinstance(value, (tuple, list)) else (value,)
 
@@ -277,6 +299,7 @@ class Shadowed:
 
     def __enter__(self) -> ValueShadow:
         stack = ExitStack()
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_PastTheDispatcher(self.values))
         stack.enter_context(self.values)
         self._entered.append(stack)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
-from typing import get_args
+from functools import partial
 
+import bench_cases
 import bench_count
+import bench_one
+import bench_peers
 import pytest
-from bench_models import MODELS
+import torch
+from bench_models import MODELS, true_macs
+from torch import Tensor, nn
 
 from profiler_kit import counting
 from profiler_kit.counting import count_target
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.step import trace_step
 from profiler_kit.records.counts import OpRecord
+from profiler_kit.target import from_model
 
 PARAMETERS = {"resnet50": 25_557_032, "vit_b_16": 86_567_656, "gpt2_small": 124_439_808, "llama_7b": 6_738_415_616}
-
-
-def llama_macs() -> int:
-    """Linear layers by the token, attention by the pair of tokens."""
-    tokens, width, depth, hidden, vocabulary = 2048, 4096, 32, 11008, 32000
-    linear = depth * (4 * width**2 + 3 * width * hidden) + vocabulary * width
-    return tokens * linear + depth * 2 * tokens**2 * width
 
 
 def tallied(ops: tuple[OpRecord, ...]) -> Counter[object]:
@@ -33,12 +33,11 @@ def tallied(ops: tuple[OpRecord, ...]) -> Counter[object]:
     return tally
 
 
-@pytest.mark.parametrize("phases", get_args(bench_count.Phases))
+@pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_call_is_the_same_without_a_memo(
-    name: str, phases: bench_count.Phases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = bench_count.made(name, phases).target
+def test_every_call_is_the_same_without_a_memo(name: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = MODELS[name]()
+    target = from_model(model, inputs, mode="infer") if mode == "infer" else from_model(model, inputs, loss="sum")
     fast = trace_step(target, Memo())
     target.model.zero_grad(set_to_none=True)  # an existing gradient is added to, which is another op
     slow = trace_step(target, Memo(limit=0))
@@ -50,20 +49,111 @@ def test_every_call_is_the_same_without_a_memo(
     monkeypatch.setattr(counting, "memo_beside", lambda modes: Memo(limit=0))
     assert static == count_target(target)
     assert static.params == PARAMETERS[name]
-    if name == "llama_7b":
-        assert static.forward.macs == llama_macs()
+    assert static.forward.macs == true_macs(name, backward=False)
+    if mode == "train":
+        assert static.forward.macs + static.backward.macs == true_macs(name, backward=True)
 
 
 def test_counting_takes_less_than_the_step_it_counts() -> None:
     """Half of it on a quiet machine; the bound leaves room for a busy one."""
-    case = bench_count.made("gpt2_small", "forward+backward")
-    bare, counted = bench_count.timed([bench_count.CONTENDERS[name](case) for name in ("bare", "kit")], 3)
-    assert bare is not None
-    assert counted is not None
+    model, inputs = MODELS["gpt2_small"]()
+    count = bench_peers.PEERS["profiler-kit"].step
+    assert count is not None
+    bare, counted = bench_one.timed([partial(bench_one.bare_step, model, inputs), count(model, inputs)], 3)
     assert counted < 0.8 * bare
 
 
-def test_a_contender_may_stay_out() -> None:
-    figures = bench_count.timed([lambda: None, None], 1)
-    assert figures[0] is not None
-    assert figures[1] is None
+def options(**given: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"repeats": 1, "device": "meta", "list": True} | given)
+
+
+def test_a_counter_runs_in_a_process_of_its_own() -> None:
+    found = bench_count.result("profiler-kit", "vit_b_16", options())
+    assert (found.forward_ratio, found.backward_ratio, found.note) == (1, 1, "")
+    assert bench_count.figures(found)[:2] == ["1", "1"]
+    assert found.step_ms is not None
+    assert found.step_ms > 0
+
+
+def test_a_missing_counter_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = bench_peers.Peer(
+        package="no-such-counter", module="no_such_counter", forward=bench_peers.PEERS["fvcore"].forward
+    )
+    monkeypatch.setitem(bench_peers.PEERS, "missing", missing)
+    found = bench_count.result("missing", "resnet50", options())
+    assert found.note == "is not installed"
+    assert bench_count.figures(found) == [None] * 8
+    assert "is not installed" in bench_count.cases_table(options(counters=["missing"]))
+
+
+def test_a_counter_that_ends_its_process_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench_peers.PEERS, "unknown there", bench_peers.PEERS["FlopCounterMode"])
+    assert bench_count.result("unknown there", "resnet50", options()).note.startswith(
+        "ended by itself (exit status 2): "
+    )
+
+
+def test_a_counter_may_fail_on_meta_and_have_a_figure_on_the_cpu() -> None:
+    def fails_on_meta(model: nn.Module, inputs: bench_peers.Inputs) -> bench_peers.Counting:
+        if inputs[0].is_meta:
+            raise ValueError("no data")
+        return lambda: bench_peers.Figure(1.0, left_out=("mul",))
+
+    peer = bench_peers.Peer(package="", module="", forward=fails_on_meta)
+    assert bench_one.measured(peer, "resnet50", 1) == bench_one.Measured(
+        note="fails on meta tensors: ValueError: no data"
+    )
+    found = bench_one.figure_on_the_cpu(peer, "resnet50")
+    assert found.forward_ratio == 1.0 / (2 * true_macs("resnet50", backward=False))
+    assert found.note == "its figure is from the CPU; says that it leaves out 1 kinds of ops"
+    assert bench_one.figure_on_the_cpu(peer, "llama_7b").forward_ratio is None
+
+
+def test_modules_that_a_case_holds_are_parts_of_its_model() -> None:
+    inner, outer, given = nn.Linear(2, 3), nn.Linear(3, 4), nn.ReLU()
+
+    def function(scale: float, module: nn.Module, x: Tensor) -> Tensor:
+        out: Tensor = module(outer(partial(inner)(x))) * scale
+        return out
+
+    model, inputs = bench_cases.wrapped(partial(function, 2.0), given, torch.ones(5, 2))
+    assert {*model.parts} == {inner, outer, given}
+    assert model(*inputs).shape == (5, 4)
+
+
+def test_cases_find_torchs_functions_when_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = bench_cases.wrapped(partial(torch.mm), torch.ones(2, 2), torch.ones(2, 2))
+    monkeypatch.setattr(torch, "mm", lambda a, b: "patched")
+    assert model(*inputs) == "patched"
+
+
+class Says:
+    """A counter with an answer ready."""
+
+    def __init__(self, figure: float, left_out: tuple[str, ...] = ()) -> None:
+        self.figure = bench_peers.Figure(figure, left_out=left_out)
+
+    def __call__(self, model: nn.Module, inputs: bench_peers.Inputs) -> bench_peers.Counting:
+        if self.figure.forward < 0:
+            raise ValueError("not this\nnever")
+        return lambda: self.figure
+
+
+@pytest.mark.parametrize(
+    ("says", "outcome"),
+    [
+        (Says(2 * 6 * 4 * 5), "exact"),
+        (Says(2 * 6 * 4 * 5 + 30), "close"),
+        (Says(6 * 4 * 5), "wrong"),
+        (Says(0, ("mm",)), "wrong, and says so"),
+        (Says(-1), "refused"),
+    ],
+)
+def test_outcomes(says: Says, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = bench_cases.library()["other: dynamically quantised module"]
+    assert one.macs == 6 * 4 * 5
+    monkeypatch.setattr(bench_cases, "library", lambda: {"linear": one})
+    (answer,) = bench_cases.answers(bench_peers.Peer(package="", module="", forward=says), "cpu")
+    assert answer.forward == outcome
+    assert answer.backward is None
+    assert answer.why == {"refused": "ValueError: not this", "wrong, and says so": "mm"}.get(outcome, "")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.counting import count_target
 from profiler_kit.errors import TargetError
@@ -190,6 +191,27 @@ def test_inputs_and_outputs_of_any_structure() -> None:
     assert static.backward.macs == MACS
 
 
+def refused(*_: Any) -> Any:
+    raise AssertionError("nothing is to be compiled while it is counted")
+
+
+def test_a_compiled_part_runs_as_it_is_written() -> None:
+    class Partly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), torch.compile(nn.Linear(4, 3), backend=refused)
+
+        def forward(self, x: Tensor) -> Tensor:
+            late = torch.compile(lambda y: torch.tanh(self.first(y)), backend=refused)
+            out: Tensor = self.second(late(x))
+            return out
+
+    static = count(Partly(), torch.zeros(2, 4))
+    assert static.forward.macs == 2 * 4 * 4 + MACS
+    assert static.backward.macs == 2 * 4 * 4 + 2 * MACS
+    assert static.uncounted == ()
+
+
 class Masked(nn.Module):
     """Asks what every mask code asks: whether anything is masked at all."""
 
@@ -214,6 +236,20 @@ def test_mask_code_runs_on_meta_with_the_values_of_the_inputs(masked: int) -> No
     assert f"{Path(__file__).name}:" in static.notes[0]
     assert static.forward.macs == (6 - masked) * 4 * 3
     assert static.forward.flops == count(Masked(), ids, device="cpu").forward.flops
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_mask_code_may_run_again_in_backward(reentrant: bool) -> None:
+    class Recomputed(Masked):
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.table(ids)
+            out: Tensor = checkpoint(lambda y: torch.tanh(self.fc(y[ids != 0])), x, use_reentrant=reentrant)
+            return out
+
+    static = count(Recomputed(), torch.tensor([[0, 2, 3, 4, 5, 6]]))
+    assert static.device == "meta"
+    assert static.forward.macs == static.recompute.macs == 5 * 4 * 3
+    assert static.backward.macs == 2 * 5 * 4 * 3
 
 
 class Mixed(nn.Module):
