@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from profiler_kit.memory.choice import profile_for
-from profiler_kit.memory.prediction import predicted
+from profiler_kit.memory.measured import MeasuredScratch, priced
+from profiler_kit.memory.prediction import on_device, predicted
 from profiler_kit.memory.profiles import PROFILES, SM90, Profile
 from profiler_kit.memory.steps import Setup, record
-from profiler_kit.records.counts import MemoryEstimate
+from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
+from profiler_kit.records.runs import PeakMemory
 from profiler_kit.target import Target
-from profiler_kit.target.compiled import nothing_compiled
+from profiler_kit.target.compiled import COMPILED_NOTE, nothing_compiled
 from profiler_kit.target.kinds import on_first_kind
 
-__all__ = ["PROFILES", "Profile", "Setup", "profile_for", "simulate"]
+__all__ = ["PROFILES", "Profile", "Setup", "profile_for", "simulate", "simulate_measured"]
 
 
 def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None) -> MemoryEstimate:
@@ -27,6 +30,8 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
     with nothing_compiled():
         found = on_first_kind(target, lambda one: predicted(record(one, profile, setup or Setup()), profile))
     notes = list(found.value.notes)
+    if any(note.startswith(COMPILED_NOTE) for note in target.info.notes):
+        notes.append("memory simulated eager, op by op: what is compiled keeps and makes other tensors")
     if found.note:
         notes.append(f"memory simulated {found.note}")
     if profile.is_cuda and found.kind != "meta":
@@ -34,3 +39,22 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
             "memory simulated with the ops of the CPU: dropout, attention and recurrent layers keep less on CUDA"
         )
     return replace(found.value, traced_on=found.kind, notes=tuple(notes))
+
+
+def simulate_measured(target: Target, profile: Profile, probes: Sequence[PeakMemory]) -> tuple[DeviceMemory, ...]:
+    """The memory of `target`'s step on the device that was probed, once for each of `probes`, with the scratch it saw.
+
+    The step is simulated once: what differs between the configurations of a library is its scratch. An op whose like no
+    probe saw has that of its rule.
+
+    Raises: TargetError where the model can't be run on any kind of tensors.
+    """
+    seen = [MeasuredScratch(probe.calls) for probe in probes]
+    setup = Setup(watched=frozenset().union(*(scratch.ops for scratch in seen)))
+
+    def attempt(one: Target) -> tuple[DeviceMemory, ...]:
+        log = record(one, profile, setup)
+        return tuple(on_device(priced(log, scratch), profile) for scratch in seen)
+
+    with nothing_compiled():
+        return on_first_kind(target, attempt).value
