@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.records.counts import MemoryQuestions, StaticCount
-from profiler_kit.records.runs import ConfigRun, PeakMemory
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 if TYPE_CHECKING:
@@ -106,10 +106,14 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
     The probe's single calls, which nothing else needs, are dropped. Runs without a probe stay as they are, and so do all
     where the step can't be simulated: a note of the count says so then.
     """
-    from profiler_kit.memory import profile_for, simulate_measured
+    from profiler_kit.memory import LibraryConfig, profile_for, simulate_measured
 
     target, static = counted.target, counted.by_kit
-    probes: list[PeakMemory] = [run.memory for run in runs if run.memory is not None and run.memory.calls]
+    probes = [
+        (run.memory, LibraryConfig(cudnn=run.config.enabled is not False))
+        for run in runs
+        if run.memory is not None and run.memory.calls
+    ]
     profile = profile_for(None, device)
     found = []
     why = ""

@@ -183,7 +183,7 @@ class Tracker(TorchDispatchMode):
         name = name_of(func)
         simulated = self._profile.is_cuda
         is_used = name in ruled_ops() or name in self._watched
-        plan = _Plan(name, simulated and is_used, simulated and takes_workspace(name), func)
+        plan = _Plan(name, simulated and is_used, simulated and takes_workspace(name, cudnn=self._config.cudnn), func)
         self._plans[id(func)] = plan
         return plan
 

@@ -264,13 +264,16 @@ def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
 
 
 def peaks_table(report: Report) -> Table | None:
-    """Each run's peak as predicted, by rules and with the scratch that was measured, and as measured; None without a run."""
+    """Each run's peak as predicted, by rules and with the scratch that was measured, and as measured.
+
+    None where nothing was predicted for a device, or no device was measured.
+    """
     memory = report.static.memory if report.static is not None else None
     device = memory.device if memory is not None else None
     rows = [
         PeakRow(run=run, rule_bytes=device.allocated_bytes if device is not None else None)
         for run in report.runs
-        if run.peak_allocated_bytes is not None
+        if run.peak_allocated_bytes is not None and (device is not None or run.predicted is not None)
     ]
     return page_table("peaks", "predicted and measured", columns.PEAK_COLUMNS, rows, report) if rows else None
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.memory import Setup, simulate, simulate_measured
+from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured
 from profiler_kit.memory.measured import MEASURED, MeasuredScratch, priced
 from profiler_kit.memory.profiles import SM90
 from profiler_kit.memory.steps import record
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
-from profiler_kit.target import Target, from_model
+from profiler_kit.records.serde import read_report
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.target import Target, from_model, load
 from profiler_kit.target.signature import op_name, signature
 
 MIB = 1 << 20
+WITH, WITHOUT = LibraryConfig(cudnn=True), LibraryConfig(cudnn=False)
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
 
 
@@ -73,7 +77,7 @@ def real_calls() -> list[OpMemory]:
 
 
 def device_of(*calls: OpMemory) -> DeviceMemory:
-    (found,) = simulate_measured(twins(), SM90, [probe(*calls)])
+    (found,) = simulate_measured(twins(), SM90, [(probe(*calls), WITH)])
     return found
 
 
@@ -130,9 +134,9 @@ def test_an_op_without_a_rule_counts_once_it_is_seen_to_take_something() -> None
 @pytest.mark.parametrize("seen", [1, 2, 3])
 def test_a_call_told_otherwise_is_known_by_its_place_where_as_many_were_seen(seen: int) -> None:
     model = from_model(nn.LSTM(8, 8), (torch.zeros(5, 2, 8),), loss="sum", optimizer="sgd", device="meta")
-    (ruled,) = simulate_measured(model, SM90, [probe()])
+    (ruled,) = simulate_measured(model, SM90, [(probe(), WITH)])
     calls = [op("aten._cudnn_rnn_backward.default", "", "backward", 50 * MIB, "told otherwise")] * seen
-    (found,) = simulate_measured(model, SM90, [probe(*calls)])
+    (found,) = simulate_measured(model, SM90, [(probe(*calls), WITH)])
     if seen == 1:
         assert found.categories.workspace == 50 * MIB
         assert found.peak_op == "aten._cudnn_rnn_backward"
@@ -144,7 +148,7 @@ def test_each_configuration_has_its_own_scratch() -> None:
     backward = next(each for each in real_calls() if each.op == BACKWARD)
     sizes = (10, 400, 90)
     found = simulate_measured(
-        twins(), SM90, [probe(replace(backward, workspace_bytes=size * MIB)) for size in sizes]
+        twins(), SM90, [(probe(replace(backward, workspace_bytes=size * MIB)), WITH) for size in sizes]
     )  # fmt: skip
     peaks = [one.allocated_bytes for one in found]
     assert peaks[0] < peaks[2] < peaks[1]
@@ -181,3 +185,32 @@ def test_signatures_tell_strides_and_leave_places_out() -> None:
     last = x.contiguous(memory_format=torch.channels_last)
     assert signature((last,), {}) == "float32[2,3,4,4]/(48,1,12,3)"
     assert signature((x.to("meta"),), {"pin_memory": False}) == signature((x,), {})
+
+
+def test_convolutions_without_cudnn_take_the_workspaces_of_products() -> None:
+    with_it, without = simulate_measured(twins(), SM90, [(probe(), WITH), (probe(), WITHOUT)])
+    assert with_it.kept_bytes == 0
+    assert without.kept_bytes == 2 * SM90.blas_workspace.value  # one for each thread: of forward, and of backward
+
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+REPORTS = Path(__file__).resolve().parents[2] / "docs" / "measured"
+
+
+@pytest.mark.parametrize("version", ["v0", "v1"])
+def test_peaks_of_every_configuration_on_an_h100_are_met_with_the_scratch_it_measured(version: str) -> None:
+    """The saved reports' largest workspaces, which in these small networks are all there are, against their peaks."""
+    report = read_report(REPORTS / f"convnet_{version}_h100.json")
+    target = load(TargetSpec(spec=str(MODELS / f"convnet_{version}.py")), device="meta")
+    runs = [run for run in report.runs if run.memory is not None]
+    assert len(runs) == 10
+    probes = [
+        (replace(run.memory, calls=run.memory.ops), LibraryConfig(cudnn=bool(run.config.enabled)))
+        for run in runs
+        if run.memory is not None
+    ]
+    for run, found in zip(runs, simulate_measured(target, SM90, probes), strict=True):
+        assert run.memory is not None
+        assert found.allocated_bytes == pytest.approx(run.peak_allocated_bytes, rel=0.006), run.config.name
+        assert (found.peak_phase, found.peak_path) == (run.memory.peak_phase, run.memory.peak_path)
+        assert op_name(run.memory.peak_op) == found.peak_op
