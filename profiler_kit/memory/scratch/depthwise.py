@@ -17,13 +17,14 @@ def depthwise(which: Pass, shape: Geometry) -> ScratchBytes:
     deep = len(shape.kernel) == 3
     if which == "weight_gradient":
         if shape.is_channels_last:
-            most = 15 * copies if deep else 2 * copies
+            most = 15 * copies if deep else (7 if shape.precision == "tf32" else 2) * copies
             return ScratchBytes(0, int(_PARTIAL_SHARE * copies), most, _SOURCE)
         if shape.is_transposed:
             return ScratchBytes(0, copies, int(6.5 * copies), _SOURCE)
         if shape.precision == "half" and min(shape.kernel) > 1:
             return ScratchBytes(0, 0, copies + copies // 20, _SOURCE)
         return NOTHING
-    if which == "input_gradient" and shape.is_channels_last and deep:
-        return ScratchBytes(0, 0, 4 * copies, _SOURCE)
+    several = shape.result_channels > shape.image_channels
+    if which == "input_gradient" and (several or (shape.is_channels_last and deep)):
+        return ScratchBytes(0, 0, copies * 9 // 2, _SOURCE)
     return NOTHING

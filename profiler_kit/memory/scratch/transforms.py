@@ -28,13 +28,13 @@ def may_transform(shape: Geometry) -> bool:
 
 
 def fourier_bytes(shape: Geometry) -> int:
-    """Of the transform of the whole image: weights twice, and images and results."""
+    """Of the transform of the whole image: weights, images and results, each twice."""
     side = max(size + tap - 1 for size, tap in zip(shape.image_sides, shape.kernel, strict=True))
     side = 1 << max(side - 1, 1).bit_length()
     spectrum = side * (side // 2 + 1) * _COMPLEX_BYTES
     pairs = shape.image_channels * shape.result_channels
     maps = shape.batch * (shape.image_channels + shape.result_channels)
-    return spectrum * (2 * pairs + maps)
+    return spectrum * 2 * (pairs + maps)
 
 
 def tiled_fourier_bytes(shape: Geometry) -> int:
