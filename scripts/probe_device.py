@@ -349,7 +349,7 @@ class EngineLog:
 
 @contextlib.contextmanager
 def configured(dtype: str, *, deterministic: bool = False, benchmark: bool = False) -> Iterator[None]:
-    """The library flags of a case: TF32 as its dtype says (see `probe_operators.Case`), the others as asked."""
+    """The library flags of a case: TF32 as its dtype says (see `probe_case.Case`), the others as asked."""
     cudnn = torch.backends.cudnn
     cudnn.allow_tf32 = dtype != "fp32"
     torch.backends.cuda.matmul.allow_tf32 = dtype == "mmtf32"

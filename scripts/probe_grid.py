@@ -17,9 +17,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import probe_convolution
+import probe_convolution_runs
 import probe_convolutions
 import probe_operators
+import probe_runs
 import torch
+from probe_case import Case
 from probe_device import DEAD, FAILURES, EngineLog, Meter
 from torch import nn
 
@@ -155,15 +159,15 @@ def planned(meter: Meter, log: EngineLog) -> list[tuple[dict[str, Any], Run]]:
     for group, convs in probe_convolutions.convolutions().items():
         for i, conv in enumerate(convs):
 
-            def run(conv: probe_convolutions.Conv = conv) -> Any:
-                return probe_convolutions.measured(conv, meter, log)
+            def run(conv: probe_convolution.Conv = conv) -> Any:
+                return probe_convolution_runs.measured(conv, meter, log)
 
             spread.append(((i + 0.5) / len(convs), {"group": group, "conv": probe_convolutions.key(conv)}, run))
     for group, cases in probe_operators.operators().items():
         for i, case in enumerate(cases):
 
-            def run_case(case: probe_operators.Case = case) -> Any:
-                return probe_operators.measured(case, meter)
+            def run_case(case: Case = case) -> Any:
+                return probe_runs.measured(case, meter)
 
             name = {"group": group, "case": case.name, "parameters": case.parameters}
             spread.append(((i + 0.5) / len(cases), {**name, "det": True} if case.deterministic else name, run_case))
@@ -225,9 +229,9 @@ def run_grid(options: argparse.Namespace) -> None:
             if left_s() < 4:
                 break
 
-            def run(conv: probe_convolutions.Conv = conv) -> Any:
+            def run(conv: probe_convolution.Conv = conv) -> Any:
                 meter.clean()
-                return probe_convolutions.measured(conv, meter, log, benchmark=True)
+                return probe_convolution_runs.measured(conv, meter, log, benchmark=True)
 
             attempt(journal, ordinal, {"group": "tuned", "conv": probe_convolutions.key(conv)}, run, meter)
 

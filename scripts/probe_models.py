@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from memory_models import MODELS, OPTIMIZERS, Autocast, Mark, infer_step, train_step
+from memory_models import MODELS, OPTIMIZERS
+from memory_steps import Autocast, Mark, infer_step, train_step
 from probe_device import FAILURES, Meter, OpMeter, write_json
-from probe_operators import hidden
+from probe_runs import hidden
 
 STEPS: Final = 3
 

@@ -1,0 +1,70 @@
+"""Scratch of convolutions on cuDNN: what each pass may take, and which of it is likely.
+
+Every figure is from convolutions on an H100 with cuDNN 9.19 (tests/fixtures/scratch). Four things explain nearly all:
+kernels that read the tensors as they are and take nothing; tensor-core kernels, before which image, weight and result
+are copied with channels last and filled up to 16 bytes; partial sums, where the reduction is split over many blocks;
+and, in float32, transforms (`transforms`). Which of them cuDNN takes is decided by its heuristics, which are not public:
+where the sizes do not tell, the interval holds them all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler_kit.memory.profiles import Profile
+from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
+from profiler_kit.memory.scratch.convolution_weights import weight_gradient
+from profiler_kit.memory.scratch.depthwise import depthwise
+from profiler_kit.memory.scratch.geometry import Geometry, Pass, geometry_of
+from profiler_kit.memory.scratch.maps import map_pass
+from profiler_kit.memory.scratch.reductions import reduce_bytes
+
+_SLOW: Final = ScratchBytes(
+    0, 0, 1 << 21, "without cuDNN: one image unfolded at a time, an upper bound of small networks"
+)
+_FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}
+
+
+@rule("aten.convolution")
+def convolution(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+    """Scratch of the forward pass."""
+    x, weight, _, stride, _, dilation, transposed, _, groups = call.args[:9]
+    shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, profile, config)
+    return scratch_of_pass("forward", shape, config)
+
+
+@rule("aten.convolution_backward")
+def convolution_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+    """Scratch of the gradients asked for, one after the other: what is taken before a gradient exists lies in its place."""
+    gradient, x, weight, _, stride, _, dilation, transposed, _, groups, wanted = call.args[:11]
+    shape = geometry_of(x, weight, gradient, stride, dilation, transposed, groups, profile, config)
+    bias = _bias_gradient(gradient, profile) if wanted[2] else NOTHING
+    bias_bytes = gradient.shape[1] * gradient.element_bytes if wanted[2] else 0
+    of_weight = scratch_of_pass("weight_gradient", shape, config) if wanted[1] else NOTHING
+    of_input = scratch_of_pass("input_gradient", shape, config) if wanted[0] else NOTHING
+    later = bias_bytes + (weight.nbytes if wanted[1] else 0)
+
+    def peak(end: str) -> int:
+        ends = (getattr(of_input, end) - later, getattr(of_weight, end) - bias_bytes, getattr(bias, end), 0)
+        return int(max(ends))
+
+    source = max((of_input, of_weight, bias), key=lambda part: part.likely).source
+    return ScratchBytes(peak("low"), peak("likely"), peak("high"), source or of_weight.source)
+
+
+def scratch_of_pass(which: Pass, shape: Geometry, config: LibraryConfig) -> ScratchBytes:
+    """Scratch of one pass of `shape`, as aten names the pass; a transposed convolution's passes are the other's."""
+    if not config.cudnn:
+        return _SLOW
+    if shape.is_transposed:
+        which = _FLIPPED.get(which, which)
+    if shape.is_depthwise:
+        return depthwise(which, shape)
+    if which == "weight_gradient":
+        return weight_gradient(shape)
+    return map_pass(which, shape)
+
+
+def _bias_gradient(gradient: TensorFacts, profile: Profile) -> ScratchBytes:
+    dims = tuple(dim for dim in range(len(gradient.shape)) if dim != 1)
+    return exactly(reduce_bytes(gradient, dims, profile), "the bias's gradient is a sum: ATen/native/cuda/Reduce.cuh")

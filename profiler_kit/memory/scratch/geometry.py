@@ -1,0 +1,169 @@
+"""A convolution as cuDNN sees it: sizes, precision and layout, with a transposed one turned into the gradient it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from profiler_kit.memory.profiles import Profile
+from profiler_kit.memory.scratch import LibraryConfig, TensorFacts
+
+Pass = Literal["forward", "input_gradient", "weight_gradient"]
+Precision = Literal["half", "tf32", "float32", "float64"]
+
+FIRST_WITH_TF32: Final = 80
+_PADDED_TO_BYTES: Final = 16  # the width of a load of tensor-core kernels, along channels
+_HALVES: Final = frozenset(("float16", "bfloat16"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """A convolution of `image` (batch, `wide`, *`image_sides`) by a kernel to `result` (batch, `narrow`, *`result_sides`).
+
+    For a transposed convolution the image is its output: its forward pass is the gradient of `image`, and the other way
+    around. Bytes are those of one tensor each; the padded ones have channels filled up to 16 bytes.
+    """
+
+    batch: int
+    image_channels: int
+    result_channels: int
+    image_sides: tuple[int, ...]
+    result_sides: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    element_bytes: int
+    precision: Precision
+    is_channels_last: bool
+    is_transposed: bool
+
+    @property
+    def taps(self) -> int:
+        """Positions of the kernel."""
+        return math.prod(self.kernel)
+
+    @property
+    def image_places(self) -> int:
+        """Positions of one image."""
+        return math.prod(self.image_sides)
+
+    @property
+    def result_places(self) -> int:
+        """Positions of one result."""
+        return math.prod(self.result_sides)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether every group holds one channel of the image."""
+        return self.groups > 1 and self.groups == self.image_channels
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the convolution is a product of matrices: one tap, no stride."""
+        return self.taps == 1 and max(self.stride) == 1
+
+    @property
+    def image_bytes(self) -> int:
+        """Of the image as it is."""
+        return self.batch * self.image_channels * self.image_places * self.element_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        """Of the result as it is."""
+        return self.batch * self.result_channels * self.result_places * self.element_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the weight as it is."""
+        return self.image_channels * self.result_channels // self.groups * self.taps * self.element_bytes
+
+    @property
+    def padded_image_channels(self) -> int:
+        """Channels of the image, filled up."""
+        return self._padded(self.image_channels)
+
+    @property
+    def padded_result_channels(self) -> int:
+        """Channels of the result, filled up."""
+        return self._padded(self.result_channels)
+
+    @property
+    def padded_image_bytes(self) -> int:
+        """Of a copy of the image with channels filled up."""
+        return self.batch * self.padded_image_channels * self.image_places * self.element_bytes
+
+    @property
+    def padded_result_bytes(self) -> int:
+        """Of a copy of the result with channels filled up."""
+        return self.batch * self.padded_result_channels * self.result_places * self.element_bytes
+
+    @property
+    def padded_weight_elements(self) -> int:
+        """Elements of a weight with both sides' channels filled up; of one that is grouped, as it is."""
+        if self.groups > 1:
+            return self.weight_bytes // self.element_bytes
+        return self.padded_image_channels * self.padded_result_channels * self.taps
+
+    @property
+    def copies_bytes(self) -> int:
+        """Of copies of image, weight and result with the channels last and filled up."""
+        weight = self.padded_weight_elements * self.element_bytes
+        return self.padded_image_bytes + weight + self.padded_result_bytes
+
+    def _padded(self, channels: int) -> int:
+        multiple = max(_PADDED_TO_BYTES // self.element_bytes, 1)
+        return -(-channels // multiple) * multiple
+
+
+def geometry_of(
+    x: TensorFacts,
+    weight: TensorFacts,
+    out: TensorFacts,
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    is_transposed: bool,
+    groups: int,
+    profile: Profile,
+    config: LibraryConfig,
+) -> Geometry:
+    """The geometry of the convolution of `x` with `weight` to `out`, as aten.convolution is given them."""
+    image, result = (out, x) if is_transposed else (x, out)
+    dims = len(weight.shape) - 2
+    return Geometry(
+        batch=x.shape[0] if len(x.shape) == dims + 2 else 1,
+        image_channels=image.shape[-dims - 1],
+        result_channels=result.shape[-dims - 1],
+        image_sides=image.shape[-dims:],
+        result_sides=result.shape[-dims:],
+        kernel=weight.shape[2:],
+        stride=_spread(stride, dims),
+        dilation=_spread(dilation, dims),
+        groups=groups,
+        element_bytes=weight.element_bytes,
+        precision=_precision(weight.dtype, profile, config),
+        is_channels_last=has_channels_last(x) or has_channels_last(weight),
+        is_transposed=is_transposed,
+    )
+
+
+def has_channels_last(tensor: TensorFacts) -> bool:
+    """Whether the channels of `tensor` lie side by side; not said of one channel or one place, where both orders agree."""
+    shape, strides = tensor.shape, tensor.strides
+    if len(shape) < 4 or shape[1] == 1 or strides[1] != 1:
+        return False
+    sides = [stride for size, stride in zip(shape[2:], strides[2:], strict=True) if size > 1]
+    return bool(sides) and min(sides) > 1
+
+
+def _spread(value: tuple[int, ...], dims: int) -> tuple[int, ...]:
+    return value * dims if len(value) == 1 else value
+
+
+def _precision(dtype: str, profile: Profile, config: LibraryConfig) -> Precision:
+    if dtype in _HALVES:
+        return "half"
+    if dtype == "float64":
+        return "float64"
+    return "tf32" if config.conv_tf32 and profile.capability >= FIRST_WITH_TF32 else "float32"
