@@ -12,7 +12,16 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.memory.profiles import Profile
-from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
+from profiler_kit.memory.scratch import (
+    NOTHING,
+    LibraryConfig,
+    OpCall,
+    ScratchBytes,
+    TensorFacts,
+    exactly,
+    on_card,
+    rule,
+)
 from profiler_kit.memory.scratch.convolution_weights import weight_gradient
 from profiler_kit.memory.scratch.depthwise import depthwise
 from profiler_kit.memory.scratch.geometry import Geometry, Pass, geometry_of
@@ -30,7 +39,7 @@ def convolution(call: OpCall, profile: Profile, config: LibraryConfig) -> Scratc
     """Scratch of the forward pass."""
     x, weight, _, stride, _, dilation, transposed, _, groups = call.args[:9]
     shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, profile, config)
-    return scratch_of_pass("forward", shape, config)
+    return on_card(scratch_of_pass("forward", shape, config), profile)
 
 
 @rule("aten.convolution_backward")
@@ -40,8 +49,8 @@ def convolution_backward(call: OpCall, profile: Profile, config: LibraryConfig) 
     shape = geometry_of(x, weight, gradient, stride, dilation, transposed, groups, profile, config)
     bias = _bias_gradient(gradient, profile) if wanted[2] else NOTHING
     bias_bytes = gradient.shape[1] * gradient.element_bytes if wanted[2] else 0
-    of_weight = scratch_of_pass("weight_gradient", shape, config) if wanted[1] else NOTHING
-    of_input = scratch_of_pass("input_gradient", shape, config) if wanted[0] else NOTHING
+    of_weight = on_card(scratch_of_pass("weight_gradient", shape, config), profile) if wanted[1] else NOTHING
+    of_input = on_card(scratch_of_pass("input_gradient", shape, config), profile) if wanted[0] else NOTHING
     later = bias_bytes + (weight.nbytes if wanted[1] else 0)
 
     def peak(end: str) -> int:
