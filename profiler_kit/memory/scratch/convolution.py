@@ -28,9 +28,7 @@ from profiler_kit.memory.scratch.geometry import Geometry, Pass, geometry_of
 from profiler_kit.memory.scratch.maps import map_pass
 from profiler_kit.memory.scratch.reductions import reduce_bytes
 
-_SLOW: Final = ScratchBytes(
-    0, 0, 1 << 21, "without cuDNN: one image unfolded at a time, an upper bound of small networks"
-)
+_WITHOUT_CUDNN: Final = "ATen's own kernels unfold one sample at a time, or nothing; not measured"
 _FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}
 
 
@@ -64,7 +62,8 @@ def convolution_backward(call: OpCall, profile: Profile, config: LibraryConfig) 
 def scratch_of_pass(which: Pass, shape: Geometry, config: LibraryConfig) -> ScratchBytes:
     """Scratch of one pass of `shape`, as aten names the pass; a transposed convolution's passes are the other's."""
     if not config.cudnn:
-        return _SLOW
+        unfolded = shape.image_channels * shape.taps * shape.result_places * shape.element_bytes
+        return ScratchBytes(0, unfolded // shape.groups, unfolded, _WITHOUT_CUDNN)
     if shape.is_transposed:
         which = _FLIPPED.get(which, which)
     if shape.is_depthwise:

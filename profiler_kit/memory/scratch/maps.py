@@ -92,7 +92,8 @@ def _needs_no_copies(which: Pass, shape: Geometry) -> bool:
         return True
     if summed <= 3 * _FEW_PRODUCTS and channels <= _FEW_INPUTS and _tiles(which, shape) <= _FEW_TILES:
         return True
-    return _products(shape) <= _LITTLE_WORK and (channels <= _COLOURS or shape.taps == 1)
+    most = _LITTLE_WORK // 2 if channels <= _COLOURS else _LITTLE_WORK
+    return _products(shape) <= most and (channels <= _COLOURS or shape.taps == 1)
 
 
 def _writes_in_place(shape: Geometry) -> bool:

@@ -49,4 +49,4 @@ def recurrent(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchB
         return on_card(rough, profile)
     is_small = hidden <= _SMALL.get(kind, _PLAIN_SMALL)[size == 4]
     likely = base + more if is_small else base
-    return on_card(ScratchBytes(base * 9 // 10, likely, base + base // 10 + more + spare, _SOURCE), profile)
+    return on_card(ScratchBytes(base * 3 // 4, likely, base + base // 10 + more + spare, _SOURCE), profile)
