@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from profiler_kit.memory.profiles import CPU, SM90
+from profiler_kit.memory.profiles import CPU, SM75, SM80, SM90
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, ruled_ops, scratch_of
 
 POINTS: Final = Path(__file__).parent.parent / "fixtures" / "scratch" / "points.json.gz"
@@ -182,10 +184,85 @@ def test_ops_without_scratch_took_none_and_are_said_to_take_none(name: str) -> N
     assert all(said == ScratchBytes(0, 0, 0) and nbytes <= NEAR for nbytes, said in other_ops()[name])
 
 
-def test_intervals_contain_convolutions_that_no_rule_was_fitted_to() -> None:
+KINDS: Final = {"dense": 0.985, "depthwise": 0.99, "grouped": 0.95}  # the least share of points inside the interval
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_intervals_contain_the_convolutions_they_were_fitted_to(kind: str) -> None:
+    families = {name: checked for name, checked in convolutions(held_out=False).items() if name.startswith(kind)}
+    assert contained([one for checked in families.values() for one in checked]) >= KINDS[kind]
+    assert all(contained(checked) >= 0.93 for checked in families.values() if len(checked) >= 20)
+
+
+def test_intervals_contain_the_second_sample_of_convolutions() -> None:
     held = [one for family in convolutions(held_out=True).values() for one in family]
     assert len(held) == 1000
-    assert contained(held) >= 0.97
+    assert contained(held) >= 0.985
+
+
+def test_intervals_contain_convolutions_whose_algorithm_was_searched_for() -> None:
+    searched = [one for family in convolutions(held_out=False, tuned=True).values() for one in family]
+    assert contained(searched) >= 0.985
+
+
+def common(taps: int) -> Iterator[tuple[dict[str, Any], list[int | None]]]:
+    """Plain convolutions of `taps` taps with channels that are multiples of eight, on tensor cores."""
+    for _, _, is_tuned, sizes, *taken in points()["convolutions"]:
+        plain = {**sizes, "s": [1, 1], "d": [1, 1]} == sizes and not {"g", "t", "cl"} & set(sizes)
+        aligned = sizes["cin"] % 8 == 0 and sizes["cout"] % 8 == 0 and sizes["dtype"] != "fp32"
+        if not is_tuned and plain and aligned and sizes["k"] == [math.isqrt(taps)] * 2:
+            yield sizes, taken
+
+
+@pytest.mark.parametrize(
+    ("taps", "which", "least"), [(1, 0, 0.98), (1, 1, 0.93), (1, 2, 0.85), (9, 0, 0.75), (9, 1, 0.9)]
+)
+def test_the_likely_figure_of_common_convolutions_is_mostly_what_was_measured(
+    taps: int, which: int, least: float
+) -> None:
+    checked = [
+        (taken[which] or 0, scratch_of(convolution_call(sizes, PASSES[which]), SM90, convolution_config(sizes)))
+        for sizes, taken in common(taps)
+    ]
+    assert len(checked) >= 50
+    assert near(checked) >= least
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_intervals_contain_recurrent_layers(kind: str) -> None:
+    assert contained(recurrent()[kind]) >= 0.97
+    assert contained(recurrent()[kind + " packed"]) >= 0.93
+
+
+def test_intervals_contain_all_other_ops_but_a_few() -> None:
+    checked = [one for family in other_ops().values() for one in family]
+    assert len(checked) > 2000
+    assert contained(checked) >= 0.985
+
+
+@pytest.mark.parametrize("which", PASSES[:3])
+def test_a_larger_batch_copies_more(which: str) -> None:
+    sizes = {"n": 4, "cin": 64, "cout": 64, "size": [64, 64], "k": [3, 3], "s": [1, 1], "p": [1, 1], "d": [1, 1],
+             "op": [0, 0], "dtype": "bf16"}  # fmt: skip
+    small, large = (
+        scratch_of(convolution_call({**sizes, "n": n}, which), SM90, LibraryConfig()).likely for n in (4, 64)
+    )
+    assert large >= small + 2 * 60 * 64 * 64 * 64 * 2  # image and result of 60 more samples
+
+
+def test_without_tensor_cores_the_weight_is_not_copied() -> None:
+    sizes = {"n": 4, "cin": 64, "cout": 64, "size": [64, 64], "k": [3, 3], "s": [2, 2], "p": [1, 1], "d": [1, 1],
+             "op": [0, 0], "dtype": "fp32"}  # fmt: skip
+    assert scratch_of(convolution_call(sizes, "forward"), SM90, LibraryConfig(conv_tf32=False)).likely == 0
+    assert scratch_of(convolution_call(sizes, "forward"), SM90, LibraryConfig(conv_tf32=True)).likely > 0
+    assert scratch_of(convolution_call(sizes, "forward"), SM75, LibraryConfig(conv_tf32=True)).likely == 0
+
+
+def test_a_card_that_was_not_measured_has_a_wider_interval_that_says_so() -> None:
+    call = convolution_call(points()["convolutions"][0][3], "wgrad")
+    here, there = (scratch_of(call, profile, LibraryConfig()) for profile in (SM90, SM80))
+    assert there.low <= here.low <= here.high < there.high
+    assert "A100" in there.source
 
 
 def test_nothing_is_taken_on_the_cpu() -> None:

@@ -12,16 +12,23 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.memory.profiles import Profile
-from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
+from profiler_kit.memory.scratch import (
+    NOTHING,
+    LibraryConfig,
+    OpCall,
+    ScratchBytes,
+    TensorFacts,
+    exactly,
+    on_card,
+    rule,
+)
 from profiler_kit.memory.scratch.convolution_weights import weight_gradient
 from profiler_kit.memory.scratch.depthwise import depthwise
 from profiler_kit.memory.scratch.geometry import Geometry, Pass, geometry_of
 from profiler_kit.memory.scratch.maps import map_pass
 from profiler_kit.memory.scratch.reductions import reduce_bytes
 
-_SLOW: Final = ScratchBytes(
-    0, 0, 1 << 21, "without cuDNN: one image unfolded at a time, an upper bound of small networks"
-)
+_WITHOUT_CUDNN: Final = "ATen's own kernels unfold one sample at a time, or nothing; not measured"
 _FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}
 
 
@@ -30,7 +37,7 @@ def convolution(call: OpCall, profile: Profile, config: LibraryConfig) -> Scratc
     """Scratch of the forward pass."""
     x, weight, _, stride, _, dilation, transposed, _, groups = call.args[:9]
     shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, profile, config)
-    return scratch_of_pass("forward", shape, config)
+    return on_card(scratch_of_pass("forward", shape, config), profile)
 
 
 @rule("aten.convolution_backward")
@@ -40,8 +47,8 @@ def convolution_backward(call: OpCall, profile: Profile, config: LibraryConfig) 
     shape = geometry_of(x, weight, gradient, stride, dilation, transposed, groups, profile, config)
     bias = _bias_gradient(gradient, profile) if wanted[2] else NOTHING
     bias_bytes = gradient.shape[1] * gradient.element_bytes if wanted[2] else 0
-    of_weight = scratch_of_pass("weight_gradient", shape, config) if wanted[1] else NOTHING
-    of_input = scratch_of_pass("input_gradient", shape, config) if wanted[0] else NOTHING
+    of_weight = on_card(scratch_of_pass("weight_gradient", shape, config), profile) if wanted[1] else NOTHING
+    of_input = on_card(scratch_of_pass("input_gradient", shape, config), profile) if wanted[0] else NOTHING
     later = bias_bytes + (weight.nbytes if wanted[1] else 0)
 
     def peak(end: str) -> int:
@@ -55,7 +62,8 @@ def convolution_backward(call: OpCall, profile: Profile, config: LibraryConfig) 
 def scratch_of_pass(which: Pass, shape: Geometry, config: LibraryConfig) -> ScratchBytes:
     """Scratch of one pass of `shape`, as aten names the pass; a transposed convolution's passes are the other's."""
     if not config.cudnn:
-        return _SLOW
+        unfolded = shape.image_channels * shape.taps * shape.result_places * shape.element_bytes
+        return ScratchBytes(0, unfolded // shape.groups, unfolded, _WITHOUT_CUDNN)
     if shape.is_transposed:
         which = _FLIPPED.get(which, which)
     if shape.is_depthwise:

@@ -14,14 +14,29 @@ _EITHER: Final = "H100, cuDNN 9.19: nothing, copies with channels last, or a tra
 _PARTIAL_BYTES: Final = 4  # sums are kept in float32
 _TABLE: Final = 1 << 14
 _MORE_OF_POINTWISE: Final = 8 << 20
-_BY_SAMPLE_MOST: Final = 2.5
+_BY_SAMPLE_OF_MANY: Final = 32 << 20
+_BY_SAMPLE_OF_FEW: Final = 192 << 20
+_TOO_MANY_PAIRS: Final = 1 << 19
+_UNFILLED_PAIRS: Final = 200_000
 # Weights (pairs of channels, for each tap) that all blocks hold at once: in the middle, and in nearly every case. The
 # first is what fills 132 multiprocessors with one tile each.
 _USUAL_PAIRS: Final = 60_000
-_MOST_PAIRS: Final = {"half": 280_000, "tf32": 400_000, "float32": 400_000, "float64": 400_000}
-_MOST_SPLITS_OF_MANY_PAIRS: Final = {"half": 2, "tf32": 4, "float32": 4, "float64": 4}
+# By taps (up to 9, up to 49, more) and by pairs (up to 1024, 2048, 4096, 16384, more).
+_MOST_PAIRS: Final = {
+    "half": ((280_000, 280_000, 280_000, 280_000, 400_000), (200_000, 290_000, 170_000, 100_000, 250_000),
+             (140_000, 140_000, 175_000, 120_000, 20_000)),
+    "float": ((150_000, 500_000, 500_000, 680_000, 600_000), (220_000, 400_000, 400_000, 560_000, 200_000),
+              (260_000, 260_000, 350_000, 280_000, 140_000)),
+}  # fmt: skip
+_TAPS: Final = (9, 49)
+_PAIRS: Final = (1024, 2048, 4096, 16_384)
 _USUAL_SPLITS: Final = 96
 _A_TILE: Final = 64 * 64
+_TILE_SIDE: Final = 128
+_MULTIPROCESSORS: Final = 132  # of the card that all this was measured on
+_SMALL_KERNEL: Final = 9
+_PAIRS_OF_A_SPLIT: Final = 98_304
+_MOST_IN_HALF: Final = 13
 _LARGE_KERNEL: Final = 25
 _FEW_PLACES: Final = 16_384
 _SPLITS_OF_FEW_PLACES: Final = 5
@@ -46,7 +61,8 @@ def weight_gradient(shape: Geometry) -> ScratchBytes:
     most = max(split, _most_split(shape))
     if shape.precision == "tf32" and may_transform(shape):
         most = max(most, _transform(shape))
-    return ScratchBytes(0, split, most, _COPIES)
+    least = shape.copies_bytes // 2 if shape.precision == "half" and _pairs(shape) > _PAIRS[-1] else 0
+    return ScratchBytes(least, split, most, _COPIES)
 
 
 def _pairs(shape: Geometry) -> int:
@@ -66,16 +82,29 @@ def _splits(shape: Geometry) -> int:
     if _places(shape) < _MANY_PLACES[shape.precision]:
         return 0
     pairs = _pairs(shape)
+    if pairs >= _A_TILE and shape.taps <= _SMALL_KERNEL:
+        return _splits_of_small_kernels(shape)
     if shape.precision == "half" and shape.taps > _LARGE_KERNEL and _places(shape) <= _FEW_PLACES:
         return min(_USUAL_PAIRS // pairs, _SPLITS_OF_FEW_PLACES)
     usual = _USUAL_PAIRS if shape.precision == "half" or pairs >= _A_TILE else _USUAL_PAIRS * 2 // 3
     return min(usual // pairs, _USUAL_SPLITS)
 
 
+def _splits_of_small_kernels(shape: Geometry) -> int:
+    """Of kernels of up to 3 x 3 over many channels: as many as multiprocessors have room for, a tile of 128 x 128 each."""
+    if shape.precision == "half":
+        most = _PAIRS_OF_A_SPLIT // _pairs(shape)
+        return min(most, _MOST_IN_HALF) if _places(shape) > _FEW_PLACES else 0
+    sides = -(-shape.image_channels // _TILE_SIDE) * -(-shape.result_channels // _TILE_SIDE)
+    return _MULTIPROCESSORS // (shape.taps * sides)
+
+
 def _most_split(shape: Geometry) -> int:
     deep = _DEEP_MORE if len(shape.kernel) == 3 else 1
-    by_pairs = max(deep * _MOST_PAIRS[shape.precision] // _pairs(shape), _MOST_SPLITS_OF_MANY_PAIRS[shape.precision])
-    splits = min(by_pairs, -(-_places(shape) // _PLACES_OF_A_SPLIT))
+    pairs = _pairs(shape)
+    table = _MOST_PAIRS["half" if shape.precision == "half" else "float"]
+    most = table[sum(shape.taps > bound for bound in _TAPS)][sum(pairs > bound for bound in _PAIRS)]
+    splits = min(deep * most // pairs, -(-_places(shape) // _PLACES_OF_A_SPLIT))
     return shape.copies_bytes + max(splits, 1) * _partial(shape) + _TABLE
 
 
@@ -86,7 +115,7 @@ def _transform(shape: Geometry) -> int:
     if min(shape.kernel) < _FOURIER_KERNEL:
         return winograd_bytes(shape)
     little = _places(shape) <= _FEW_PLACES and pairs >= _MANY_PAIRS
-    return fourier_bytes(shape) if little or shape.batch <= _FEW_SAMPLES else winograd_bytes(shape)
+    return fourier_bytes(shape) if little or shape.batch <= _FEW_SAMPLES else 0
 
 
 def _pointwise(shape: Geometry) -> ScratchBytes:
@@ -96,9 +125,17 @@ def _pointwise(shape: Geometry) -> ScratchBytes:
         return ScratchBytes(0, 0, copies, _EITHER)
     most = max(by_sample, copies + min(copies, _MORE_OF_POINTWISE))
     maps = shape.image_bytes + shape.result_bytes
-    if by_sample > _BY_SAMPLE_MOST * maps:  # the sums would outweigh what is summed
+    if _is_summed_at_once(shape, by_sample):
         return ScratchBytes(0, min(maps, most), most, _COPIES)
     return ScratchBytes(0, by_sample, most, _BY_SAMPLE)
+
+
+def _is_summed_at_once(shape: Geometry, by_sample: int) -> bool:
+    """Whether a product for every sample would take too much, or its sides don't fill up 16 bytes."""
+    pairs = shape.image_channels * shape.result_channels
+    unfilled = shape.element_bytes == 4 and shape.result_places * shape.element_bytes % 16 > 0
+    most = _BY_SAMPLE_OF_MANY if pairs >= _TOO_MANY_PAIRS else _BY_SAMPLE_OF_FEW
+    return by_sample >= most or (unfilled and pairs >= _UNFILLED_PAIRS)
 
 
 def _without_tensor_cores(shape: Geometry) -> ScratchBytes:

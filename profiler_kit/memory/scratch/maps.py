@@ -14,14 +14,18 @@ _EITHER: Final = _SOURCE + "either copies with channels last, or a kernel that n
 _TABLE: Final = 1024  # offsets of the kernel's taps and the like
 _TILE_BYTES: Final = 128 * 128 * 4  # a block's partial sums, where blocks share a result
 _MOST_TILES: Final = 396  # three to a multiprocessor
-_MANY_PAIRS: Final = 1 << 19
+_MANY_PAIRS: Final = 200_000
 # Where the heuristics turn, as trees fitted to the points of the training groups put it.
 _FEW_PRODUCTS: Final = 132  # products that one result sums up
 _FEW_PAIRS: Final = 612
 _COLOURS: Final = 3
 _FEW_CHANNELS: Final = 14
-_FEW_INPUTS: Final = 36
-_FEW_PLACES: Final = 6556
+_FEW_INPUTS: Final = 42
+_FEW_TILES: Final = 365
+_FEW_PLACES: Final = 7000
+_SOME_CHANNELS: Final = 32
+_MEDIUM_WEIGHT_BYTES: Final = 620_000
+_LONG_SIDE: Final = 328
 _SHORT_SIDE: Final = 92
 _TILED_PAIRS: Final = 4096
 _FOURIER_PLACES: Final = 3600
@@ -62,7 +66,13 @@ def _with_tensor_cores(which: Pass, shape: Geometry) -> ScratchBytes:
     most = copies + _shared_bytes(which, shape)
     if shape.precision == "tf32" and may_transform(shape):
         most = max(most, _transform(which, shape))
-    return ScratchBytes(0, 0 if _needs_no_copies(which, shape) else copies, most, _EITHER)
+    if _needs_no_copies(which, shape):
+        return ScratchBytes(0, 0, most, _EITHER)
+    if which == "forward" and shape.precision == "tf32" and _writes_in_place(shape):
+        weight = shape.padded_weight_elements * shape.element_bytes
+        return ScratchBytes(0, shape.padded_image_bytes + weight, most, _EITHER)
+    is_sure = which == "input_gradient" and shape.precision == "half" and _products(shape) > _LITTLE_WORK
+    return ScratchBytes(copies if is_sure and shape.image_channels > _FEW_CHANNELS else 0, copies, most, _EITHER)
 
 
 def _needs_no_copies(which: Pass, shape: Geometry) -> bool:
@@ -75,25 +85,45 @@ def _needs_no_copies(which: Pass, shape: Geometry) -> bool:
             return shape.taps == 1 or channels * shape.result_channels <= _FEW_PAIRS
         small = shape.image_bytes <= _SMALL_IMAGE_BYTES and shape.weight_bytes <= _SMALL_WEIGHT_BYTES
         return channels <= _FEW_CHANNELS or small
-    if channels * shape.taps <= _FEW_PRODUCTS:
-        return True
+    summed = channels * shape.taps
     if shape.precision == "half":
-        return channels <= _COLOURS and min(shape.image_sides) <= _SHORT_SIDE
-    products = shape.batch * shape.result_places * channels * shape.result_channels * shape.taps
-    if products > _LITTLE_WORK:
+        return summed <= _FEW_PRODUCTS or (channels <= _COLOURS and min(shape.image_sides) <= _SHORT_SIDE)
+    if summed <= _FEW_PRODUCTS * 3 // 2:
+        return True
+    if summed <= 3 * _FEW_PRODUCTS and channels <= _FEW_INPUTS and _tiles(which, shape) <= _FEW_TILES:
+        return True
+    most = _LITTLE_WORK // 2 if channels <= _COLOURS else _LITTLE_WORK
+    return _products(shape) <= most and (channels <= _COLOURS or shape.taps == 1)
+
+
+def _writes_in_place(shape: Geometry) -> bool:
+    """Whether image and weight alone are likely copied, and the result is written as it shall lie."""
+    if _products(shape) > _LITTLE_WORK or shape.result_channels < _SOME_CHANNELS:
         return False
-    few = channels <= _FEW_INPUTS and shape.result_places <= _FEW_PLACES and min(shape.image_sides) > _SHORT_SIDE // 2
-    return channels <= _COLOURS or shape.taps == 1 or (few and products <= _LITTLE_WORK // 10)
+    small = shape.batch <= 6 and shape.weight_bytes <= _MEDIUM_WEIGHT_BYTES and shape.result_places <= _FEW_PLACES
+    return small or min(shape.image_sides) > _LONG_SIDE
 
 
-def _shared_bytes(which: Pass, shape: Geometry) -> int:
+def _products(shape: Geometry) -> int:
+    return shape.batch * shape.result_places * shape.image_channels * shape.result_channels * shape.taps
+
+
+def _tiles(which: Pass, shape: Geometry) -> int:
     places, channels = (
         (shape.result_places, shape.result_channels)
         if which == "forward"
         else (shape.image_places, shape.image_channels)
     )
-    tiles = -(-shape.batch * places // 128) * -(-channels // 128)
-    return min(_MOST_TILES, 3 * tiles) * _TILE_BYTES
+    return -(-shape.batch * places // 128) * -(-channels // 128)
+
+
+def _shared_bytes(which: Pass, shape: Geometry) -> int:
+    """At most, of partial sums where blocks share results: of long sums alone, and less where there is much to do."""
+    copies = shape.copies_bytes
+    if shape.image_channels * shape.taps <= 3 * _FEW_PRODUCTS:
+        return _TABLE if which == "forward" else copies // 2
+    shared = min(_MOST_TILES, 3 * _tiles(which, shape)) * _TILE_BYTES
+    return min(shared, copies * 17 // 10 if _products(shape) <= _LITTLE_WORK else copies * 13 // 10)
 
 
 def _transform(which: Pass, shape: Geometry) -> int:
@@ -115,9 +145,12 @@ def _without_tensor_cores(which: Pass, shape: Geometry) -> ScratchBytes:
 
 
 def _channels_last(shape: Geometry) -> ScratchBytes:
-    return ScratchBytes(0, 0, 2 * shape.copies_bytes, _EITHER)
+    most = shape.copies_bytes * 5 // 2
+    if shape.precision == "float32" and may_transform(shape):
+        most = max(most, tiled_fourier_bytes(shape))
+    return ScratchBytes(0, 0, most, _EITHER)
 
 
 def _grouped(shape: Geometry) -> ScratchBytes:
-    most = (5 if len(shape.kernel) == 3 else 3) * shape.copies_bytes
+    most = (11 if len(shape.kernel) == 3 else 9) * shape.copies_bytes // 2
     return ScratchBytes(0, shape.copies_bytes, most, _EITHER)

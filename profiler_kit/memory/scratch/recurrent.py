@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.memory.profiles import Profile
-from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, rule
+from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, on_card, rule
 
 _SOURCE: Final = "H100, cuDNN 9.19: workspace by layer, weight, row and sample"
 _PER_LAYER: Final = 8 << 20
@@ -45,7 +45,8 @@ def recurrent(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchB
     more = size * rows * _MORE.get(kind, _PLAIN_MORE[train]) * hidden
     spare = size * rows * inputs + more * (directions - 1)
     if told["packed"]:
-        return ScratchBytes(base * 4 // 5, base, base * 6 // 5 + more, _SOURCE + "; packed sequences by guess")
+        rough = ScratchBytes(base * 4 // 5, base, base * 6 // 5 + more, _SOURCE + "; packed sequences by guess")
+        return on_card(rough, profile)
     is_small = hidden <= _SMALL.get(kind, _PLAIN_SMALL)[size == 4]
     likely = base + more if is_small else base
-    return ScratchBytes(base * 9 // 10, likely, base + base // 10 + more + spare, _SOURCE)
+    return on_card(ScratchBytes(base * 3 // 4, likely, base + base // 10 + more + spare, _SOURCE), profile)
