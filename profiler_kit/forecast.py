@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +39,18 @@ def with_memory(
 
 
 def with_what_ifs(
-    static: StaticCount, target: Target, spec: TargetSpec, *, gpu: str | None, asked: MemoryQuestions
+    static: StaticCount,
+    target: Target,
+    spec: TargetSpec,
+    *,
+    gpu: str | None,
+    asked: MemoryQuestions,
+    price: Callable[[StaticCount], float | None],
 ) -> StaticCount:
-    """The count with the answers to what is `asked` about its memory. Raises UsageError for a path that is no module's."""
+    """The count with the answers to what is `asked` about its memory; `price`: the least time of recomputing, in ns.
+
+    Raises UsageError for a path that is no module's.
+    """
     from profiler_kit.counting import count_target
     from profiler_kit.memory import profile_for, simulate
     from profiler_kit.memory.what_if import Study
@@ -57,9 +67,12 @@ def with_what_ifs(
         target=target,
         profile=profile_for(gpu),
         static=static,
-        again=lambda batch: load(replace(spec, batch=batch), device="meta"),
+        again=lambda words: load(replace(spec, **words), device="meta"),
         simulate=simulate,
         count=counted,
         fits_bytes=asked.fits_bytes,
+        batch=spec.batch,
+        price=price,
     )
-    return replace(static, memory=replace(static.memory, what_ifs=tuple(study.answers(asked))))
+    answers = tuple(study.answers(asked))
+    return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))

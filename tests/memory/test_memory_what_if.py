@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,10 +20,12 @@ from profiler_kit.records.counts import (
     MemoryCategories,
     MemoryEstimate,
     MemoryQuestions,
+    ModuleMemory,
     ModuleNode,
     StaticCount,
     WhatIf,
 )
+from profiler_kit.records.variation import Variation
 from profiler_kit.target import Target, from_model
 from profiler_kit.target.checkpointing import checkpointed
 
@@ -65,7 +67,12 @@ class Line:
             categories=MemoryCategories(), rounding_bytes=0, peak_phase="backward", peak_path="", peak_op="",
             after_forward_bytes=0, context_bytes=CONTEXT,
         )  # fmt: skip
-        return MemoryEstimate(peak_bytes=tensors, peak_at="", categories=MemoryCategories(), device=device)
+        kept = tuple(
+            ModuleMemory(path=path, created_bytes=saved, inside_bytes=saved) for path, (saved, _) in BLOCKS.items()
+        )
+        return MemoryEstimate(
+            peak_bytes=tensors, peak_at="", categories=MemoryCategories(), device=device, modules=kept, saved_bytes=900
+        )
 
 
 def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) -> Study:
@@ -78,7 +85,10 @@ def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) ->
         )  # fmt: skip
 
     target: Any = object()
-    again: Any = int
+
+    def again(words: Mapping[str, Any]) -> Any:
+        return words["batch"]
+
     return Study(target, profile, counted(), again, line, count, fits_bytes)
 
 
@@ -99,7 +109,7 @@ def test_the_largest_batch_that_fits_is_found_to_the_sample(batch: int) -> None:
     goal = BASE + SAMPLE * batch + SCRATCH + CONTEXT
     found = {answer.batch: answer for answer in answers(MemoryQuestions(fits_bytes=goal), line)}
     assert found[batch].fits == "yes"
-    assert study(Line(), goal).at(batch=batch + 1).fits != "yes"
+    assert study(Line(), goal).at(Variation(batch=batch + 1)).fits != "yes"
     assert len(line.batches) < 12
 
 
@@ -124,8 +134,22 @@ def test_a_proposal_takes_the_fewest_modules_that_make_it_fit() -> None:
 
 
 def test_no_proposal_where_it_fits_anyway() -> None:
-    found = answers(MemoryQuestions(fits_bytes=10**6, checkpoint=("auto",)))
-    assert not any(answer.checkpoint for answer in found)
+    asked = study(Line(), 10**6)
+    assert not any(answer.checkpoint for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))))
+    assert "without checkpointing" in asked.notes[0]
+
+
+def test_where_no_set_is_enough_the_one_that_takes_least_is_shown() -> None:
+    asked = study(Line(), CONTEXT + BASE - 500)
+    shown = [answer for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))) if answer.checkpoint]
+    assert [(answer.checkpoint, answer.fits) for answer in shown] == [(tuple(BLOCKS), "no")]
+    assert any("No set of modules" in note for note in asked.notes)
+
+
+def test_differences_are_from_the_step_as_it_is() -> None:
+    first, second, third = answers(MemoryQuestions(batches=(16, 4)))
+    assert first.difference_bytes is None
+    assert (second.difference_bytes, third.difference_bytes) == (8 * SAMPLE, -4 * SAMPLE)
 
 
 def test_a_cpu_has_no_memory_to_fit_into() -> None:
@@ -147,14 +171,14 @@ class Deep(nn.Module):
 
 
 def test_real_answers() -> None:
-    def made(batch: int) -> Target:
-        return from_model(Deep(), (torch.zeros(batch, 64),), loss="sum", optimizer="sgd", device="meta")
+    def made(words: Mapping[str, Any]) -> Target:
+        return from_model(Deep(), (torch.zeros(words["batch"], 64),), loss="sum", optimizer="sgd", device="meta")
 
     def count(target: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(target.model, paths):
             return count_target(target)
 
-    target = made(4096)
+    target = made({"batch": 4096})
     asked = MemoryQuestions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
     found = list(Study(target, SM90, count_target(target), made, simulate, count).answers(asked))
     plain, double, named, proposed = found
