@@ -46,8 +46,10 @@ def with_what_ifs(
     gpu: str | None,
     asked: MemoryQuestions,
     price: Callable[[StaticCount], float | None],
+    say: Callable[[str], None],
 ) -> StaticCount:
-    """The count with the answers to what is `asked` about its memory; `price`: the least time of recomputing, in ns.
+    """The count with the answers to what is `asked` about its memory; `price`: the least time of recomputing,
+    in ns; `say` is told what is done.
 
     Raises UsageError for a path that is no module's.
     """
@@ -73,6 +75,7 @@ def with_what_ifs(
         fits_bytes=asked.fits_bytes,
         batch=spec.batch,
         price=price,
+        say=say,
     )
     answers = tuple(study.answers(asked))
     return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))

@@ -201,7 +201,7 @@ def memory_questions(given: argparse.Namespace) -> MemoryQuestions | None:
     asked = MemoryQuestions(
         batches=(given.batch or ())[1:],
         fits_bytes=given.fits,
-        checkpoint=tuple(given.checkpoint),
+        checkpoint=tuple("" if path == "(root)" else path for path in given.checkpoint),
         variations=tuple(one for several in given.what_if for one in several),
     )
     return None if asked == MemoryQuestions() else asked
@@ -260,8 +260,8 @@ def _hardware_option(sub: argparse.ArgumentParser) -> None:
 def _report_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("tables")
     group.add_argument(
-        "--by", choices=("tree", "layer", "op"),
-        help="modules with all below them, layers' own figures, or ops (default: layer where something ran, else tree)",
+        "--by", choices=("tree", "layer", "op", "what-if"),
+        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)",
     )  # fmt: skip
     group.add_argument(
         "--top",

@@ -18,8 +18,8 @@ Paths = tuple[str, ...]
 LEAST_SHARE: Final = 0.002
 # Simulations that may be spent on improving a set: fewer for a model of many modules, where each takes tenths of a second.
 MOST_TRIALS: Final = 40
-LEAST_TRIALS: Final = 10
-TRIALS_BY_MODULES: Final = 400
+LEAST_TRIALS: Final = 6
+TRIALS_BY_MODULES: Final = 300
 SLACK: Final = 0.9  # the allocator's segments let a set save somewhat more than its bytes, so that this much may do
 
 

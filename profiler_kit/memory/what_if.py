@@ -27,6 +27,10 @@ Count = Callable[[Target, tuple[str, ...]], StaticCount]
 Price = Callable[[StaticCount], "float | None"]
 
 
+def _silent(_: str) -> None:
+    pass
+
+
 def _unpriced(static: StaticCount) -> float | None:
     return None
 
@@ -37,7 +41,7 @@ class Study:
 
     `again` builds it with other words of its spec; `count` counts it with modules checkpointed; `price` is the least time of
     a count's recomputing, in ns, None where no hardware is named. `batch`: that of the step as it is, if it is known.
-    `notes`: what to know about the answers.
+    `say` is told what is simulated. `notes`: what to know about the answers.
     """
 
     target: Target
@@ -49,6 +53,7 @@ class Study:
     fits_bytes: int | None = None
     batch: int | None = None
     price: Price = _unpriced
+    say: Callable[[str], None] = _silent
     notes: list[str] = field(default_factory=list)
     _known: dict[Variation, WhatIf] = field(default_factory=dict)
     _kept: tuple[Candidate, ...] | None = None
@@ -83,6 +88,7 @@ class Study:
 
     def _simulated(self, variation: Variation, in_place: tuple[str, ...] = ()) -> WhatIf:
         self._check(variation.checkpoint)
+        self.say(f"simulating the step {_told(variation)}")
         words = variation.of_target
         target = self.again(words) if words else self.target
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
@@ -252,7 +258,7 @@ class Study:
         every = switchable(self.target.model)
         reasons = dict(refused(self.target, every))
         paths = tuple(path for path in every if path not in reasons)
-        legal = self._accepted(variation, paths, reasons) if self.static.memory is not None else paths
+        legal = self._accepted(variation, paths, reasons)
         if not every:
             self._note(
                 "No activation module could work in place: they do already, or they are functions that the code calls."
@@ -317,7 +323,7 @@ def _told(variation: Variation) -> str:
     if variation.inplace:
         words.append("in-place activations")
     if variation.checkpoint:
-        named = ", ".join(path or "the model" for path in variation.checkpoint)
+        named = ", ".join(path or "(root)" for path in variation.checkpoint)
         count = len(variation.checkpoint)
         words.append(f"checkpoint {named if len(named) <= _LONGEST_NAMES else f'{count} modules'}")
     return ", ".join(words) or "as it is"

@@ -135,6 +135,8 @@ CHANGES: Final[tuple[Change, ...]] = (
         values="PATH",
         doc="this module keeps its inputs alone for backward and runs again; PATH+PATH for several",
         bare=(),
-        read=lambda value: {"checkpoint": tuple(path.strip() for path in value.split("+"))},
+        read=lambda value: {
+            "checkpoint": tuple("" if path.strip() == "(root)" else path.strip() for path in value.split("+"))
+        },
     ),
 )

@@ -25,7 +25,7 @@ from profiler_kit.records.counts import (
     StaticCount,
     WhatIf,
 )
-from profiler_kit.records.variation import Variation
+from profiler_kit.records.variation import Variation, read_variations
 from profiler_kit.target import Target, from_model
 from profiler_kit.target.checkpointing import checkpointed
 
@@ -195,3 +195,74 @@ def test_a_path_that_is_no_module_is_told() -> None:
     target = from_model(Deep(), (torch.zeros(1, 64),), loss="sum", device="meta")
     with pytest.raises(UsageError, match=r"blocks\.9"):
         simulate(target, setup=Setup(checkpoint=("blocks.9",)))
+
+
+class Activated(nn.Module):
+    """An activation that may work in place, one that backward forbids, one whose input is read again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 512), nn.Linear(512, 64)
+        self.may, self.needed, self.shared = nn.ReLU(), nn.ReLU(), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.may(self.first(x)))
+        y = self.needed(torch.sigmoid(x))  # sigmoid keeps its result
+        z: torch.Tensor = y + self.shared(y)
+        return z
+
+
+def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], Study]:
+    def made(words: Mapping[str, Any]) -> Target:
+        return from_model(model(), (torch.zeros(4096, 64),), loss="sum", device="meta", **words)
+
+    def count(target: Target, paths: tuple[str, ...]) -> StaticCount:
+        with checkpointed(target.model, paths):
+            return count_target(target)
+
+    target = made({})
+    asked = Study(target, SM90, count_target(target), made, simulate, count, price=lambda static: 7.0)
+    variations = tuple(one for text in texts for one in read_variations(text))
+    return list(asked.answers(MemoryQuestions(variations=variations))), asked
+
+
+def test_only_activations_that_may_work_in_place_are_switched() -> None:
+    (plain, inplace), asked = varied(Activated, "inplace")
+    assert inplace.in_place == ("may",)
+    assert inplace.allocated_bytes < plain.allocated_bytes
+    assert "needed" in asked.notes[0]
+    assert "shared" in asked.notes[0]
+    assert not asked.target.model.may.inplace  # type: ignore[union-attr]
+
+
+def test_a_model_without_such_activations_says_so() -> None:
+    found, asked = varied(Deep, "inplace")
+    assert len(found) == 1
+    assert "could work in place" in asked.notes[0]
+
+
+def test_the_optimizer_the_gradients_and_the_types_are_varied() -> None:
+    found, _ = varied(
+        Deep, "optimizer=sgd", "optimizer=adamw", "zero_grad=keep", "amp=bfloat16", "checkpoint=blocks.0+blocks.1"
+    )
+    plain, sgd, adamw, kept, amp, checkpoint = found
+    assert plain.allocated_bytes == adamw.allocated_bytes  # adamw is what a target gets that names none
+    parameters = sum(p.numel() for p in Deep().parameters())
+    assert plain.allocated_bytes - sgd.allocated_bytes <= 3 * 4 * parameters
+    assert kept.allocated_bytes >= plain.allocated_bytes
+    assert (amp.saved_bytes or 0) < (plain.saved_bytes or 0)
+    assert (checkpoint.recompute_ns, checkpoint.checkpoint) == (7.0, ("blocks.0", "blocks.1"))
+    assert checkpoint.recompute_percent is not None
+    assert 0 < checkpoint.recompute_percent < 100 / 3
+
+
+def test_gradients_that_are_kept_are_there_at_the_end_of_the_step() -> None:
+    target = from_model(Deep(), (torch.zeros(8, 64),), loss="sum", optimizer="sgd", device="meta")
+    ends = [simulate(target, SM90, Setup(zero_grad=how)).end_bytes or 0 for how in ("none", "zero")]  # type: ignore[arg-type]
+    assert ends[1] - ends[0] == sum(4 * p.numel() for p in target.model.parameters())
+
+
+def test_what_is_never_called_can_not_be_checkpointed() -> None:
+    with pytest.raises(UsageError, match="never called") as told:
+        varied(Deep, "checkpoint=blocks")
+    assert "blocks.0" in str(told.value)
