@@ -11,7 +11,7 @@ from profiler_kit.memory.profiles import Profile
 from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import MemoryEstimate, MemoryQuestions, StaticCount, WhatIf
-from profiler_kit.records.variation import Variation
+from profiler_kit.records.variation import Variation, told
 from profiler_kit.target import Target
 from profiler_kit.target.in_place import refused, switchable
 from profiler_kit.target.place import first_line
@@ -19,7 +19,6 @@ from profiler_kit.units import text
 
 AUTO: Final = "auto"
 MOST_BATCH: Final = 1 << 20
-_LONGEST_NAMES: Final = 24  # characters of paths that a change names before it says how many there are
 AS_IT_IS: Final = Variation()
 
 Simulate = Callable[[Target, Profile, Setup], MemoryEstimate]
@@ -88,7 +87,7 @@ class Study:
 
     def _simulated(self, variation: Variation, in_place: tuple[str, ...] = ()) -> WhatIf:
         self._check(variation.checkpoint)
-        self.say(f"simulating the step {_told(variation)}")
+        self.say(f"simulating the step {told(variation)}")
         words = variation.of_target
         target = self.again(words) if words else self.target
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
@@ -107,7 +106,7 @@ class Study:
             ValueError,
         ) as error:
             raise TargetError(
-                f"with {_told(variation)} the step can't run: {first_line(error)}",
+                f"with {told(variation)} the step can't run: {first_line(error)}",
                 hint="the step as it is can: leave this question out",
             ) from error
         if variation == AS_IT_IS:
@@ -143,7 +142,7 @@ class Study:
     def _named(self, variation: Variation) -> str:
         if variation == AS_IT_IS and self.batch is not None:
             return f"as it is (batch {self.batch})"
-        return _told(variation)
+        return told(variation)
 
     def _check(self, paths: tuple[str, ...]) -> None:
         """Raises UsageError for a path whose module is never called: checkpointing it would change nothing."""
@@ -308,22 +307,3 @@ def _crossing(low: WhatIf, high: WhatIf, bytes_of: Callable[[WhatIf], int], goal
     if rise <= 0:
         return 2 * second
     return first + (goal - bytes_of(low)) * (second - first) // rise
-
-
-def _told(variation: Variation) -> str:
-    words = []
-    if variation.batch is not None:
-        words.append(f"batch {variation.batch}")
-    if variation.amp is not None:
-        words.append("no autocast" if variation.amp == "off" else f"amp {variation.amp}")
-    if variation.optimizer is not None:
-        words.append(variation.optimizer)
-    if variation.zero_grad is not None:
-        words.append("zero_grad to zeros" if variation.zero_grad == "keep" else "zero_grad to None")
-    if variation.inplace:
-        words.append("in-place activations")
-    if variation.checkpoint:
-        named = ", ".join(path or "(root)" for path in variation.checkpoint)
-        count = len(variation.checkpoint)
-        words.append(f"checkpoint {named if len(named) <= _LONGEST_NAMES else f'{count} modules'}")
-    return ", ".join(words) or "as it is"

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, Final, Literal
 
 ZeroGrad = Literal["keep", "none"]
+_LONGEST_NAMES: Final = 24  # characters of paths that a change names before it says how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,26 @@ def read_variations(text: str) -> tuple[Variation, ...]:
 def spelled(change: Change) -> str:
     """How a change is written."""
     return f"{change.name}={change.values}" if change.values else change.name
+
+
+def told(variation: Variation) -> str:
+    """What differs, in a few words for a row of a table."""
+    words = []
+    if variation.batch is not None:
+        words.append(f"batch {variation.batch}")
+    if variation.amp is not None:
+        words.append("no autocast" if variation.amp == "off" else f"amp {variation.amp}")
+    if variation.optimizer is not None:
+        words.append(variation.optimizer)
+    if variation.zero_grad is not None:
+        words.append("zero_grad to zeros" if variation.zero_grad == "keep" else "zero_grad to None")
+    if variation.inplace:
+        words.append("in-place activations")
+    if variation.checkpoint:
+        named = ", ".join(path or "(root)" for path in variation.checkpoint)
+        count = len(variation.checkpoint)
+        words.append(f"checkpoint {named if len(named) <= _LONGEST_NAMES else f'{count} modules'}")
+    return ", ".join(words) or "as it is"
 
 
 def _batch(value: str) -> dict[str, Any]:
