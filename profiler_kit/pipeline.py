@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from profiler_kit import roofs
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
-from profiler_kit.forecast import with_memory, with_what_ifs
+from profiler_kit.forecast import counted_if_possible, ends_told, with_measured_scratch, with_memory, with_what_ifs
 from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, MemoryQuestions, Phase, StaticCount
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import SCHEMA, Report, Tool
@@ -74,7 +73,7 @@ def count(
             spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
         report = count_spec(spec, convention=convention, cross_check=cross_check, hardware=hardware)
     else:
-        with _ends_told(type(target).__name__):
+        with ends_told(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
             static, by_kit = with_memory(*count_both(live, convention, cross_check=cross_check), live)
         report = _explained(_report(live.info, static), by_kit, _under(hardware, _silent))
@@ -104,7 +103,7 @@ def count_spec(
     from profiler_kit.counting import count_both
     from profiler_kit.target import load
 
-    with _ends_told(spec.spec):
+    with ends_told(spec.spec):
         target = load(spec, device="meta")
         static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, gpu=gpu)
         if asked is not None:
@@ -179,7 +178,8 @@ def analyze_spec(
     tell = say or _silent
     place = environment.pick_device(device)
     tell("counting")
-    info, static, by_kit = _counted_if_possible(spec, convention, place)
+    counted = counted_if_possible(spec, convention, place)
+    info, static, by_kit = counted.info, counted.shown, counted.by_kit
     plan = configurations.plan(
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
@@ -188,75 +188,23 @@ def analyze_spec(
         only=configs,
     )
     runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
+    try:
+        runs = with_measured_scratch(runs, counted, place)
+    except KeyboardInterrupt:
+        cut = True
     report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
 
-    def bounded(counted: Report) -> Report:
+    def bounded(unbound: Report) -> Report:
         nonlocal cut
         if not cut:
             try:
-                return roofs.under_own_device(counted, place, tell)
+                return roofs.under_own_device(unbound, place, tell)
             except KeyboardInterrupt:
                 cut = True
-        return counted
+        return unbound
 
     explained = _explained(report, by_kit, bounded)  # first: it may be interrupted
     return Analysis(report=explained, traces=traced, interrupted=cut)
-
-
-def _counted_if_possible(
-    spec: TargetSpec, convention: str, device: str
-) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
-    """The target and its counts; None for one that loads and can't be counted: it may still be measured, and a note says why.
-
-    That is a model whose control flow depends on values, and one on which the counting itself breaks: the measured half of
-    the report must not be lost with a bug of ours. What is wrong with the target is raised: it would fail measured as well.
-    """
-    from profiler_kit.counting import count_both
-    from profiler_kit.target import NeedsDataError, load
-    from profiler_kit.target.place import first_line, is_out_of_memory
-
-    with _ends_told(spec.spec):
-        target = load(spec, device="meta")
-        try:
-            static, by_kit = with_memory(*count_both(target, convention), target, device=device)
-        except NeedsDataError as error:
-            note = f"Not counted: {error}".replace("\nhint: ", "; ")
-        except KitError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            note = (
-                f"Not counted, because of an error in profiler_kit itself (please report it): {first_line(error)} "
-                f"at {Path(place.filename).name}:{place.lineno}. What was measured stands."
-            )
-        else:
-            return target.info, static, by_kit  # the info only now: the first output settles the loss
-    return replace(target.info, notes=(*target.info.notes, note)), None, None
-
-
-@contextlib.contextmanager
-def _ends_told(target: str) -> Iterator[None]:
-    """Turns what ends a process, sys.exit() in the user's code and exhausted memory, into a TargetError."""
-    from profiler_kit.target.place import first_line, is_out_of_memory, user_place
-
-    try:
-        yield
-    except SystemExit as error:
-        raise TargetError(
-            f"the model called sys.exit({'' if error.code is None else repr(error.code)})",
-            where=user_place(error) or target,
-            hint="raise an exception instead, so that it can be told",
-        ) from error
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TargetError(
-            f"memory ran out before anything was measured: {first_line(error)}",
-            where=user_place(error) or target,
-            hint="build the model on the device it runs on (nothing needs memory on meta), or make it smaller",
-        ) from error
 
 
 def _measured(

@@ -53,6 +53,7 @@ TABLE_DOCS = {
     "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
+    "peaks": "The peak of each run, as it was predicted by rules, with the scratch that was measured, and as it was measured.",
     "kept": "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted.",
     "timeline": "The bytes of tensors held over the step. Predicted.",
     "scratch": "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first.",

@@ -7,6 +7,7 @@ ran: cuDNN workspaces, layout copies, reduction buffers. Done in a step of its o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from profiler_kit.measure.steps import Runner
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.target.ownership import Ownership, parameter_owners
+from profiler_kit.target.signature import signature
 
 LISTED_OPS = 20  # the ops with the largest workspaces that a report keeps
 _OWNER_OF_PHASE: dict[Phase, str] = {
@@ -50,6 +52,7 @@ class _Probe(TorchDispatchMode):
         self.phase: Phase = "forward"
         self.ops: list[OpMemory] = []
         self.live_gradients: list[int] = []  # gradient bytes live when each op began, beside `ops`
+        self.pointwise: set[str] = set()  # ops that take no workspace by their nature
         self.owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
         self._parameters = list(runner.target.model.parameters())
 
@@ -74,8 +77,11 @@ class _Probe(TorchDispatchMode):
                     before_bytes=before,
                     growth_bytes=growth,
                     workspace_bytes=peak - before - growth,
+                    call=signature(args, kwargs or {}),
                 )
             )
+            if torch.Tag.pointwise in getattr(func, "tags", ()):
+                self.pointwise.add(str(func))
             self.live_gradients.append(_gradient_bytes(self._parameters))
         return result
 
@@ -110,8 +116,15 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
         saved_activations=saved,
         workspace=op.workspace_bytes,
         rest=_peak_of(op) - known,
-        ops=tuple(sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
+        ops=tuple(replace(o, call="") for o in sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
+        calls=_that_may_take(probe),
     )
+
+
+def _that_may_take(probe: _Probe) -> tuple[OpMemory, ...]:
+    """The ops that may take a workspace: all but the pointwise ones that never did. None at all is a fact about an op too."""
+    took = {op.op for op in probe.ops if op.workspace_bytes > 0}
+    return tuple(op for op in probe.ops if op.op in took or op.op not in probe.pointwise)
 
 
 def _peak_of(op: OpMemory) -> int:

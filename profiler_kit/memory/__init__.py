@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from profiler_kit.memory.choice import profile_for
-from profiler_kit.memory.prediction import predicted
+from profiler_kit.memory.measured import MeasuredScratch, priced
+from profiler_kit.memory.prediction import on_device, predicted
 from profiler_kit.memory.profiles import PROFILES, SM90, Profile
+from profiler_kit.memory.scratch import LibraryConfig
 from profiler_kit.memory.steps import Setup, record
-from profiler_kit.records.counts import MemoryEstimate
+from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
+from profiler_kit.records.runs import PeakMemory
 from profiler_kit.target import Target
-from profiler_kit.target.compiled import nothing_compiled
+from profiler_kit.target.compiled import COMPILED_NOTE, nothing_compiled
 from profiler_kit.target.kinds import on_first_kind
 
-__all__ = ["PROFILES", "Profile", "Setup", "profile_for", "simulate"]
+__all__ = ["PROFILES", "LibraryConfig", "Profile", "Setup", "profile_for", "simulate", "simulate_measured"]
 
 
 def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None) -> MemoryEstimate:
@@ -27,6 +31,8 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
     with nothing_compiled():
         found = on_first_kind(target, lambda one: predicted(record(one, profile, setup or Setup()), profile))
     notes = list(found.value.notes)
+    if any(note.startswith(COMPILED_NOTE) for note in target.info.notes):
+        notes.append("memory simulated eager, op by op: what is compiled keeps and makes other tensors")
     if found.note:
         notes.append(f"memory simulated {found.note}")
     if profile.is_cuda and found.kind != "meta":
@@ -34,3 +40,28 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
             "memory simulated with the ops of the CPU: dropout, attention and recurrent layers keep less on CUDA"
         )
     return replace(found.value, traced_on=found.kind, notes=tuple(notes))
+
+
+def simulate_measured(
+    target: Target, profile: Profile, probes: Sequence[tuple[PeakMemory, LibraryConfig]]
+) -> tuple[DeviceMemory, ...]:
+    """The memory of `target`'s step on the device that was probed, for each of `probes`, with the scratch it saw.
+
+    The step is simulated once with cuDNN and once without it, as far as there are such probes: what else differs between
+    configurations is scratch. An op whose like no probe saw has that of its rule.
+
+    Raises: TargetError where the model can't be run on any kind of tensors.
+    """
+    seen = [MeasuredScratch(probe.calls) for probe, _ in probes]
+    watched = frozenset[str]().union(*(scratch.ops for scratch in seen))
+
+    def attempt(one: Target) -> tuple[DeviceMemory, ...]:
+        logs = {
+            cudnn: record(one, profile, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
+            for cudnn in {config.cudnn for _, config in probes}
+        }
+        found = zip(seen, probes, strict=True)
+        return tuple(on_device(priced(logs[config.cudnn], scratch), profile) for scratch, (_, config) in found)
+
+    with nothing_compiled():
+        return on_first_kind(target, attempt).value

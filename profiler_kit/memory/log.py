@@ -42,7 +42,8 @@ class Life:
 class Use(NamedTuple):
     """What a library or kernel takes behind `op`, after the first `place` events of the log.
 
-    It gives the bytes back at once, unless a `keeper` (a library's handle) takes them, once and for good.
+    It gives the bytes back at once, unless a `keeper` (a library's handle) takes them, once and for good. `call`: what the op
+    was called with, as `target.signature` says it; empty where that is not known, or not asked for.
     """
 
     place: int
@@ -51,6 +52,7 @@ class Use(NamedTuple):
     path: str
     op: str
     keeper: str | None = None
+    call: str = ""
 
 
 class Mark(NamedTuple):

@@ -47,7 +47,7 @@ def predicted(log: Log, profile: Profile) -> MemoryEstimate:
         after_forward_bytes=levels[forward_end] if forward_end is not None else None,
         end_bytes=levels[-1],
         modules=_modules(saved),
-        device=_on_device(log, levels, profile) if profile.is_cuda else None,
+        device=on_device(log, profile) if profile.is_cuda else None,
         notes=tuple(log.notes),
     )
 
@@ -103,7 +103,9 @@ def _common(paths: Sequence[str]) -> list[str]:
     return first[: next((i for i in range(length) if any(other[i] != first[i] for other in others)), length)]
 
 
-def _on_device(log: Log, levels: list[int], profile: Profile) -> DeviceMemory:
+def on_device(log: Log, profile: Profile) -> DeviceMemory:
+    """What the last step of `log` needs on a device of `profile`."""
+    levels = log.levels()
     likely = replay(log)
     low, high = (replay(log, "low"), replay(log, "high")) if _is_uncertain(log.uses) else (likely, likely)
     phase, path, op = _peak_of(log, likely)
@@ -129,6 +131,7 @@ def _on_device(log: Log, levels: list[int], profile: Profile) -> DeviceMemory:
         context_bytes=profile.context.value,
         timeline=timeline(log, levels),
         uncertain=_uncertain(log, levels, low),
+        kept_bytes=likely.kept_bytes,
     )
 
 

@@ -34,13 +34,18 @@ ZeroGrad = Literal["none", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is varied: the number of steps, how gradients are reset, the modules (by path) that are checkpointed or in place."""
+    """What is varied: the number of steps, how gradients are reset, the modules (by path) that are checkpointed or
+    work in place.
+
+    The calls of the ops in `watched` are logged with what they were called with, rule or none.
+    """
 
     steps: int = STEPS
     zero_grad: ZeroGrad = "none"
     checkpoint: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
     config: LibraryConfig = field(default_factory=LibraryConfig)
+    watched: frozenset[str] = frozenset()
 
 
 def record(target: Target, profile: Profile, setup: Setup) -> Log:
@@ -51,7 +56,7 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
     Raises: StepError around what the model or the optimizer raised.
     """
     ownership = Ownership(target.paths(), parameter_owners(target.model))
-    tracker = Tracker(ownership, profile, setup.config, target.device.type)
+    tracker = Tracker(ownership, profile, setup.config, target.device.type, setup.watched)
     imitated = profile if target.device.type == "meta" else CPU
     batch = target.batch
     inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))

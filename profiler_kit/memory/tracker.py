@@ -6,6 +6,7 @@ and dead when its last owner lets it go. Nothing that is logged keeps a tensor a
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from profiler_kit.memory.workspaces import takes_workspace, workspaces
 from profiler_kit.records.counts import Phase
 from profiler_kit.target.flex import open_flex_attention, restore_flex_attention
 from profiler_kit.target.ownership import Ownership
+from profiler_kit.target.place import shown, user_frame
+from profiler_kit.target.signature import op_name, signature
 from profiler_kit.target.stand_ins import stand_in
 
 
@@ -36,10 +39,13 @@ class _Watcher(weakref.ref[torch.UntypedStorage]):
 
 
 class _Plan(NamedTuple):
-    """What is known of an op: its name, whether a rule or a workspace belongs to it. Holding the op keeps its id its own."""
+    """What is known of an op: its name, whether its uses are logged, whether a workspace belongs to it, and itself.
+
+    Holding the op keeps its id its own.
+    """
 
     name: str
-    has_rule: bool
+    is_used: bool
     is_product: bool
     op: Any
 
@@ -53,7 +59,12 @@ class Tracker(TorchDispatchMode):
     supports_higher_order_operators = True  # flex_attention comes whole: a fused kernel keeps its scores to itself
 
     def __init__(
-        self, ownership: Ownership, profile: Profile, config: LibraryConfig | None = None, device_type: str = "meta"
+        self,
+        ownership: Ownership,
+        profile: Profile,
+        config: LibraryConfig | None = None,
+        device_type: str = "meta",
+        watched: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         exclusive_counts()  # measured now, since not while a mode is active
@@ -61,9 +72,11 @@ class Tracker(TorchDispatchMode):
         self._device_type = device_type
         self._profile = profile
         self._config = config or LibraryConfig()
+        self._watched = watched
         self._alive: dict[int, Life] = {}
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
         self._kept: set[str] = set()
+        self._layouts: set[str] = set()  # of tensors that are left out
         self._flex: list[Mapping[str, Any]] = []
         self._is_over = False
         self.log = Log()
@@ -113,11 +126,12 @@ class Tracker(TorchDispatchMode):
             if life.savers is None and life.phase in ("forward", "loss") and not life.is_result:
                 life.savers = []
 
-    def use(self, call: OpCall) -> None:
-        """Logs what libraries take behind `call`."""
+    def use(self, call: OpCall, called_with: str = "") -> None:
+        """Logs what libraries take behind `call`, which was `called_with` this."""
         scratch = scratch_of(call, self._profile, self._config)
-        if scratch.high > 0:
-            self.log.uses.append(Use(len(self.log.events), scratch, self._phase_now(), self._owner(), call.op))
+        if scratch.high > 0 or call.op in self._watched:
+            place, phase, owner = len(self.log.events), self._phase_now(), self._owner()
+            self.log.uses.append(Use(place, scratch, phase, owner, call.op, None, called_with))
 
     def keep(self, keeper: str, row: Row, op: str) -> None:
         """Logs what `keeper` takes at its first use on this thread, for good."""
@@ -157,9 +171,10 @@ class Tracker(TorchDispatchMode):
             for tensor in out:
                 if isinstance(tensor, Tensor):
                     self._life(tensor, plan.name)
-        if plan.has_rule:
-            self.use(call_of(plan.name, args, kwargs, out, in_backward=self.in_backward))
-        elif plan.is_product:
+        if plan.is_used:
+            called_with = signature(args, kwargs) if self._watched else ""
+            self.use(call_of(plan.name, args, kwargs, out, in_backward=self.in_backward), called_with)
+        if plan.is_product:
             for library, row in workspaces(plan.name, self._profile, bias_is_vector=args[0].dim() == 1):
                 self.keep(library, row, plan.name)
         return out
@@ -167,7 +182,8 @@ class Tracker(TorchDispatchMode):
     def _plan(self, func: Any) -> _Plan:
         name = name_of(func)
         simulated = self._profile.is_cuda
-        plan = _Plan(name, simulated and name in ruled_ops(), simulated and takes_workspace(name), func)
+        is_used = name in ruled_ops() or name in self._watched
+        plan = _Plan(name, simulated and is_used, simulated and takes_workspace(name, cudnn=self._config.cudnn), func)
         self._plans[id(func)] = plan
         return plan
 
@@ -175,9 +191,7 @@ class Tracker(TorchDispatchMode):
         if tensor.device.type != self._device_type:
             return None
         if tensor.layout is not torch.strided:
-            self.log.note(
-                f"memory of {str(tensor.layout).rpartition('.')[2]} tensors is left out, such as that of {op}"
-            )
+            self._left_out(str(tensor.layout).rpartition(".")[2])
             return None
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -197,6 +211,14 @@ class Tracker(TorchDispatchMode):
             life.nbytes = nbytes
             self.log.events.append((nbytes, life))
         return life
+
+    def _left_out(self, layout: str) -> None:
+        if layout not in self._layouts:
+            self._layouts.add(layout)
+            owner = self._owner() or "the model itself"
+            line = user_frame(sys._getframe()) if self.phase == "forward" else None
+            at = f", {shown(line[0])}:{line[1]}" if line is not None else ""
+            self.log.note(f"memory of {layout} tensors is left out, first seen in {self._phase_now()} of {owner}{at}")
 
     def _died(self, watcher: weakref.ref[torch.UntypedStorage]) -> None:
         assert isinstance(watcher, _Watcher)
@@ -222,5 +244,4 @@ def name_of(op: Any) -> str:
     """``aten.relu`` for the op."""
     if isinstance(op, HigherOrderOperator):
         return f"higher_order.{op.name()}"
-    text = str(op)
-    return text.rpartition(".")[0] if text.count(".") > 1 else text
+    return op_name(op)

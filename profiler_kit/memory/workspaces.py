@@ -12,15 +12,18 @@ _PRODUCTS: Final = frozenset(
 _WITH_BIAS: Final = frozenset(("aten.addmm", "aten._addmm_activation"))
 
 
-def takes_workspace(op: str) -> bool:
-    """Whether `op` is a product that cuBLAS computes."""
-    return op in _PRODUCTS
+# Without cuDNN a convolution is unfolded, and what is unfolded multiplied (ATen/native/cuda/ConvolutionMM2d.cu): seen on
+# an H100 to take both threads' workspaces.
+_CONVOLUTIONS: Final = frozenset(("aten.convolution", "aten.convolution_backward"))
+
+
+def takes_workspace(op: str, *, cudnn: bool = True) -> bool:
+    """Whether `op` is a product that cuBLAS computes, or comes down to one without `cudnn`."""
+    return op in _PRODUCTS or (op in _CONVOLUTIONS and not cudnn)
 
 
 def workspaces(op: str, profile: Profile, *, bias_is_vector: bool) -> tuple[tuple[str, Row], ...]:
     """(library, bytes) of each handle that `op` uses; a product with a bias per column goes to cuBLASLt as well."""
-    if op not in _PRODUCTS:
-        return ()
     if op in _WITH_BIAS and bias_is_vector:
         return ("cuBLAS", profile.blas_workspace), ("cuBLASLt", profile.blaslt_workspace)
     return (("cuBLAS", profile.blas_workspace),)

@@ -220,6 +220,7 @@ class DeviceMemory:
     is as small, or as large, as it may be. `reserved_bytes` are the segments the allocator holds after the steps;
     `context_bytes` what the driver and the libraries take outside of it. `after_forward_bytes`: requested when backward
     begins. `timeline`: requested bytes at the phases' ends and at the peak. `uncertain`: what widens the interval, most first.
+    `kept_bytes`: the part of the workspace that libraries keep for good, which a probe of single ops can't tell from tensors.
     """
 
     profile: str
@@ -238,6 +239,7 @@ class DeviceMemory:
     reserved_high_bytes: int | None = None
     timeline: tuple[MemoryPoint, ...] = ()
     uncertain: tuple[LibraryScratch, ...] = ()
+    kept_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

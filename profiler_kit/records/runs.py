@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.records.counts import Phase
+from profiler_kit.records.counts import DeviceMemory, Phase
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
 
@@ -113,7 +113,8 @@ class IdleTime:
 class OpMemory:
     """What one op of a probe step allocated: `workspace_bytes` is its peak beyond what was live before it and what it returned.
 
-    `before_bytes` were live when it began; ``before_bytes + growth_bytes + workspace_bytes`` is its peak.
+    `before_bytes` were live when it began; ``before_bytes + growth_bytes + workspace_bytes`` is its peak. `call`: types and
+    shapes it was called with.
     """
 
     path: str
@@ -122,6 +123,7 @@ class OpMemory:
     before_bytes: int
     growth_bytes: int
     workspace_bytes: int
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,8 @@ class PeakMemory:
     """Measured memory of a run, taken apart at the op where the probe step peaked.
 
     ``parameters + gradients + optimizer_state + inputs + saved_activations + workspace + rest`` = the probe's peak.
-    `ops` are the ops with the largest workspaces, largest first.
+    `ops` are the ops with the largest workspaces, largest first. `calls`: every op that may take a workspace, in order, for
+    the prediction with measured scratch; a report keeps none.
     """
 
     peak_path: str
@@ -144,6 +147,7 @@ class PeakMemory:
     workspace: int
     rest: int
     ops: tuple[OpMemory, ...] = ()
+    calls: tuple[OpMemory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +197,8 @@ class ConfigRun:
     `first_step_peak_bytes` in the first step, `peak_allocated_bytes` and `peak_reserved_bytes` in the timed ones.
     `repeatable`: two forward and backward passes of one process gave the same bits. `*_digest`: hashes of outputs and of
     gradients from the seeded start, to compare across processes. `max_relative_error`: largest |out - out64| over the
-    largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off.
+    largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off. `predicted`: the step's memory
+    simulated with the scratch that `memory`'s probe saw.
     """
 
     config: RunConfig
@@ -217,6 +222,7 @@ class ConfigRun:
     peak_rss_bytes: int | None = None
     workspace_bytes: int | None = None
     memory: PeakMemory | None = None
+    predicted: DeviceMemory | None = None
     repeatable: bool | None = None
     repeatable_outputs: bool | None = None
     repeatable_gradients: bool | None = None

@@ -156,6 +156,26 @@ class MemoryRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeakRow:
+    """A run's measured peak, and the one predicted by rules; that with measured scratch is the run's own."""
+
+    run: ConfigRun
+    rule_bytes: int | None
+
+    @property
+    def at(self) -> str | None:
+        """Where the step peaks as it is predicted with measured scratch."""
+        found = self.run.predicted
+        return " ".join(word for word in (found.peak_phase, found.peak_path, found.peak_op) if word) if found else None
+
+    @property
+    def measured_at(self) -> str | None:
+        """Where the probed step peaked."""
+        found = self.run.memory
+        return " ".join(word for word in (found.peak_phase, found.peak_path, found.peak_op) if word) if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRow:
     """A row of a cross-check, or several in one, and the modules it is of."""
 
@@ -194,6 +214,10 @@ def _failed(report: Report) -> bool:
 
 def _share(part: float | None, whole: float | None) -> float | None:
     return 100 * part / whole if part is not None and whole else None
+
+
+def _off(predicted: int | None, measured: int | None) -> float | None:
+    return _share(predicted - measured, measured) if predicted is not None and measured is not None else None
 
 
 def _counted(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], Value]:
@@ -509,6 +533,17 @@ MEMORY_COLUMNS: tuple[Column[MemoryRow], ...] = (
     Column("at", "at", "text", lambda m: m.at, "where the step peaks: phase, layer, op", rank=4, name=True),
 )
 
+PEAK_COLUMNS: tuple[Column[PeakRow], ...] = (
+    Column("config", "configuration", "text", lambda p: p.run.config.name, "the configuration's name", name=True),
+    Column("rule_bytes", "by rules", "bytes", lambda p: p.rule_bytes, "the peak predicted without the device: scratch by rules"),
+    Column("rule_off_percent", "off %", "percent", lambda p: _off(p.rule_bytes, p.run.peak_allocated_bytes), "that prediction less the measured peak, in percent of the measured"),
+    Column("scratch_bytes", "with its scratch", "bytes", lambda p: p.run.predicted.allocated_bytes if p.run.predicted else None, "the peak predicted with the scratch that each op was seen to take in this configuration"),
+    Column("scratch_off_percent", "off %", "percent", lambda p: _off(p.run.predicted.allocated_bytes if p.run.predicted else None, p.run.peak_allocated_bytes), "that prediction less the measured peak, in percent of the measured"),
+    Column("measured_bytes", "measured", "bytes", lambda p: p.run.peak_allocated_bytes, "most bytes allocated in the timed steps"),
+    Column("at", "predicted at", "text", lambda p: p.at, "where the step peaks by the last prediction: phase, layer, op", rank=1, name=True),
+    Column("measured_at", "measured at", "text", lambda p: p.measured_at, "where the probed step peaked", rank=2, name=True),
+)
+
 KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
     Column("layer", "layer", "text", lambda m: m.path or "(root)", "the module whose op it is", name=True),
     Column("created_bytes", "made", "bytes", lambda m: m.created_bytes, "kept for backward and made by its own ops; sums to the total"),
@@ -640,6 +675,7 @@ TABLES: dict[str, tuple[Column[Any], ...]] = {
     "cross_check": CROSS_CHECK_COLUMNS,
     "cost": COST_COLUMNS,
     "memory": MEMORY_COLUMNS,
+    "peaks": PEAK_COLUMNS,
     "kept": KEPT_COLUMNS,
     "timeline": TIMELINE_COLUMNS,
     "scratch": SCRATCH_COLUMNS,

@@ -179,6 +179,9 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
         yield Section(title="Memory at the peak", blocks=(table, *memory.sentences(report)), detail=run is not None)
+    peaks = tables.peaks_table(report)
+    if peaks is not None:
+        yield Section(title="Predicted and measured peaks", blocks=(peaks,), detail=True)
     yield from memory.what_ifs(report)
     yield from memory.details(report)
 

@@ -28,9 +28,6 @@ def sentences(report: Report) -> Iterator[Paragraph]:
         unsure = _unsure(memory.device)
         if unsure is not None:
             yield Paragraph(text=unsure)
-        measured = _measured(report, memory.device)
-        if measured:
-            yield Paragraph(text=f"Measured peaks beside the predicted one: {'; '.join(measured)}.")
     for note in memory.notes:
         yield Paragraph(text=note, role="note")
 
@@ -45,14 +42,6 @@ def _on_device(device: DeviceMemory) -> str:
         f"On {what} the step allocates {text(device.allocated_bytes, 'bytes')} at its peak, {where}; "
         f"the allocator reserves {text(device.reserved_bytes, 'bytes')}{context}."
     )
-
-
-def _measured(report: Report, device: DeviceMemory) -> list[str]:
-    peaks = [(run.config.name, run.peak_allocated_bytes) for run in report.runs if run.peak_allocated_bytes is not None]
-    return [
-        f"{name} {text(peak, 'bytes')} ({100 * (peak - device.allocated_bytes) / device.allocated_bytes:+.1f} %)"
-        for name, peak in peaks
-    ]
 
 
 def _place(phase: Phase, path: str, op: str) -> str:

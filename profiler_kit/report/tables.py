@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
 from profiler_kit.errors import UsageError
-from profiler_kit.records.counts import PHASES, MemoryCategories, MemoryEstimate
+from profiler_kit.records.counts import PHASES, DeviceMemory, MemoryCategories
 from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.report import columns
-from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeerRow, PhaseRow, RunRow, WorkUnit
+from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeakRow, PeerRow, PhaseRow, RunRow, WorkUnit
 from profiler_kit.report.ops import merged, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
 from profiler_kit.report.tree import tree
@@ -251,28 +251,48 @@ def cross_check_rows(report: Report) -> list[PeerRow]:
 
 def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
     """The peak by what it is for: predicted from tensor lifetimes, and measured in each of `runs`; None without either."""
-    rows = [_measured_memory(run.config.name, run.memory) for run in runs if run.memory is not None]
+    rows = [row for run in runs for row in _of_run(run)]
     estimate = report.static.memory if report.static else None
     if estimate is not None:
         predicted = MemoryRow(
             source="tensors", peak_bytes=estimate.peak_bytes, parts=estimate.categories, at=estimate.peak_at
         )  # fmt: skip
         rows.insert(0, predicted)
-        rows[1:1] = _on_device(estimate)
+        if estimate.device is not None:
+            rows.insert(1, _on_device(estimate.device.profile, estimate.device))
     return page_table("memory", "", columns.MEMORY_COLUMNS, rows, report) if rows else None
 
 
-def _on_device(estimate: MemoryEstimate) -> Iterator[MemoryRow]:
-    device = estimate.device
-    if device is not None:
-        at = " ".join(part for part in (device.peak_phase, device.peak_path, device.peak_op) if part)
-        yield MemoryRow(
-            source=device.profile,
-            peak_bytes=device.allocated_bytes,
-            parts=device.categories,
-            at=at,
-            rounding=device.rounding_bytes,
-        )
+def peaks_table(report: Report) -> Table | None:
+    """Each run's peak as predicted, by rules and with the scratch that was measured, and as measured.
+
+    None where nothing was predicted for a device, or no device was measured.
+    """
+    memory = report.static.memory if report.static is not None else None
+    device = memory.device if memory is not None else None
+    rows = [
+        PeakRow(run=run, rule_bytes=device.allocated_bytes if device is not None else None)
+        for run in report.runs
+        if run.peak_allocated_bytes is not None and (device is not None or run.predicted is not None)
+    ]
+    return page_table("peaks", "predicted and measured", columns.PEAK_COLUMNS, rows, report) if rows else None
+
+
+def _of_run(run: ConfigRun) -> Iterator[MemoryRow]:
+    if run.predicted is not None:
+        yield _on_device(f"{run.config.name}, predicted", run.predicted)
+    if run.memory is not None:
+        yield _measured_memory(run.config.name, run.memory)
+
+
+def _on_device(source: str, device: DeviceMemory) -> MemoryRow:
+    return MemoryRow(
+        source=source,
+        peak_bytes=device.allocated_bytes,
+        parts=device.categories,
+        at=" ".join(part for part in (device.peak_phase, device.peak_path, device.peak_op) if part),
+        rounding=device.rounding_bytes,
+    )
 
 
 def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:

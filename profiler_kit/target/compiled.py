@@ -14,6 +14,8 @@ _ORIGINAL: Final = "_orig_mod"  # where torch.compile(module) keeps the module, 
 _IN_PLACE: Final = "_compiled_call_impl"  # what module.compile() sets
 _DECORATED: Final = "_torchdynamo_orig_callable"  # what @torch.compile leaves on a function
 
+COMPILED_NOTE: Final = "torch.compile: "  # how the note of a target begins that holds something compiled
+
 Wrapper = Callable[[nn.Module], nn.Module]
 
 

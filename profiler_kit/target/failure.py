@@ -40,6 +40,11 @@ _NEEDS_VALUES: Final = (
     "data-dependent",
 )
 _NO_KERNEL: Final = ("SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl")
+# How kernels written for CUDA alone refuse tensors that are elsewhere: Triton's launch, extensions' checks, custom ops.
+_CUDA_ALONE: Final = re.compile(
+    r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
+    r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
+)
 _SHAPE_WORDS: Final = re.compile(
     r"shape|size|dimension|channels|must match|same reduction dim|stack expects|inconsistent tensor", re.IGNORECASE
 )
@@ -151,6 +156,12 @@ def _embedding(target: Target, error: Exception, inner: _Call | None, where: str
 
 
 def _no_kernel(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type != "cuda" and _CUDA_ALONE.search(str(error)) is not None:
+        return NeedsDataError(
+            f"a kernel runs on CUDA alone ({first_line(error).partition('. ')[0]})",
+            where=where,
+            hint=next_line(target.spec, add=("--device", "cuda")),
+        )
     if target.device.type != "meta" or not any(words in str(error) for words in _NO_KERNEL):
         return None
     return NeedsDataError(

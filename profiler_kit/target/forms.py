@@ -14,12 +14,12 @@ from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.target.batch import NO_INPUTS, Batch, Forward, forward_of
 from profiler_kit.target.command import next_line
-from profiler_kit.target.compiled import Wrapper, compiled_parts, unwrapped
+from profiler_kit.target.compiled import COMPILED_NOTE, Wrapper, compiled_parts, unwrapped
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.model import CHANNELS_LAST
 
 COMPILED: Final = (
-    "torch.compile: {parts} compiled. Counts are those of the model as written; what is measured runs compiled, "
+    f"{COMPILED_NOTE}{{parts}} compiled. Counts are those of the model as written; what is measured runs compiled, "
     "and the time of a compiled part stands at its outermost module"
 )
 SCRIPTED: Final = "scripted modules are counted whole: what TorchScript runs cannot be told apart by layer"

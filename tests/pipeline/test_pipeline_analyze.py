@@ -180,7 +180,7 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert report.static is None
     assert report.target.notes[-1] == (
-        "Not counted: net.py:8: data-dependent control flow (.item()) cannot run on meta; --device"
+        "Not counted, what is measured stands: net.py:8: data-dependent control flow (.item()) cannot run on meta; --device"
     )
     assert report.runs[0].failure is None
 

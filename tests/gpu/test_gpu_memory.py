@@ -1,0 +1,86 @@
+"""On a CUDA device: peaks predicted with the scratch that each configuration was seen to take, beside the measured ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from profiler_kit import pipeline  # noqa: E402
+from profiler_kit.records.report import Report  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
+from profiler_kit.report.tables import peaks_table  # noqa: E402
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+CONFIGS = ["default", "benchmark", "no-tf32", "cudnn-off"]
+ASKS = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(64, 64)
+    def forward(self, x):
+        y = self.fc(x)
+        return y * 2 if y.sum().item() > 0 else y
+example_inputs = torch.ones(256, 64)
+"""
+
+
+def good(report: Report) -> list[ConfigRun]:
+    assert report.runs
+    for run in report.runs:
+        assert run.failure is None, run.failure
+    return list(report.runs)
+
+
+def off(run: ConfigRun) -> float:
+    assert run.predicted is not None, run.notes
+    assert run.peak_allocated_bytes is not None
+    return abs(run.predicted.allocated_bytes - run.peak_allocated_bytes) / run.peak_allocated_bytes
+
+
+@pytest.mark.parametrize("version", ["v0", "v1"])
+def test_every_configuration_of_the_case_study_is_met(version: str) -> None:
+    report = pipeline.analyze(str(MODELS / f"convnet_{version}.py"), configs=CONFIGS, budget_s=8)
+    runs = good(report)
+    for run in runs:
+        assert off(run) <= 0.01, run.config.name
+        assert run.predicted is not None
+        assert run.predicted.uncertain == ()  # no op was left to a rule
+        assert run.memory is not None
+        assert run.memory.calls == ()  # not kept in a report
+        assert (run.predicted.peak_path, run.predicted.peak_phase) == (run.memory.peak_path, run.memory.peak_phase)
+    table = peaks_table(report)
+    assert table is not None
+    assert len(table.rows) == len(runs)
+    low = [f for f in report.findings if f.rule == "memory_prediction" and f.severity != "info"]
+    assert low == []
+
+
+@pytest.mark.parametrize("model", ["mnist_cnn.py", "transformer.py", "resnet.py:resnet18"])
+def test_the_other_models_are_met_too(model: str) -> None:
+    report = pipeline.analyze(str(MODELS / model), configs=["default", "cudnn-off"], budget_s=4)
+    for run in good(report):
+        found = [f for f in report.findings if f.rule == "memory_prediction" and f.severity == "low"]
+        assert off(run) <= 0.03 or found, run.config.name  # a miss is told
+
+
+def test_a_model_that_asks_for_values_has_its_measurement_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text(ASKS)
+    report = pipeline.analyze(str(file), configs=["default"], budget_s=2, loss="sum", optimizer="sgd")
+    assert good(report)[0].peak_allocated_bytes
+    assert report.static is not None
+    memory = report.static.memory
+    assert memory is not None
+    assert memory.traced_on == "cpu"
+    assert any("asks.py:10" in note for note in memory.notes)
+    assert "the peaks measured on the device stand" in memory.notes
