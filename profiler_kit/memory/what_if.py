@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.memory.batch_search import largest
 from profiler_kit.memory.profiles import Profile
 from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
 from profiler_kit.memory.steps import Setup
@@ -18,7 +19,6 @@ from profiler_kit.target.place import first_line
 from profiler_kit.units import text
 
 AUTO: Final = "auto"
-MOST_BATCH: Final = 1 << 20
 AS_IT_IS: Final = Variation()
 
 Simulate = Callable[[Target, Profile, Setup], MemoryEstimate]
@@ -94,6 +94,16 @@ class Study:
         setup = Setup(checkpoint=variation.checkpoint, zero_grad=zero_grad, in_place=in_place)
         try:
             memory = self.simulate(target, self.profile, setup)
+        except TargetError as error:
+            if variation == AS_IT_IS:
+                raise
+            raise TargetError(
+                f"with {told(variation)} the step can't run: {error.message}",
+                where=error.where,
+                hint="a checkpointed module has to compute the same when it runs again"
+                if variation.checkpoint
+                else error.hint,
+            ) from error
         except KitError:
             raise
         except (
@@ -164,8 +174,11 @@ class Study:
 
     def _largest(self) -> Iterator[WhatIf]:
         """The largest batch that fits even with the most scratch, then the largest that likely does."""
-        sure = self._largest_where(lambda answer: answer.total_high_bytes)
-        likely = self._largest_where(lambda answer: answer.total_bytes)
+        goal = self.fits_bytes or 0
+        sure, likely = (
+            largest(lambda batch: self.at(Variation(batch=batch)), bytes_of, goal)
+            for bytes_of in (lambda answer: answer.total_high_bytes, lambda answer: answer.total_bytes)
+        )
         if sure is not None:
             yield sure
         if likely is not None and likely != sure:
@@ -178,34 +191,13 @@ class Study:
                 f"of which {text(self.profile.context.value, 'bytes')} are the context."
             )
 
-    def _largest_where(self, bytes_of: Callable[[WhatIf], int]) -> WhatIf | None:
-        """The largest batch whose `bytes_of` fit. They are nearly linear in it: each guess follows from two known ones."""
-        goal = self.fits_bytes or 0
-        low = self.at(Variation(batch=1))
-        if bytes_of(low) > goal:
-            return None
-        high = self.at(Variation(batch=2))
-        while bytes_of(high) <= goal:
-            guess = _crossing(low, high, bytes_of, goal)
-            low, high = high, self.at(Variation(batch=min(max(guess, (high.batch or 0) + 1), 2 * MOST_BATCH)))
-            if (low.batch or 0) >= MOST_BATCH:
-                return low
-        between = False
-        while (high.batch or 0) - (low.batch or 0) > 1:
-            least, most = (low.batch or 0) + 1, (high.batch or 0) - 1
-            guess = (least + most) // 2 if between else _crossing(low, high, bytes_of, goal)
-            found = self.at(Variation(batch=min(max(guess, least), most)))
-            low, high = (found, high) if bytes_of(found) <= goal else (low, found)
-            between = not between  # a straight line may creep along one side
-        return low
-
     def _proposed(self) -> Iterator[WhatIf]:
         """The cheapest set of modules that makes the step fit; without a goal the modules of every depth, cheapest first.
 
         Where only luck makes the cheapest set fit, a second row has the cheapest that surely does.
         """
         now = self.at(AS_IT_IS)
-        found = self._kept or ()
+        found = self._checkpointable(self._kept or ())
         if not found:
             self._note(
                 "No module keeps anything that checkpointing would let go of: what each needs for backward is its own input "
@@ -221,6 +213,21 @@ class Study:
             self._note(f"The step fits in {text(self.fits_bytes, 'bytes')} without checkpointing.")
         else:
             yield from self._reaching(found, now, self.fits_bytes)
+
+    def _checkpointable(self, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """Those of `found` that compute the same when they run again."""
+        refused = {path for family in families(found) for path in self._failing(tuple(one.path for one in family))}
+        if refused:
+            self._note(f"Not the same when they run again, so left out: {', '.join(sorted(refused))}.")
+        return tuple(one for one in found if one.path not in refused)
+
+    def _failing(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            self.at(Variation(checkpoint=paths))
+        except TargetError:
+            half = len(paths) // 2
+            return (*self._failing(paths[:half]), *self._failing(paths[half:])) if half else paths
+        return ()
 
     def _reaching(self, found: tuple[Candidate, ...], now: WhatIf, goal: int) -> Iterator[WhatIf]:
         def fit(paths: tuple[str, ...]) -> Literal["yes", "likely", "no"] | None:
@@ -298,12 +305,3 @@ class Study:
             recompute_percent=100 * again / step if step else None,
             recompute_ns=self.price(counted),
         )
-
-
-def _crossing(low: WhatIf, high: WhatIf, bytes_of: Callable[[WhatIf], int], goal: int) -> int:
-    """The last batch below `goal` on the straight line through two answers."""
-    first, second = low.batch or 0, high.batch or 0
-    rise = bytes_of(high) - bytes_of(low)
-    if rise <= 0:
-        return 2 * second
-    return first + (goal - bytes_of(low)) * (second - first) // rise

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from profiler_kit.counting import count_target
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.profiles import CPU, SM90, Profile
 from profiler_kit.memory.what_if import Study
@@ -272,3 +272,43 @@ def test_what_is_never_called_can_not_be_checkpointed() -> None:
     with pytest.raises(UsageError, match="never called") as told:
         varied(Deep, "checkpoint=blocks")
     assert "blocks.0" in str(told.value)
+
+
+class Fickle(nn.Module):
+    """Computes something else every second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.back, self.calls = nn.Linear(64, 512), nn.Linear(512, 64), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        x = self.wide(x)
+        back: torch.Tensor = self.back((x.sin().cos() if self.calls % 2 else x).relu())
+        return back
+
+
+class HalfFickle(nn.Module):
+    """A part that can be checkpointed beside one that can't."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steady = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
+        self.fickle = Fickle()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.fickle(self.steady(x))
+        return out
+
+
+def test_what_computes_something_else_again_can_not_be_checkpointed() -> None:
+    with pytest.raises(TargetError, match="with checkpoint fickle the step can't run") as told:
+        varied(HalfFickle, "checkpoint=fickle")
+    assert "compute the same" in str(told.value)
+
+
+def test_a_proposal_leaves_out_what_can_not_be_checkpointed() -> None:
+    _, asked = varied(HalfFickle)
+    proposed = [answer for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))) if answer.checkpoint]
+    assert [answer.checkpoint for answer in proposed] == [("steady",)]
+    assert any("fickle" in note for note in asked.notes)
