@@ -119,5 +119,14 @@ def test_every_run_is_compared_and_told_at_once() -> None:
     assert all(name in finding.title + finding.explanation or len(ran) > 5 for name in ran)
 
 
+def test_without_the_baseline_the_worst_run_is_told() -> None:
+    report = source(400, other_mib=700)
+    last = report.runs[-1]
+    runs = (*report.runs[:-1], replace(last, peak_allocated_bytes=900 * MIB))
+    (finding,) = findings(replace(report, runs=runs))
+    assert last.config.name in finding.title
+    assert finding.weight == 1.0
+
+
 def test_runs_of_both_kinds_are_two_findings() -> None:
     assert [finding.severity for finding in findings(source(500, predicted_mib=498, other_mib=700))] == ["low", "info"]

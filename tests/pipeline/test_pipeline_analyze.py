@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
+from profiler_kit.forecast import Counted  # noqa: E402
 from profiler_kit.measure import configs, launcher  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure, Interval, RunConfig  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -248,3 +249,30 @@ def test_exits_and_memory_of_a_model_in_hand_are_told() -> None:
 
     with pytest.raises(TargetError, match=r"the model called sys.exit\(3\)"):
         pipeline.count(Quits(4, 4), torch.zeros(2, 4))
+
+
+def test_what_is_predicted_for_the_runs_stands_in_the_report(
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_note(runs: list[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:
+        assert counted.target is not None
+        assert device == "cpu"
+        return [replace(run, notes=(f"predicted after {len(runs)}",)) for run in runs]
+
+    stand_in(monkeypatch)
+    monkeypatch.setattr(pipeline, "with_measured_scratch", with_note)
+    report = pipeline.analyze_spec(spec, device="cpu").report
+    assert [run.notes for run in report.runs] == [("predicted after 3",)] * 3
+
+
+def test_ctrl_c_while_runs_are_predicted_keeps_them(
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stand_in(monkeypatch)
+    monkeypatch.setattr(pipeline, "with_measured_scratch", interrupted)
+    done = pipeline.analyze_spec(spec, device="cpu")
+    assert done.interrupted
+    assert [run.failure for run in done.report.runs] == [None, None, None]

@@ -52,7 +52,7 @@ def check(report: Report) -> Iterator[Finding]:
     for explained in (False, True):
         found = [miss for miss in misses if miss.explained == explained]
         if found:
-            yield _finding(found)
+            yield _finding(found, report.baseline())
 
 
 def _miss(run: ConfigRun, device: DeviceMemory) -> _Miss | None:
@@ -69,9 +69,9 @@ def _miss(run: ConfigRun, device: DeviceMemory) -> _Miss | None:
     return _Miss(run=run, measured=measured, by_rules=device, off=off, explained=held)
 
 
-def _finding(misses: list[_Miss]) -> Finding:
-    """One finding for `misses`, told of the worst; of the baseline, where it is among them."""
-    first = misses[0] if misses[0].run.config.repeat_of is None else max(misses, key=lambda miss: abs(miss.off))
+def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
+    """One finding for `misses`, told of the baseline where it is among them, else of the worst."""
+    first = max(misses, key=lambda miss: (miss.run is baseline, abs(miss.off)))
     told = first.by_rules if first.explained else first.best
     others = [miss.run.config.name for miss in misses if miss is not first]
     return Finding(
