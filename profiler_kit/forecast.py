@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -134,9 +134,20 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
 
 
 def with_what_ifs(
-    static: StaticCount, target: Target, spec: TargetSpec, *, gpu: str | None, asked: MemoryQuestions
+    static: StaticCount,
+    target: Target,
+    spec: TargetSpec,
+    *,
+    gpu: str | None,
+    asked: MemoryQuestions,
+    price: Callable[[StaticCount], float | None],
+    say: Callable[[str], None],
 ) -> StaticCount:
-    """The count with the answers to what is `asked` about its memory. Raises UsageError for a path that is no module's."""
+    """The count with the answers to what is `asked` about its memory; `price`: the least time of recomputing,
+    in ns; `say` is told what is done.
+
+    Raises UsageError for a path that is no module's.
+    """
     from profiler_kit.counting import count_target
     from profiler_kit.memory import profile_for, simulate
     from profiler_kit.memory.what_if import Study
@@ -153,12 +164,16 @@ def with_what_ifs(
         target=target,
         profile=profile_for(gpu),
         static=static,
-        again=lambda batch: load(replace(spec, batch=batch), device="meta"),
+        again=lambda words: load(replace(spec, **words), device="meta"),
         simulate=simulate,
         count=counted,
         fits_bytes=asked.fits_bytes,
+        batch=spec.batch,
+        price=price,
+        say=say,
     )
-    return replace(static, memory=replace(static.memory, what_ifs=tuple(study.answers(asked))))
+    answers = tuple(study.answers(asked))
+    return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))
 
 
 @contextlib.contextmanager

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import Ceilings
+from profiler_kit.records.target import TargetInfo
 
 Say = Callable[[str], None]
 
@@ -41,6 +43,23 @@ def under_hardware(report: Report, hardware: str | None, say: Say) -> Report:
         roofs = (named_roof(hardware),)
     lines = tuple(roofline(report.static, report.target, roof) for roof in roofs)
     return replace(report, roofline=lines, notes=(*report.notes, *notes))
+
+
+def recompute_price(hardware: str | None, target: TargetInfo, say: Say) -> Callable[[StaticCount], float | None]:
+    """A function from a count to the least time, in ns, of what its backward computes again; None without `hardware`."""
+    from profiler_kit.diagnose.roofline import named_roof, roofline
+
+    if hardware is None:
+        return lambda static: None
+    found = _roofs_here(say)[0] if hardware.lower() == HERE else (named_roof(hardware),)
+
+    def price(static: StaticCount) -> float | None:
+        if not found:
+            return None
+        phases = roofline(static, target, found[0]).phases
+        return next((phase.layers_ns for phase in phases if phase.phase == "recompute"), 0.0)
+
+    return price
 
 
 def under_own_device(report: Report, device: str, say: Say) -> Report:

@@ -3,7 +3,8 @@
 - A reference page is an entry of `PAGES`: its file's name and the function that returns its text.
 - The reports of real runs in docs/measured/ get the findings that today's rules draw from what was measured then.
 - An output that a page shows is the fenced block after a marker, `<!-- output: show docs/measured/….json -->`: the command's
-  arguments, run in this process. `first=N` before them keeps the first N lines.
+  arguments, run in this process. `first=N` before them keeps the first N lines, `from=TITLE` the section of that title
+  (`~` for a space).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ GENERATED = "<!-- Written by scripts/make_docs.py. Change the code it is read fr
 MEASURED: Final = ("convnet_v0_h100.json", "convnet_v1_h100.json")
 WIDTH: Final = 100  # of the terminal whose output is shown
 OUTPUT: Final = re.compile(
-    r"(?P<head><!-- output: (?:first=(?P<first>\d+) )?(?P<command>[^\n]+) -->\n```[^\n]*\n)(?P<old>.*?)(?P<end>^```$)",
+    r"(?P<head><!-- output: (?:first=(?P<first>\d+) |from=(?P<title>\S+) )?(?P<command>[^\n]+) -->\n```[^\n]*\n)"
+    r"(?P<old>.*?)(?P<end>^```$)",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -55,7 +57,8 @@ TABLE_DOCS = {
     "kept": "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted.",
     "timeline": "The bytes of tensors held over the step. Predicted.",
     "scratch": "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first.",
-    "what_ifs": "The predicted memory with something changed: `count --batch 8,16 --fits 24GiB --checkpoint PATH`.",
+    "what_ifs": "The predicted memory with something changed: `count --batch 8,16 --fits 24GiB --checkpoint PATH --what-if amp`. "
+    "`--by what-if -o FILE.csv` writes it.",
     "roofline": "One row per phase: the least time that its counted work can take under a roof "
     "([what that means](counting.md#bytes-intensity-and-the-roofline)).",
     "ceilings": "What the device was measured to reach, beside its datasheet (`env`).",
@@ -104,12 +107,25 @@ def output_of(command: str, first: int | None = None) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines[:first])
 
 
+def section_of(printed: str, title: str) -> str:
+    """The lines of `printed` from the one that begins with `title` to the next empty one. Raises RuntimeError."""
+    lines = printed.splitlines(keepends=True)
+    start = next((i for i, line in enumerate(lines) if line.startswith(title)), None)
+    if start is None:
+        raise RuntimeError(f"no section {title!r} was printed")
+    end = next((i for i in range(start, len(lines)) if not lines[i].strip()), len(lines))
+    return "".join(lines[start:end])
+
+
 def with_outputs(text: str) -> str:
     """The page `text` with each marked block holding what its command prints now."""
 
     def renewed(found: re.Match[str]) -> str:
         first = found["first"]
-        return found["head"] + output_of(found["command"], int(first) if first else None) + found["end"]
+        printed = output_of(found["command"], int(first) if first else None)
+        if found["title"]:
+            printed = section_of(printed, found["title"].replace("~", " "))
+        return found["head"] + printed + found["end"]
 
     return OUTPUT.sub(renewed, text)
 

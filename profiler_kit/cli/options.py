@@ -11,6 +11,7 @@ from profiler_kit._version import VERSION
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.variation import CHANGES, Variation, read_variations, spelled
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
 EPILOG = """\
@@ -188,11 +189,21 @@ def _memory_options(sub: argparse.ArgumentParser) -> None:
         "--checkpoint", action="append", default=[], metavar="PATH",
         help="what if this module kept its inputs alone; auto proposes modules, for --fits if given (repeatable)",
     )  # fmt: skip
+    group.add_argument(
+        "--what-if", action="append", default=[], type=_variations, metavar="CHANGE,…",
+        help=f"the memory with this changed ({', '.join(spelled(change) for change in CHANGES)}); "
+        "several by comma together, a bare amp or optimizer each in a row of its own (repeatable)",
+    )  # fmt: skip
 
 
 def memory_questions(given: argparse.Namespace) -> MemoryQuestions | None:
     """What is asked about memory beyond the step as it is; None for nothing."""
-    asked = MemoryQuestions(batches=(given.batch or ())[1:], fits_bytes=given.fits, checkpoint=tuple(given.checkpoint))
+    asked = MemoryQuestions(
+        batches=(given.batch or ())[1:],
+        fits_bytes=given.fits,
+        checkpoint=tuple("" if path == "(root)" else path for path in given.checkpoint),
+        variations=tuple(one for several in given.what_if for one in several),
+    )
     return None if asked == MemoryQuestions() else asked
 
 
@@ -249,8 +260,8 @@ def _hardware_option(sub: argparse.ArgumentParser) -> None:
 def _report_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("tables")
     group.add_argument(
-        "--by", choices=("tree", "layer", "op"),
-        help="modules with all below them, layers' own figures, or ops (default: layer where something ran, else tree)",
+        "--by", choices=("tree", "layer", "op", "what-if"),
+        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)",
     )  # fmt: skip
     group.add_argument(
         "--top",
@@ -277,6 +288,13 @@ def _report_options(sub: argparse.ArgumentParser) -> None:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(_positive(part.strip()) for part in text.split(","))
+
+
+def _variations(text: str) -> tuple[Variation, ...]:
+    try:
+        return read_variations(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _size(text: str) -> int:

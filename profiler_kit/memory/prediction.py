@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from profiler_kit.memory.log import CATEGORIES, Life, Log, Use
@@ -73,18 +73,34 @@ def _modules(saved: Iterable[Life]) -> tuple[ModuleMemory, ...]:
     created: dict[str, int] = {}
     first: dict[str, int] = {}
     held: dict[str, int] = {}
+    inside: dict[str, int] = {}
     for life in saved:
         keepers = life.savers or [life.path]  # a checkpoint's input counts for the module that made it
         created[life.path] = created.get(life.path, 0) + life.nbytes
         first[keepers[0]] = first.get(keepers[0], 0) + life.nbytes
         for path in dict.fromkeys(keepers):
             held[path] = held.get(path, 0) + life.nbytes
+        common = _common([life.path, *keepers])
+        for end in range(1, len(common) + 1):
+            path = ".".join(common[:end])
+            inside[path] = inside.get(path, 0) + life.nbytes
     return tuple(
         ModuleMemory(
-            path=path, created_bytes=created.get(path, 0), saved_bytes=first.get(path, 0), held_bytes=held.get(path, 0)
+            path=path,
+            created_bytes=created.get(path, 0),
+            saved_bytes=first.get(path, 0),
+            held_bytes=held.get(path, 0),
+            inside_bytes=inside.get(path, 0),
         )
-        for path in dict.fromkeys((*created, *held))
+        for path in dict.fromkeys((*created, *held, *inside))
     )
+
+
+def _common(paths: Sequence[str]) -> list[str]:
+    """The parts of the path of the innermost module that holds all of `paths`."""
+    first, *others = (path.split(".") if path else [] for path in paths)
+    length = min(len(first), *(len(other) for other in others))
+    return first[: next((i for i in range(length) if any(other[i] != first[i] for other in others)), length)]
 
 
 def on_device(log: Log, profile: Profile) -> DeviceMemory:

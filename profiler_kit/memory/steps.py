@@ -20,6 +20,7 @@ from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH
 from profiler_kit.target import Target
 from profiler_kit.target.batch import tensors_in
 from profiler_kit.target.checkpointing import checkpointed
+from profiler_kit.target.in_place import in_place
 from profiler_kit.target.inputs import DTYPES
 from profiler_kit.target.kinds import telling
 from profiler_kit.target.ownership import Ownership, parameter_owners
@@ -33,7 +34,8 @@ ZeroGrad = Literal["none", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is varied: the number of steps, how gradients are reset, the modules (by path) that are checkpointed.
+    """What is varied: the number of steps, how gradients are reset, the modules (by path) that are checkpointed or
+    work in place.
 
     The calls of the ops in `watched` are logged with what they were called with, rule or none.
     """
@@ -41,6 +43,7 @@ class Setup:
     steps: int = STEPS
     zero_grad: ZeroGrad = "none"
     checkpoint: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
     config: LibraryConfig = field(default_factory=LibraryConfig)
     watched: frozenset[str] = frozenset()
 
@@ -60,6 +63,7 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
     with ExitStack() as stack:
         stack.enter_context(unchanged(target.model, weights=True, inputs=inputs))
         stack.enter_context(checkpointed(target.model, setup.checkpoint))
+        stack.enter_context(in_place(target.model, setup.in_place))
         emulation = stack.enter_context(emulated(imitated, tracker, tracker.log.note))
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
         tracker.label(inputs, "inputs")

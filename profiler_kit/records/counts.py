@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from profiler_kit.records.variation import Variation
+
 Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
 PHASES: Final[tuple[Phase, ...]] = (
     "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other",
@@ -185,13 +187,15 @@ class ModuleMemory:
     """One module's part in what is kept for backward, parameters and inputs excluded; self figures, as in `ModuleNode`.
 
     `created_bytes`: kept storages that its own ops made; `saved_bytes`: kept storages that its own ops saved first. Each of
-    the two sums to the total. `held_bytes`: all storages its own ops keep, shared ones too, so they don't sum.
+    the two sums to the total. `held_bytes`: all storages its own ops keep, shared ones too, so they don't sum. `inside_bytes`:
+    kept storages that it and its parts make and nobody else keeps, which checkpointing it lets go of; they don't sum either.
     """
 
     path: str
     created_bytes: int = 0
     saved_bytes: int = 0
     held_bytes: int = 0
+    inside_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +244,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuestions:
-    """What is asked about a step's memory: at other batch sizes, whether it fits, with modules checkpointed.
+    """What is asked about a step's memory: at other batch sizes, whether it fits, with modules checkpointed, varied otherwise.
 
     `checkpoint` holds paths of modules, or ``auto`` alone. `fits_bytes` is the memory of the device that is to hold it all.
     """
@@ -248,14 +252,18 @@ class MemoryQuestions:
     batches: tuple[int, ...] = ()
     fits_bytes: int | None = None
     checkpoint: tuple[str, ...] = ()
+    variations: tuple[Variation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """The memory of the step with something changed, simulated: another `batch`, modules at the paths in `checkpoint`.
 
-    `total_bytes`: reserved and context, with likely scratch; `total_high_bytes`: with the most scratch. `recompute_flops`:
-    what is computed again in backward. `fits`: into the memory asked for, surely, likely or not; None where none was.
+    `total_bytes`: reserved and context, with likely scratch; `total_high_bytes`: with the most scratch. `difference_bytes`:
+    its likely peak beyond that of the step as it is. `recompute_flops`: what is computed again in backward,
+    `recompute_percent`: as a share of the step's FLOPs, `recompute_ns`: the least time that takes by the roofline, None where
+    no hardware was named. `fits`: into the memory asked for, surely, likely or not; None where none was. `in_place`: the
+    activations that were switched. The others are as in `Variation`.
     """
 
     change: str
@@ -269,6 +277,13 @@ class WhatIf:
     checkpoint: tuple[str, ...] = ()
     recompute_flops: int | None = None
     fits: Literal["yes", "likely", "no"] | None = None
+    difference_bytes: int | None = None
+    recompute_percent: float | None = None
+    recompute_ns: float | None = None
+    amp: str | None = None
+    optimizer: str | None = None
+    zero_grad: str | None = None
+    in_place: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +293,8 @@ class MemoryEstimate:
     `categories` sum to `peak_bytes`. `saved_bytes`: distinct storages kept for backward when it begins, parameters and
     inputs excluded. `after_forward_bytes`: held when backward begins. `modules`: each module's part in what is kept.
     `device`: the same step on a device, with what libraries and the allocator add. `traced_on`: the kind of tensors the
-    step ran on (``meta``, ``cpu``). `what_ifs`: the same with something changed. `notes`: what the figures leave out, and why.
+    step ran on (``meta``, ``cpu``). `what_ifs`: the same with something changed; `what_if_notes`: what to know
+    about them. `notes`: what the figures leave out, and why.
     """
 
     peak_bytes: int
@@ -295,6 +311,7 @@ class MemoryEstimate:
     device: DeviceMemory | None = None
     traced_on: str | None = None
     what_ifs: tuple[WhatIf, ...] = ()
+    what_if_notes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -549,6 +549,7 @@ KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
     Column("created_bytes", "made", "bytes", lambda m: m.created_bytes, "kept for backward and made by its own ops; sums to the total"),
     Column("saved_bytes", "kept first", "bytes", lambda m: m.saved_bytes, "kept for backward and kept first by its own ops; sums to the total"),
     Column("held_bytes", "kept", "bytes", lambda m: m.held_bytes, "all that its own ops keep, with what others keep too"),
+    Column("inside_bytes", "within", "bytes", lambda m: m.inside_bytes, "made and kept within it and its parts alone: what checkpointing it lets go of", rank=1),
 )
 
 TIMELINE_COLUMNS: tuple[Column[MemoryPoint], ...] = (
@@ -559,12 +560,15 @@ TIMELINE_COLUMNS: tuple[Column[MemoryPoint], ...] = (
 WHAT_IF_COLUMNS: tuple[Column[WhatIf], ...] = (
     Column("change", "what if", "text", lambda w: w.change, "what is changed", name=True),
     Column("allocated_bytes", "peak", "bytes", lambda w: w.allocated_bytes, "most bytes allocated, with likely scratch"),
-    Column("allocated_low_bytes", "at least", "bytes", lambda w: w.allocated_low_bytes, "with as little scratch as may be", rank=2),
-    Column("allocated_high_bytes", "at most", "bytes", lambda w: w.allocated_high_bytes, "with as much scratch as may be", rank=2),
-    Column("total_bytes", "on the device", "bytes", lambda w: w.total_bytes, "reserved and context, with likely scratch"),
-    Column("total_high_bytes", "at most there", "bytes", lambda w: w.total_high_bytes, "reserved and context, with as much scratch as may be", rank=1),
-    Column("saved_bytes", "saved", "bytes", lambda w: w.saved_bytes, "kept for backward, parameters and inputs excluded", when=_train),
-    Column("recompute_flops", "computed again", "flops", lambda w: w.recompute_flops, "FLOPs of forward that backward computes again", when=_train),
+    Column("difference_bytes", "change", "bytes", lambda w: w.difference_bytes, "the peak beyond that of the step as it is: negative is less", rank=1),
+    Column("allocated_low_bytes", "at least", "bytes", lambda w: w.allocated_low_bytes, "the peak with as little scratch as may be", rank=2),
+    Column("allocated_high_bytes", "at most", "bytes", lambda w: w.allocated_high_bytes, "the peak with as much scratch as may be", rank=2),
+    Column("total_bytes", "device holds", "bytes", lambda w: w.total_bytes, "what has to fit: reserved memory and context, with likely scratch"),
+    Column("total_high_bytes", "at most holds", "bytes", lambda w: w.total_high_bytes, "the same with as much scratch as may be", rank=3),
+    Column("saved_bytes", "kept for backward", "bytes", lambda w: w.saved_bytes, "kept for backward, parameters and inputs excluded", when=_train, rank=5),
+    Column("recompute_flops", "FLOPs again", "flops", lambda w: w.recompute_flops, "FLOPs of forward that backward computes again", when=_train, rank=4),
+    Column("recompute_percent", "FLOPs added %", "percent", lambda w: w.recompute_percent, "what is computed again, as a share of the step's FLOPs", when=_train),
+    Column("recompute_ns", "time added", "ns", lambda w: w.recompute_ns, "the least time that computing again takes: computed from the roofline of --hardware, not measured", when=_train),
     Column("fits", "fits", "text", lambda w: w.fits, "into the memory asked for: surely, likely or not"),
 )
 

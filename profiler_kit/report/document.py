@@ -33,8 +33,9 @@ def report_document(
     """`report` as sections of text and tables, and whole tables for programs.
 
     `by`: work by module, as a ``tree`` with totals at every level or as ``layer``s of own figures, or by ``op`` (None: layers
-    where something ran, else the tree). `top`: rows of the layer and kernel tables (in a tree: children of one module), None
-    for all; `depth`: layers below it are added into their parent (None: all; in a tree as many levels as fit a screen);
+    where something ran, else the tree); ``what-if``: no table of work, and in CSV the answers about memory. `top`: rows of
+    the layer and kernel tables (in a tree: children of one module), None for all; `depth`: layers below it are added into
+    their parent (None: all; in a tree as many levels as fit a screen);
     `sort`: a column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time; trees in the
     model's order); `run`: the configuration whose phases and layers are shown (None: the baseline); `unit`: whether tables for
     people show work as FLOPs, or as MACs alone (tables for programs hold both).
@@ -71,7 +72,7 @@ def report_document(
 
 def _whole_tables(report: Report, run: ConfigRun | None, by: By) -> tuple[Table, ...]:
     """All tables, first the one that the page is about: it is what a CSV file holds."""
-    main = "ops" if by == "op" else "layers"
+    main = {"op": "ops", "what-if": "what_ifs"}.get(by, "layers")
     return tuple(sorted(tables.data_tables(report, run), key=lambda table: table.name != main))
 
 
@@ -153,7 +154,12 @@ def _ops(
         yield Section(title="Ops", blocks=(table,))
 
 
-_WORK: Final[dict[By, Callable[..., Iterator[Section]]]] = {"tree": _tree, "layer": _layers, "op": _ops}
+_WORK: Final[dict[By, Callable[..., Iterator[Section]]]] = {
+    "tree": _tree,
+    "layer": _layers,
+    "op": _ops,
+    "what-if": lambda *_: iter(()),  # the answers have a section of their own
+}
 
 
 def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:

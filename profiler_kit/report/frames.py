@@ -13,7 +13,7 @@ from profiler_kit.report.tables import data_tables
 if TYPE_CHECKING:
     import pandas
 
-TableName = Literal["layers", "runs", "phases", "kernels", "findings", "cross_check", "ops"]
+TableName = Literal["layers", "runs", "phases", "kernels", "findings", "cross_check", "ops", "what_ifs"]
 
 
 def dataframe(report: Report, table: TableName = "layers", *, run: str | None = None) -> pandas.DataFrame:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from profiler_kit.records.counts import DeviceMemory, Phase
+from profiler_kit.records.counts import DeviceMemory, Phase, WhatIf
 from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.report import columns
@@ -14,6 +15,7 @@ from profiler_kit.units import text
 
 # Below this share of the peak, an interval is not worth a sentence.
 LEAST_WIDTH: Final = 0.01
+_NUMBERED: Final = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>[^\d]*)")
 
 
 def sentences(report: Report) -> Iterator[Paragraph]:
@@ -66,7 +68,41 @@ def what_ifs(report: Report) -> Iterator[Section]:
     memory = report.static.memory if report.static is not None else None
     if memory is not None and memory.what_ifs:
         table = page_table("what_ifs", "simulated one by one", columns.WHAT_IF_COLUMNS, memory.what_ifs, report)
-        yield Section(title="What if", blocks=(table,))
+        notes = (*_modules_meant(memory.what_ifs), *memory.what_if_notes)
+        yield Section(title="What if", blocks=(table, *(Paragraph(text=note) for note in notes)))
+
+
+def _modules_meant(answers: Sequence[WhatIf]) -> Iterator[str]:
+    """The modules of every row that has no room to name them."""
+    for answer in answers:
+        if answer.checkpoint and not all(path in answer.change for path in answer.checkpoint):
+            again = (
+                f" ({text(answer.recompute_flops, 'flops')}FLOPs again)" if answer.recompute_flops is not None else ""
+            )
+            yield f"{answer.change}{again}: {in_ranges(answer.checkpoint)}."
+
+
+def in_ranges(paths: Sequence[str]) -> str:
+    """`paths` with neighbours that differ in a number alone as one: ``layers.0 to layers.11, head``."""
+    runs: list[list[str]] = []
+    for path in paths:
+        if runs and _follows(runs[-1][-1], path):
+            runs[-1].append(path)
+        else:
+            runs.append([path])
+    return ", ".join(name for run in runs for name in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run))
+
+
+def _follows(path: str, other: str) -> bool:
+    """Whether `other` is `path` with its last number one higher."""
+    one, another = _NUMBERED.fullmatch(path), _NUMBERED.fullmatch(other)
+    return (
+        one is not None
+        and another is not None
+        and one["before"] == another["before"]
+        and one["after"] == another["after"]
+        and int(another["number"]) == int(one["number"]) + 1
+    )
 
 
 def details(report: Report) -> Iterator[Section]:

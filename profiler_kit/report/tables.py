@@ -19,7 +19,7 @@ from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
 from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
-By = Literal["tree", "layer", "op"]
+By = Literal["tree", "layer", "op", "what-if"]
 MODEL_ORDER: Final = "model"
 # What people call some columns.
 SORT_WORDS: Final = {
@@ -310,7 +310,7 @@ def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
 
 
 def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
-    """Every table whole, for CSV and data frames: layers (times of `run`); runs, phases and kernels of all; findings; ops."""
+    """Every table whole, for CSV and data frames: layers (times of `run`); runs, phases and kernels of all; and the others."""
     return tuple(_data_tables(report, run))
 
 
@@ -324,6 +324,8 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
     yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
     yield data_table("ops", columns.OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
+    estimate = report.static.memory if report.static is not None else None
+    yield data_table("what_ifs", columns.WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

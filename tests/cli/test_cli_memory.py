@@ -64,3 +64,40 @@ def test_what_is_no_size(here: Path, wrong: list[str], capsys: pytest.CaptureFix
 def test_a_checkpoint_of_no_module(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["count", "net.py", "--checkpoint", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_changes_stand_in_every_format(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--what-if", "amp=bfloat16,zero_grad=keep", "--what-if", "optimizer", "--batch", "4"]
+    found = memory(here, *options)
+    assert found.what_ifs[0].change == "as it is (batch 4)"
+    assert found.what_ifs[1].change == "amp bfloat16, zero_grad to zeros"
+    assert len({answer.optimizer for answer in found.what_ifs if answer.optimizer}) > 3
+    capsys.readouterr()
+    assert main(["show", "memory.json", "--by", "what-if", "-f", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(found.what_ifs)
+    assert lines[0].startswith("change,allocated_bytes,difference_bytes")
+    assert main(["show", "memory.json", "-f", "markdown"]) == 0
+    assert "zero_grad to zeros" in capsys.readouterr().out
+
+
+def test_the_time_that_checkpointing_adds_is_computed_where_hardware_is_named(here: Path) -> None:
+    timed = memory(here, "--checkpoint", "(root)", "--hardware", "h100").what_ifs[1]
+    assert timed.change == "checkpoint (root)"
+    assert timed.recompute_ns is not None
+    assert (timed.recompute_ns > 0) == bool(timed.recompute_flops)
+    assert memory(here, "--checkpoint", "(root)").what_ifs[1].recompute_ns is None
+
+
+def test_where_not_even_one_sample_fits_it_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = memory(here, "--fits", "1MiB")
+    assert {answer.fits for answer in found.what_ifs} == {"no"}
+    assert "Not even batch 1 fits in 1 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", ["speed", "optimizer=none_such", "amp=int8", "checkpoint=nowhere"])
+def test_a_change_that_is_none(here: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["count", "net.py", "-q", "--what-if", wrong]) == 2
+    error = capsys.readouterr().err
+    assert wrong.split("=")[-1] in error
+    assert "hint:" in error

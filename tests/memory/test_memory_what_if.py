@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from profiler_kit.counting import count_target
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.profiles import CPU, SM90, Profile
 from profiler_kit.memory.what_if import Study
@@ -20,10 +20,12 @@ from profiler_kit.records.counts import (
     MemoryCategories,
     MemoryEstimate,
     MemoryQuestions,
+    ModuleMemory,
     ModuleNode,
     StaticCount,
     WhatIf,
 )
+from profiler_kit.records.variation import Variation, read_variations
 from profiler_kit.target import Target, from_model
 from profiler_kit.target.checkpointing import checkpointed
 
@@ -65,7 +67,12 @@ class Line:
             categories=MemoryCategories(), rounding_bytes=0, peak_phase="backward", peak_path="", peak_op="",
             after_forward_bytes=0, context_bytes=CONTEXT,
         )  # fmt: skip
-        return MemoryEstimate(peak_bytes=tensors, peak_at="", categories=MemoryCategories(), device=device)
+        kept = tuple(
+            ModuleMemory(path=path, created_bytes=saved, inside_bytes=saved) for path, (saved, _) in BLOCKS.items()
+        )
+        return MemoryEstimate(
+            peak_bytes=tensors, peak_at="", categories=MemoryCategories(), device=device, modules=kept, saved_bytes=900
+        )
 
 
 def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) -> Study:
@@ -78,7 +85,10 @@ def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) ->
         )  # fmt: skip
 
     target: Any = object()
-    again: Any = int
+
+    def again(words: Mapping[str, Any]) -> Any:
+        return words["batch"]
+
     return Study(target, profile, counted(), again, line, count, fits_bytes)
 
 
@@ -99,7 +109,7 @@ def test_the_largest_batch_that_fits_is_found_to_the_sample(batch: int) -> None:
     goal = BASE + SAMPLE * batch + SCRATCH + CONTEXT
     found = {answer.batch: answer for answer in answers(MemoryQuestions(fits_bytes=goal), line)}
     assert found[batch].fits == "yes"
-    assert study(Line(), goal).at(batch=batch + 1).fits != "yes"
+    assert study(Line(), goal).at(Variation(batch=batch + 1)).fits != "yes"
     assert len(line.batches) < 12
 
 
@@ -124,8 +134,22 @@ def test_a_proposal_takes_the_fewest_modules_that_make_it_fit() -> None:
 
 
 def test_no_proposal_where_it_fits_anyway() -> None:
-    found = answers(MemoryQuestions(fits_bytes=10**6, checkpoint=("auto",)))
-    assert not any(answer.checkpoint for answer in found)
+    asked = study(Line(), 10**6)
+    assert not any(answer.checkpoint for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))))
+    assert "without checkpointing" in asked.notes[0]
+
+
+def test_where_no_set_is_enough_the_one_that_takes_least_is_shown() -> None:
+    asked = study(Line(), CONTEXT + BASE - 500)
+    shown = [answer for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))) if answer.checkpoint]
+    assert [(answer.checkpoint, answer.fits) for answer in shown] == [(tuple(BLOCKS), "no")]
+    assert any("No set of modules" in note for note in asked.notes)
+
+
+def test_differences_are_from_the_step_as_it_is() -> None:
+    first, second, third = answers(MemoryQuestions(batches=(16, 4)))
+    assert first.difference_bytes is None
+    assert (second.difference_bytes, third.difference_bytes) == (8 * SAMPLE, -4 * SAMPLE)
 
 
 def test_a_cpu_has_no_memory_to_fit_into() -> None:
@@ -147,14 +171,14 @@ class Deep(nn.Module):
 
 
 def test_real_answers() -> None:
-    def made(batch: int) -> Target:
-        return from_model(Deep(), (torch.zeros(batch, 64),), loss="sum", optimizer="sgd", device="meta")
+    def made(words: Mapping[str, Any]) -> Target:
+        return from_model(Deep(), (torch.zeros(words["batch"], 64),), loss="sum", optimizer="sgd", device="meta")
 
     def count(target: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(target.model, paths):
             return count_target(target)
 
-    target = made(4096)
+    target = made({"batch": 4096})
     asked = MemoryQuestions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
     found = list(Study(target, SM90, count_target(target), made, simulate, count).answers(asked))
     plain, double, named, proposed = found
@@ -171,3 +195,120 @@ def test_a_path_that_is_no_module_is_told() -> None:
     target = from_model(Deep(), (torch.zeros(1, 64),), loss="sum", device="meta")
     with pytest.raises(UsageError, match=r"blocks\.9"):
         simulate(target, setup=Setup(checkpoint=("blocks.9",)))
+
+
+class Activated(nn.Module):
+    """An activation that may work in place, one that backward forbids, one whose input is read again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 512), nn.Linear(512, 64)
+        self.may, self.needed, self.shared = nn.ReLU(), nn.ReLU(), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.may(self.first(x)))
+        y = self.needed(torch.sigmoid(x))  # sigmoid keeps its result
+        z: torch.Tensor = y + self.shared(y)
+        return z
+
+
+def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], Study]:
+    def made(words: Mapping[str, Any]) -> Target:
+        return from_model(model(), (torch.zeros(4096, 64),), loss="sum", device="meta", **words)
+
+    def count(target: Target, paths: tuple[str, ...]) -> StaticCount:
+        with checkpointed(target.model, paths):
+            return count_target(target)
+
+    target = made({})
+    asked = Study(target, SM90, count_target(target), made, simulate, count, price=lambda static: 7.0)
+    variations = tuple(one for text in texts for one in read_variations(text))
+    return list(asked.answers(MemoryQuestions(variations=variations))), asked
+
+
+def test_only_activations_that_may_work_in_place_are_switched() -> None:
+    (plain, inplace), asked = varied(Activated, "inplace")
+    assert inplace.in_place == ("may",)
+    assert inplace.allocated_bytes <= plain.allocated_bytes  # what backward needs is kept either way
+    assert "needed" in asked.notes[0]
+    assert "shared" in asked.notes[0]
+    assert not asked.target.model.may.inplace  # type: ignore[union-attr]
+
+
+def test_in_place_activations_hold_one_buffer_less_in_inference() -> None:
+    target = from_model(Activated(), (torch.zeros(4096, 64),), mode="infer", device="meta")
+    peaks = [simulate(target, SM90, Setup(in_place=paths)).peak_bytes for paths in ((), ("may",))]
+    assert peaks[0] - peaks[1] == 4 * 4096 * (512 - 64)  # the second layer then makes the peak, beside the one buffer
+
+
+def test_a_model_without_such_activations_says_so() -> None:
+    found, asked = varied(Deep, "inplace")
+    assert len(found) == 1
+    assert "could work in place" in asked.notes[0]
+
+
+def test_the_optimizer_the_gradients_and_the_types_are_varied() -> None:
+    found, _ = varied(
+        Deep, "optimizer=sgd", "optimizer=adamw", "zero_grad=keep", "amp=bfloat16", "checkpoint=blocks.0+blocks.1"
+    )
+    plain, sgd, adamw, kept, amp, checkpoint = found
+    assert plain.allocated_bytes == adamw.allocated_bytes  # adamw is what a target gets that names none
+    parameters = sum(p.numel() for p in Deep().parameters())
+    assert plain.allocated_bytes - sgd.allocated_bytes <= 3 * 4 * parameters
+    assert kept.allocated_bytes >= plain.allocated_bytes
+    assert (amp.saved_bytes or 0) < (plain.saved_bytes or 0)
+    assert (checkpoint.recompute_ns, checkpoint.checkpoint) == (7.0, ("blocks.0", "blocks.1"))
+    assert checkpoint.recompute_percent is not None
+    assert 0 < checkpoint.recompute_percent < 100 / 3
+
+
+def test_gradients_that_are_kept_are_there_at_the_end_of_the_step() -> None:
+    target = from_model(Deep(), (torch.zeros(8, 64),), loss="sum", optimizer="sgd", device="meta")
+    ends = [simulate(target, SM90, Setup(zero_grad=how)).end_bytes or 0 for how in ("none", "zero")]  # type: ignore[arg-type]
+    assert ends[1] - ends[0] == sum(4 * p.numel() for p in target.model.parameters())
+
+
+def test_what_is_never_called_can_not_be_checkpointed() -> None:
+    with pytest.raises(UsageError, match="never called") as told:
+        varied(Deep, "checkpoint=blocks")
+    assert "blocks.0" in str(told.value)
+
+
+class Fickle(nn.Module):
+    """Computes something else every second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.back, self.calls = nn.Linear(64, 512), nn.Linear(512, 64), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        x = self.wide(x)
+        back: torch.Tensor = self.back((x.sin().cos() if self.calls % 2 else x).relu())
+        return back
+
+
+class HalfFickle(nn.Module):
+    """A part that can be checkpointed beside one that can't."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steady = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
+        self.fickle = Fickle()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.fickle(self.steady(x))
+        return out
+
+
+def test_what_computes_something_else_again_can_not_be_checkpointed() -> None:
+    with pytest.raises(TargetError, match="with checkpoint fickle the step can't run") as told:
+        varied(HalfFickle, "checkpoint=fickle")
+    assert "compute the same" in str(told.value)
+
+
+def test_a_proposal_leaves_out_what_can_not_be_checkpointed() -> None:
+    _, asked = varied(HalfFickle)
+    proposed = [answer for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))) if answer.checkpoint]
+    assert [answer.checkpoint for answer in proposed] == [("steady",)]
+    assert any("fickle" in note for note in asked.notes)
