@@ -136,7 +136,6 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
 def with_what_ifs(
     static: StaticCount,
     target: Target,
-    spec: TargetSpec,
     *,
     gpu: str | None,
     asked: MemoryQuestions,
@@ -151,7 +150,6 @@ def with_what_ifs(
     from profiler_kit.counting import count_target
     from profiler_kit.memory import profile_for, simulate
     from profiler_kit.memory.what_if import Study
-    from profiler_kit.target import load
     from profiler_kit.target.checkpointing import checkpointed
 
     def counted(one: Target, paths: tuple[str, ...]) -> StaticCount:
@@ -160,15 +158,17 @@ def with_what_ifs(
 
     if static.memory is None:
         return static  # a note says why
+    again = target.again
+    assert again is not None  # it was loaded by its words
     study = Study(
         target=target,
         profile=profile_for(gpu),
         static=static,
-        again=lambda words: load(replace(spec, **words), device="meta"),
+        again=lambda words: again("meta", **words),
         simulate=simulate,
         count=counted,
         fits_bytes=asked.fits_bytes,
-        batch=spec.batch,
+        batch=target.spec.batch,
         price=price,
         say=say,
     )

@@ -108,7 +108,7 @@ def count_spec(
         static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, gpu=gpu)
         if asked is not None:
             price = roofs.recompute_price(hardware, target.info, say or _silent)
-            static = with_what_ifs(static, target, spec, gpu=gpu, asked=asked, price=price, say=say or _silent)
+            static = with_what_ifs(static, target, gpu=gpu, asked=asked, price=price, say=say or _silent)
     report = _report(target.info, static)  # now the info names the loss, which the first output settled
     return _explained(report, by_kit, _under(hardware, say or _silent))
 

@@ -68,7 +68,7 @@ def assemble(
     where: str,
     *,
     notes: tuple[str, ...],
-    again: Callable[[str], Target] | None,
+    again: Callable[..., Target] | None,
     compiles: Wrapper | None = None,
 ) -> Target:
     """The Target of all this. Raises TargetError where there is nothing to train."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,6 +42,14 @@ def load(spec: TargetSpec, *, device: str = "meta", compiled: bool = False) -> T
 
     Raises: UsageError for words that make no sense, TargetError for a target that cannot be found, built or fed.
     """
+    return _loaded(spec, device, compiled=compiled)
+
+
+def _loaded(spec: TargetSpec, device: str, *, compiled: bool = False, earlier: Source | None = None) -> Target:
+    """As `load`; with `earlier` from what was imported then: an op that a file defines must not be defined twice.
+
+    torch frees a custom op's kernels when its name is defined again, also those that somebody is about to call.
+    """
     where = device_of(device)
     check_words(spec)
     if not any(FILE_INPUT.match(text) for text in spec.inputs):
@@ -49,7 +58,7 @@ def load(spec: TargetSpec, *, device: str = "meta", compiled: bool = False) -> T
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
         return _from_recipe(spec, recipe, device)
-    source = open_source(spec)
+    source = open_source(spec) if earlier is None else replace(earlier, spec=spec, is_fresh=False)
     with user_code(source.folders, source.name), seeded(spec.seed):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
@@ -77,7 +86,7 @@ def load(spec: TargetSpec, *, device: str = "meta", compiled: bool = False) -> T
         notes += (f"{source.name} sets {', '.join(source.flags)}: put back, each configuration sets its own",)
     return assemble(
         spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles,
-        again=lambda on: load(spec, device=on),
+        again=lambda on, **words: _loaded(replace(spec, **words), on, earlier=source),
     )  # fmt: skip
 
 
@@ -101,7 +110,7 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str) -> Target:
         where,
         recipe.where,
         notes=recipe.notes + built.notes,
-        again=lambda on: load(spec, device=on),
+        again=lambda on, **words: load(replace(spec, **words), device=on),
     )
 
 

@@ -37,8 +37,8 @@ class Tuning:
 class Target:
     """A live model with everything one step needs. Nothing of it changes from outside.
 
-    `runs` is what a step calls: `model`, or what torch.compile made of it. `batch` is on `device`. ``again(device)`` builds
-    it anew on another device; None where it can't be built.
+    `runs` is what a step calls: `model`, or what torch.compile made of it. `batch` is on `device`. ``again(device,
+    **words)`` builds it anew, on another device and with other words of its spec; None where it can't be built.
     `loader` goes over the target's own batches, on the host; None when it brings none.
     `info` names the loss as ``auto`` until the first output has been seen, and the optimizer that the target configures
     as ``configure_optimizer`` until it has been made.
@@ -56,7 +56,7 @@ class Target:
         objective: Objective | None,
         tuning: Tuning | None,
         loader: Callable[[], Iterable[Batch]] | None = None,
-        again: Callable[[str], Target] | None = None,
+        again: Callable[..., Target] | None = None,
         runs: nn.Module | None = None,
     ) -> None:
         self.spec = spec

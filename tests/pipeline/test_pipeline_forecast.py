@@ -196,3 +196,13 @@ def test_a_simulation_that_fails_the_second_time_is_a_note(here: Path, monkeypat
 def test_on_a_cpu_nothing_is_predicted_again(here: Path) -> None:
     runs = [ConfigRun(config=RunConfig(name="default"))]
     assert with_measured_scratch(runs, counted(here, "return y", device="cpu"), "cpu") == runs
+
+
+def test_a_file_is_imported_once_however_often_its_model_is_built(here: Path) -> None:
+    """An op that it defines would else be defined twice, and torch would free kernels that are about to be called."""
+    extra = "open('imports.txt', 'a').write('x')\n"
+    found = counted(here, ASKING["item"], extra)
+    assert found.target is not None
+    assert found.target.again is not None
+    assert found.target.again("meta", batch=3).batch.args[0].shape[0] == 3
+    assert (here / "imports.txt").read_text() == "x"
