@@ -49,7 +49,7 @@ class Setup:
 
 
 def record(target: Target, profile: Profile, setup: Setup) -> Log:
-    """What `target`'s steps leave in the log (in ``infer`` mode one forward pass); `target` is left as it was.
+    """What `target`'s steps leave in the log (in ``infer`` mode forward passes); `target` is left as it was.
 
     On meta tensors CUDA is emulated as `profile` says; other tensors behave as their own device does.
 
@@ -69,7 +69,8 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
         tracker.label(inputs, "inputs")
         run = _Run(target, tracker, emulation, ownership)
         if target.info.mode != "train":
-            run.forward_pass()
+            for _ in range(setup.steps):  # the first leaves what libraries keep, as in training
+                run.forward_pass()
             return tracker.finish()
         with telling("optimizer"):
             optimizer = target.make_optimizer()

@@ -200,7 +200,7 @@ def test_on_a_cpu_nothing_is_predicted_again(here: Path) -> None:
 
 def test_a_file_is_imported_once_however_often_its_model_is_built(here: Path) -> None:
     """An op that it defines would else be defined twice, and torch would free kernels that are about to be called."""
-    extra = "open('imports.txt', 'a').write('x')\n"
+    extra = "with open('imports.txt', 'a') as seen:\n    seen.write('x')\n"
     found = counted(here, ASKING["item"], extra)
     assert found.target is not None
     assert found.target.again is not None
