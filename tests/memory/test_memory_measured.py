@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from bench_memory_models import target_of  # noqa: E402
+from memory_targets import target_of as more_target_of  # noqa: E402
 
 CASES = json.loads((ROOT / "docs" / "measured" / "memory_h100.json").read_text())["cases"]
 NETWORKS = ("unet", "gpt", "lstm", "bilstm", "encoder", "mlp", "in_place", "views", "shared", "checkpointed")
@@ -42,3 +43,17 @@ def test_what_is_held_after_forward_is_exact_where_scratch_is_not(case: str) -> 
     memory = simulate(target_of(case), SM90).device
     assert memory is not None
     assert memory.after_forward_bytes == CASES[case]["after_forward"]
+
+
+MORE = json.loads((ROOT / "docs" / "measured" / "memory_more_h100.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize(
+    "case", ["resnet_cifar|b32|infer|fp32", "lstm_cells|b32|infer|fp32", "convmixer|b32|infer|fp32"]
+)
+def test_inference_holds_what_libraries_kept_from_the_pass_before(case: str) -> None:
+    memory = simulate(more_target_of(case), SM90).device
+    assert memory is not None
+    assert memory.allocated_low_bytes <= MORE[case]["peak"] * 1.005
+    assert memory.allocated_high_bytes >= MORE[case]["peak"] * 0.995
+    assert memory.allocated_bytes == pytest.approx(MORE[case]["peak"], rel=0.06)
