@@ -102,10 +102,8 @@ def on_card(scratch: ScratchBytes, profile: Profile) -> ScratchBytes:
     The room is `MARGIN` of the upper end, where there is an interval at all. Of 285 cases of networks that no rule was
     drawn from, four took more than the largest scratch that their shapes were seen to take, by up to a fifth of it.
     """
-    if scratch.low == scratch.high:
-        roomy = scratch
-    else:
-        roomy = replace(scratch, high=round(scratch.high * (1 + MARGIN)))
+    known = scratch.low == scratch.high
+    roomy = scratch if known else replace(scratch, high=round(scratch.high * (1 + MARGIN)))
     if profile.capability == MEASURED_CAPABILITY or scratch.high == 0:
         return roomy
     return ScratchBytes(0, scratch.likely, scratch.high * 3 // 2, f"{scratch.source}; a guess for {profile.card}")
