@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.counting.conventions import Convention, OpCall
 from profiler_kit.counting.higher_order import run_higher_order
@@ -16,22 +14,20 @@ from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
 from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.records.counts import CountPhase, OpRecord
-from profiler_kit.target.flex import open_flex_attention, restore_flex_attention
+from profiler_kit.target.flex import WholeFlexAttention
 from profiler_kit.target.stand_ins import stand_in
 
 
-class Tracer(TorchDispatchMode):
+class Tracer(WholeFlexAttention):
     """A dispatch mode that records ops. It can be entered several times, one phase after the other.
 
     In backward an op belongs to the module whose forward made the running autograd node. Where gradients are being
     tracked, or a module is called, while a node runs, forward work is done again: phase ``recompute``.
     """
 
-    supports_higher_order_operators = True  # flex_attention comes whole, from torch 2.7 on
-
     def __init__(self, watch: ModuleWatch, memo: Memo | None = None, convention: Convention | None = None) -> None:
         """`memo`: what is known of calls already; by default nothing is. `convention`: by default the kit's."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watch = watch
         self._memo = Memo(limit=0) if memo is None else memo
         self._restate = None if convention is None else convention.restate
@@ -41,16 +37,6 @@ class Tracer(TorchDispatchMode):
         # number of the node that recomputes
         self._calls: dict[tuple[OpFacts, str | int, CountPhase], int] = {}
         self._phase: CountPhase = "forward"
-        self._flex: list[Mapping[str, Any]] = []
-
-    def __enter__(self) -> Tracer:
-        self._flex.append(open_flex_attention())
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        restore_flex_attention(self._flex.pop())
 
     def set_phase(self, phase: CountPhase) -> None:
         """Ops from here on belong to `phase`."""
@@ -72,10 +58,6 @@ class Tracer(TorchDispatchMode):
             )
             for (facts, owner, phase), calls in self._calls.items()
         )
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would wrap the method below, at a tenth of its time; counting keeps compilers away itself
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):

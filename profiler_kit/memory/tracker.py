@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.memory.calls import call_of
 from profiler_kit.memory.fan_in import add_in_place, adds_in_place, exclusive_counts
@@ -23,7 +22,7 @@ from profiler_kit.memory.profiles import Profile, Row
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, exactly, ruled_ops, scratch_of
 from profiler_kit.memory.workspaces import takes_workspace, workspaces
 from profiler_kit.records.counts import Phase
-from profiler_kit.target.flex import open_flex_attention, restore_flex_attention
+from profiler_kit.target.flex import WholeFlexAttention
 from profiler_kit.target.ownership import Ownership
 from profiler_kit.target.place import shown, user_frame
 from profiler_kit.target.signature import op_name, signature
@@ -50,13 +49,11 @@ class _Plan(NamedTuple):
     op: Any
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(WholeFlexAttention):
     """Logs when storages on one kind of device are born, grow and die, and what libraries take behind the ops.
 
     The engine's sums of gradients are made in place, as they are without a mode (see `fan_in`).
     """
-
-    supports_higher_order_operators = True  # flex_attention comes whole: a fused kernel keeps its scores to itself
 
     def __init__(
         self,
@@ -66,7 +63,7 @@ class Tracker(TorchDispatchMode):
         device_type: str = "meta",
         watched: frozenset[str] = frozenset(),
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         exclusive_counts()  # measured now, since not while a mode is active
         self._ownership = ownership
         self._device_type = device_type
@@ -77,19 +74,9 @@ class Tracker(TorchDispatchMode):
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
         self._kept: set[str] = set()
         self._layouts: set[str] = set()  # of tensors that are left out
-        self._flex: list[Mapping[str, Any]] = []
         self._is_over = False
         self.log = Log()
         self.phase: Phase = "other"
-
-    def __enter__(self) -> Tracker:
-        self._flex.append(open_flex_attention())
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        restore_flex_attention(self._flex.pop())
 
     def enter_phase(self, phase: Phase, path: str) -> None:
         """From here on it is `phase`, and what runs outside any module belongs to `path`."""
@@ -151,10 +138,6 @@ class Tracker(TorchDispatchMode):
     def in_backward(self) -> bool:
         """Whether autograd runs: it does so on a thread of its own, with library handles of its own."""
         return self.phase == "backward"
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would wrap the method below, at a tenth of its time; no compiler is near
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -11,7 +11,15 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiler_kit.counting.conventions import by_name
-from profiler_kit.counting.cross_check.tally import UNEXPLAINED, failed, layers, not_followed, without_zeros
+from profiler_kit.counting.cross_check.tally import (
+    UNEXPLAINED,
+    UNKNOWN_TO_KIT,
+    Pair,
+    failed,
+    layers,
+    not_followed,
+    without_zeros,
+)
 from profiler_kit.counting.memo import memo_beside
 from profiler_kit.counting.step import trace_step
 from profiler_kit.counting.watch import output_tensors
@@ -38,17 +46,8 @@ SCORES_AGAIN: Final = (
     "FlopCounterMode counts the scores once more, as the fused kernel computes them; the kit counts the four products of the "
     "chain rule"
 )
-UNKNOWN_TO_KIT: Final = "the kit has no formula for this op"
 OTHERWISE: Final = "the two have other formulas for this op"
 NOT_EXPLAINED: Final = "FlopCounterMode itself says this much more or less than its formulas over the ops that ran"
-
-
-@dataclass(slots=True)
-class _Pair:
-    calls: int = 0
-    kit_macs: int = 0
-    peer_macs: int = 0
-    known: bool = True
 
 
 _Key = tuple[str, str, CountPhase, tuple[TensorSpec, ...]]
@@ -56,9 +55,9 @@ _Key = tuple[str, str, CountPhase, tuple[TensorSpec, ...]]
 
 def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     """The step of `target` by the kit, whose `ops` these are, and by FlopCounterMode; its FLOPs are two per MAC."""
-    pairs: dict[_Key, _Pair] = {}
+    pairs: dict[_Key, Pair] = {}
     for op in ops:
-        pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), _Pair())
+        pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), Pair())
         pair.calls += op.calls
         pair.known = op.cost is not None
         pair.kit_macs += op.cost.macs * op.calls if op.cost is not None else 0
@@ -70,7 +69,7 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     except (KitError, StepError) as error:  # the step itself has run before
         return not_followed(PEER, version, covers, sum(pair.kit_macs for pair in pairs.values()), error)
     for op in by_peer.ops:
-        pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), _Pair())
+        pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), Pair())
         pair.peer_macs += op.cost.macs * op.calls if op.cost is not None else 0
     rows = without_zeros(
         CrossCheckRow(

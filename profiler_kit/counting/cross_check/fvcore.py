@@ -18,6 +18,8 @@ from profiler_kit.counting.conventions import Convention, Note, by_name
 from profiler_kit.counting.conventions.fvcore import PREFIX, label, watching
 from profiler_kit.counting.cross_check.tally import (
     UNEXPLAINED,
+    UNKNOWN_TO_KIT,
+    Pair,
     failed,
     layers,
     not_followed,
@@ -52,17 +54,12 @@ CUSTOM: Final = "a custom autograd function is one op in fvcore's trace, without
 NO_HANDLE: Final = "fvcore has no handle for this op, and counts nothing"
 COMPLEX: Final = "a complex MAC is four real ones; fvcore takes it for one"
 OUTSIDE: Final = "it ran outside any call that fvcore's trace shows as an op, as in a scripted module"
-UNKNOWN_TO_KIT: Final = "the kit has no formula for this op"
 OTHERWISE: Final = "fvcore's handle counts otherwise"
 NOT_EXPLAINED: Final = "fvcore itself says this much more or less than its handles over the calls that ran"
 
 
 @dataclass(slots=True)
-class _Pair:
-    calls: int = 0
-    kit_macs: int = 0
-    peer_macs: int = 0
-    known: bool = True
+class _Pair(Pair):
     is_complex: bool = False
 
 

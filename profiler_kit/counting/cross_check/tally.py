@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Final
 
@@ -12,6 +12,17 @@ from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer,
 from profiler_kit.target.place import first_line
 
 UNEXPLAINED: Final = "(not explained)"
+UNKNOWN_TO_KIT: Final = "the kit has no formula for this op"
+
+
+@dataclass(slots=True)
+class Pair:
+    """What the kit and a peer make of one kind of call, summed up; `known` says that the kit has a formula for it."""
+
+    calls: int = 0
+    kit_macs: int = 0
+    peer_macs: int = 0
+    known: bool = True
 
 
 def with_descendants(rows: Iterable[CrossCheckRow], figure: Callable[[CrossCheckRow], int]) -> dict[str, int]:
