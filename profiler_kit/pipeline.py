@@ -14,10 +14,12 @@ from profiler_kit import roofs
 from profiler_kit._version import VERSION
 from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
 from profiler_kit.forecast import counted_if_possible, ends_told, with_measured_scratch, with_memory, with_what_ifs
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, MemoryQuestions, Phase, StaticCount
+from profiler_kit.records.laboratory import LaboratoryQuestions
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import SCHEMA, Report, Tool
-from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, RunConfig, Span
+from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, Span
 from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
 
@@ -134,13 +136,15 @@ def analyze(
     traces: Path | str | None = None,
     say: Say | None = None,
     convention: str = DEFAULT_CONVENTION,
+    asked: LaboratoryQuestions | None = None,
     **options: Any,
 ) -> Report:
     """The whole report of a target: counted, measured under each cuDNN configuration, attributed and explained.
 
     `target` is a TARGET text, whose further `options` are those of `TargetSpec` (``inputs``, ``mode``, ``batch`` …), or a
     `TargetSpec`. `traces` is a folder for the Chrome traces, which are dropped without one. Ctrl-C ends the run in hand and
-    gives the report of what was measured before; the other runs stand in it as ``interrupted``.
+    gives the report of what was measured before; the other runs stand in it as ``interrupted``. `asked`: further
+    configurations, trials of the findings' advice, schedules of shapes and more.
 
     Raises TargetError, UsageError.
     """
@@ -156,6 +160,7 @@ def analyze(
         traces=folder,
         say=say,
         convention=convention,
+        asked=asked,
     ).report
 
 
@@ -170,6 +175,7 @@ def analyze_spec(
     traces: Path | None = None,
     say: Say | None = None,
     convention: str = DEFAULT_CONVENTION,
+    asked: LaboratoryQuestions | None = None,
 ) -> Analysis:
     """`analyze` with its traces. Ctrl-C ends the run in hand; what was measured before stands in the report."""
     from profiler_kit.measure import configs as configurations

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
-from profiler_kit.records.runs import Ceilings
 from profiler_kit.records.target import TargetInfo
 
 Say = Callable[[str], None]

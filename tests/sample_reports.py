@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit.diagnose.roofline import rooflines
+from profiler_kit.records.ceilings import Ceilings, MathRate
+from profiler_kit.records.configs import Environment, NamedValue, RunConfig
 from profiler_kit.records.counts import (
     COUNT_PHASES,
     ZERO,
@@ -22,21 +24,16 @@ from profiler_kit.records.counts import (
 )
 from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
-    Ceilings,
     ConfigRun,
-    Environment,
     Failure,
     IdleTime,
-    Interval,
     KernelStat,
     LayerTiming,
-    MathRate,
-    NamedValue,
     OpMemory,
     PeakMemory,
     PhaseTiming,
-    RunConfig,
 )
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from profiler_kit import errors
 from profiler_kit.cli import output
+from profiler_kit.cli.measure_options import laboratory_questions
 from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
 from profiler_kit.records.document import Document
@@ -37,6 +38,7 @@ def analyze(given: argparse.Namespace) -> int:
             traces=folder / "traces",
             say=progress.say,
             convention=given.convention,
+            asked=laboratory_questions(given),
         )
         progress.say("writing the report")
         output.write_report_folder(analysis, folder)

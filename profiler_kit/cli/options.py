@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
-from profiler_kit import units
 from profiler_kit._version import VERSION
+from profiler_kit.cli.measure_options import laboratory_options, measure_options
+from profiler_kit.cli.values import numbers, positive, size, whole
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
@@ -106,7 +107,8 @@ def target_argv(given: argparse.Namespace) -> list[str]:
 def _analyze(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     _target_options(sub)
-    _measure_options(sub)
+    measure_options(sub)
+    laboratory_options(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
     _convention_options(sub)
     _output_options(sub)
@@ -127,7 +129,7 @@ def _compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("a", metavar="A", help="a target, a report.json or its folder")
     sub.add_argument("b", metavar="B", help="the same")
     _target_options(sub)
-    _measure_options(sub)
+    measure_options(sub)
     sub.add_argument("--static", action="store_true", help="count only, measure nothing")
     _convention_options(sub)
     _output_options(sub)
@@ -171,9 +173,9 @@ def _target_options(sub: argparse.ArgumentParser, *, several_batches: bool = Fal
     group.add_argument("--channels-last", action="store_true", help="NHWC memory layout of model and inputs")
     if several_batches:
         size = "replace the inputs' batch size; as 8,16,32 the memory at the others too"
-        group.add_argument("--batch", type=_numbers, metavar="N", help=size)
+        group.add_argument("--batch", type=numbers, metavar="N", help=size)
     else:
-        group.add_argument("--batch", type=_positive, metavar="N", help="replace the inputs' batch size")
+        group.add_argument("--batch", type=positive, metavar="N", help="replace the inputs' batch size")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, inputs and labels (default: 0)")
 
 
@@ -184,7 +186,7 @@ def _memory_options(sub: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="whose memory is predicted: sm75, sm80, sm86, sm90 (default: the one here, or sm90)",
     )
-    group.add_argument("--fits", type=_size, metavar="SIZE", help="the largest batch that fits, as 24GiB")
+    group.add_argument("--fits", type=size, metavar="SIZE", help="the largest batch that fits, as 24GiB")
     group.add_argument(
         "--checkpoint", action="append", default=[], metavar="PATH",
         help="what if this module kept its inputs alone; auto proposes modules, for --fits if given (repeatable)",
@@ -221,20 +223,6 @@ def _convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, c
         )
 
 
-def _measure_options(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("measure")
-    group.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
-    group.add_argument("--configs", metavar="A,B", help="only these cuDNN configurations, as default,benchmark")
-    group.add_argument(
-        "--budget", type=_seconds, default=60.0, metavar="TIME", dest="budget_s",
-        help="time for steps over all configurations, start-up and tuning excluded (default: 60s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--steps", type=_positive, metavar="N", help="timed steps per configuration, instead of --budget"
-    )
-    group.add_argument("--timeout", type=_seconds, metavar="TIME", help="end a configuration's process after this time")
-
-
 def _output_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("output")
     group.add_argument(
@@ -265,14 +253,14 @@ def _report_options(sub: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--top",
-        type=_positive,
+        type=positive,
         default=10,
         metavar="N",
         help="rows of a table, in a tree below one module (default: 10)",
     )
     group.add_argument(
         "--depth",
-        type=_whole,
+        type=whole,
         metavar="N",
         help="add what is deeper to its parent (default: none, or a screen of tree)",
     )
@@ -286,45 +274,8 @@ def _report_options(sub: argparse.ArgumentParser) -> None:
     )
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(_positive(part.strip()) for part in text.split(","))
-
-
 def _variations(text: str) -> tuple[Variation, ...]:
     try:
         return read_variations(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _size(text: str) -> int:
-    try:
-        value = units.parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return value
-
-
-def _positive(text: str) -> int:
-    return _at_least(1, text)
-
-
-def _whole(text: str) -> int:
-    return _at_least(0, text)
-
-
-def _at_least(least: int, text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else -1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = units.parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
-    return value

@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 from profiler_kit.diagnose.words import percent
 from profiler_kit.records.report import Report, Trial
-from profiler_kit.records.runs import ConfigRun, Interval
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 
 Verdict = Literal["better", "worse", "same"]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, Interval, RunConfig
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 
 Flag = Literal["benchmark", "deterministic", "allow_tf32"]
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
 from profiler_kit.diagnose.hardware import Peaks, find, peaks_of
+from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import (
@@ -27,7 +28,7 @@ from profiler_kit.records.roofline import (
     Roofline,
     RoofSource,
 )
-from profiler_kit.records.runs import Ceilings, ConfigRun
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
 FP32: Final = "fp32"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
-from profiler_kit.records.runs import ConfigRun, Interval
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 from profiler_kit.units import scaled, text
 
 _OWNERS: Final = {

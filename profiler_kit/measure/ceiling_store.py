@@ -26,7 +26,7 @@ from profiler_kit.errors import KitError, ReportError
 from profiler_kit.measure import ceilings, environment
 from profiler_kit.measure.ceilings import CeilingsJob
 from profiler_kit.measure.launcher import child_environment
-from profiler_kit.records.runs import Ceilings
+from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.serde import dumps, from_json
 
 VERSION: Final = 1  # of the method: raised where old figures would not compare with new ones

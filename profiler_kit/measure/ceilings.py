@@ -18,7 +18,7 @@ from typing import Final
 import torch
 
 from profiler_kit.measure import environment, samples
-from profiler_kit.records.runs import Ceilings, MathRate
+from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.target.place import first_line
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiler_kit.errors import UsageError
-from profiler_kit.records.runs import ConfigRun, RunConfig
+from profiler_kit.measure.naming import DEFAULT, named
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.runs import ConfigRun
 
 Backend = Literal["cudnn", "miopen", "mps", "cpu"]
-DEFAULT = "default"
 AGAIN = "default (again)"
 
 
@@ -72,23 +73,11 @@ def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tu
         notes.append(f"No TF32 rows: {reason}, so the flag changes nothing.")
     choices: tuple[bool | None, ...] = (True, False) if tf32 and backend == "cudnn" else (None,)
     configs = [
-        RunConfig(
-            name=name_of(benchmark, deterministic, allow_tf32),
-            enabled=True,
-            benchmark=benchmark,
-            deterministic=deterministic,
-            allow_tf32=allow_tf32,
-        )
+        named(RunConfig(name="", enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=allow_tf32))
         for allow_tf32, deterministic, benchmark in itertools.product(choices, (False, True), (False, True))
     ]
     off = RunConfig(name="cudnn-off", enabled=False, benchmark=False, deterministic=False, allow_tf32=choices[0])
     return [*configs, off], notes
-
-
-def name_of(benchmark: bool, deterministic: bool, allow_tf32: bool | None) -> str:
-    """The configuration's name: what differs from PyTorch's defaults, joined by ``+``; ``default`` where nothing does."""
-    words = [("benchmark", benchmark), ("deterministic", deterministic), ("no-tf32", allow_tf32 is False)]
-    return "+".join(word for word, said in words if said) or DEFAULT
 
 
 def _chosen(configs: list[RunConfig], only: Sequence[str], notes: list[str]) -> list[RunConfig]:

@@ -15,8 +15,8 @@ import torch
 
 from profiler_kit.errors import UsageError
 from profiler_kit.measure.configs import Backend
+from profiler_kit.records.configs import Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
-from profiler_kit.records.runs import Environment, NamedValue, RunConfig
 
 # Variables that change which algorithm or arithmetic is chosen, or how memory is handed out.
 VARIABLES: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.records.runs import RunConfig
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
 
 PROGRESS = "pk:progress:"  # begins the worker's stdout lines that are meant for the user

@@ -14,7 +14,8 @@ from pathlib import Path
 from profiler_kit import process
 from profiler_kit.errors import UsageError
 from profiler_kit.measure.job import PROGRESS, Job
-from profiler_kit.records.runs import ConfigRun, Failure, FailureKind, RunConfig
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.records.target import TargetSpec
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from profiler_kit.records.runs import Interval
+from profiler_kit.records.samples import Interval
 
 RESAMPLES: Final = 1000
 CONFIDENCE: Final = 0.95

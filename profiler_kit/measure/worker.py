@@ -23,7 +23,8 @@ from profiler_kit.errors import KitError
 from profiler_kit.measure import checks, environment, probe, samples, tracing
 from profiler_kit.measure.job import PROGRESS, Job
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
-from profiler_kit.records.runs import ConfigRun, Failure, FailureKind, RunConfig
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.target import explain_forward_failure, load
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place

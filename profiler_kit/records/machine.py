@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler_kit.records.ceilings import Ceilings
+from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.report import Tool
 from profiler_kit.records.roofline import Roof
-from profiler_kit.records.runs import Ceilings, Environment, RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

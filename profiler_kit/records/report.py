@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
 from profiler_kit.records.roofline import Roofline
-from profiler_kit.records.runs import ConfigRun, Interval
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import Unit
 
@@ -29,20 +31,38 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Advice tried out: the configuration run, the step before and after, and what came of it."""
+    """Advice tried out: the configuration run, the step before and after, and what came of it.
+
+    `tried`: measured for this finding, before and after in interleaved fresh processes; else both come from the sweep.
+    `gain_percent`: the share of the time that is saved, with its 95 % interval; per example where the two steps hold
+    different numbers of them (`per_example`). `stated_percent`: the gain that the finding stated before. Peaks, errors against
+    float64 and repeatability are those of the two configurations' own runs; `same_bits`: their outputs are equal to the bit.
+    """
 
     config: str
     before_ns: Interval
     after_ns: Interval
     verdict: Literal["better", "worse", "same", "failed"]
     note: str = ""
+    tried: bool = False
+    per_example: bool = False
+    gain_percent: float | None = None
+    gain_low_percent: float | None = None
+    gain_high_percent: float | None = None
+    stated_percent: float | None = None
+    before_peak_bytes: int | None = None
+    after_peak_bytes: int | None = None
+    before_error: float | None = None
+    after_error: float | None = None
+    same_bits: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What a rule found: plain sentences and the numbers that fired it. `config` names the run that tries the advice.
 
-    `weight` is the share of the step (or of the peak) it is about, 0 to 1: it orders findings of one severity and topic.
+    `config` may name a configuration that was not run yet: ``--try`` runs it. `weight` is the share of the step (or of the
+    peak) it is about, 0 to 1: it orders findings of one severity and topic. `computed`: its gain is worked out, not measured.
     """
 
     rule: str
@@ -55,6 +75,7 @@ class Finding:
     config: str | None = None
     trial: Trial | None = None
     weight: float = 0.0
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +90,8 @@ class Tool:
 class Report:
     """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why.
 
-    `roofline`: the step under each roof, the measured one first, for each run with times (or none was run).
+    `roofline`: the step under each roof, the measured one first, for each run with times (or none was run). `asked`: what
+    the laboratory was asked beyond the configurations; `schedules`: runs over changing shapes; `sweep`: the runs' time.
     """
 
     schema: int
@@ -81,6 +103,9 @@ class Report:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     roofline: tuple[Roofline, ...] = ()
+    asked: LaboratoryQuestions | None = None
+    schedules: tuple[ShapeSchedule, ...] = ()
+    sweep: SweepTime | None = None
 
     def baseline(self) -> ConfigRun | None:
         """The run others are compared with: the first that has samples and is no repetition."""

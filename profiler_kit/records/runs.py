@@ -3,61 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
+from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import DeviceMemory, Phase
+from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, NewThread, Repeat
+from profiler_kit.records.samples import Interval
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """One cuDNN configuration. A flag is None where the device has no such choice.
-
-    `repeat_of` names the configuration of which this run is a second, fresh-process repetition (the A/A run).
-    """
-
-    name: str
-    enabled: bool | None = None
-    benchmark: bool | None = None
-    deterministic: bool | None = None
-    allow_tf32: bool | None = None
-    repeat_of: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedValue:
-    """A name and its value as text, where a dict would stand."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """What the run ran on. `flags` are read back from torch once the configuration was set; `variables` are those that matter."""
-
-    device: str
-    device_name: str
-    torch: str
-    python: str
-    platform: str
-    cuda: str | None = None
-    cudnn: str | None = None
-    device_memory_bytes: int | None = None
-    capability: str | None = None
-    threads: int | None = None
-    flags: tuple[NamedValue, ...] = ()
-    variables: tuple[NamedValue, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A median and its 95 % bootstrap interval, in ns."""
-
-    median: int
-    low: int
-    high: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +152,12 @@ class ConfigRun:
     gradients from the seeded start, to compare across processes. `max_relative_error`: largest |out - out64| over the
     largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off. `predicted`: the step's memory
     simulated with the scratch that `memory`'s probe saw.
+
+    `samples`: examples in a step, the first input's leading size. `convolutions`: how each convolution was done. `repeat`:
+    the same in a second process. `needed_ns`: how long the process needed the device (loading the target aside).
+    `max_relative_error` and `l2_relative_error` compare outputs with float64: the largest difference over the largest
+    output, and the norm of the difference over the norm. `flags_changed`: cuDNN flags that the model itself changed while it
+    ran, as ``name: before -> after``.
     """
 
     config: RunConfig
@@ -228,7 +187,17 @@ class ConfigRun:
     repeatable_gradients: bool | None = None
     output_digest: str | None = None
     gradient_digest: str | None = None
+    repeatable_loss: bool | None = None
+    loss_digest: str | None = None
     max_relative_error: float | None = None
+    l2_relative_error: float | None = None
+    samples: int | None = None
+    convolutions: tuple[ConvolutionTiming, ...] = ()
+    repeat: Repeat | None = None
+    new_thread: NewThread | None = None
+    device_state: DeviceState | None = None
+    flags_changed: tuple[str, ...] = ()
+    needed_ns: int | None = None
     trace: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -238,56 +207,3 @@ class ConfigRun:
         if self.unattributed_ns is None:
             return None
         return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns
-
-
-# A ceiling that varies more than this was measured while something else used the device: on an idle one it is under 1 %.
-STEADY_PERCENT: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MathRate:
-    """FLOP/s that a square matrix product reached in one arithmetic (``fp32``, ``tf32``, ``f16``, ``bf16``): the median.
-
-    `size`: rows of the matrices; `spread_percent`: half the median's 95 % interval, in percent of it.
-    """
-
-    math: str
-    flops_per_s: float
-    size: int
-    repeats: int
-    spread_percent: float
-
-    @property
-    def steady(self) -> bool:
-        """Whether the rate can be taken for a ceiling."""
-        return self.spread_percent <= STEADY_PERCENT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """What a device really reaches: FLOP/s of large matrix products, and bytes/s of a copy on the device (read + written).
-
-    `device` and `device_name` are torch's, `driver` the installed one's version. None, or no rate: not measured, see `notes`.
-    """
-
-    device: str
-    device_name: str
-    torch: str
-    driver: str | None
-    threads: int | None
-    rates: tuple[MathRate, ...]
-    bandwidth_bytes_per_s: float | None
-    copy_bytes: int
-    bandwidth_spread_percent: float | None
-    duration_ns: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def largest_spread_percent(self) -> float:
-        """The most that any of its figures varied."""
-        return max([self.bandwidth_spread_percent or 0.0, *(rate.spread_percent for rate in self.rates)])
-
-    @property
-    def steady(self) -> bool:
-        """Whether all of it can be taken for ceilings."""
-        return self.largest_spread_percent <= STEADY_PERCENT

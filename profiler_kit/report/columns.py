@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import (
     Cost,
     CrossCheck,
@@ -30,7 +31,7 @@ from profiler_kit.records.families import family_words
 from profiler_kit.records.machine import Device, Package
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Floor, PhaseBound
-from profiler_kit.records.runs import ConfigRun, KernelStat, OpMemory, PhaseTiming, RunConfig
+from profiler_kit.records.runs import ConfigRun, KernelStat, OpMemory, PhaseTiming
 from profiler_kit.report.rows import Counted, LayerRow
 from profiler_kit.units import Unit
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import Paragraph
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, Environment
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns import WorkUnit
 from profiler_kit.units import text
 

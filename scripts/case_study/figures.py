@@ -10,9 +10,11 @@ from typing import Literal
 
 from profiler_kit.diagnose.families import algorithm
 from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, Environment, Interval, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, LayerTiming, PhaseTiming
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, from_json
 
 Clock = Literal["stopwatch", "event", "kernel"]

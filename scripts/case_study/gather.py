@@ -21,7 +21,7 @@ from case_study.figures import (
     run_figures,
 )
 from profiler_kit.errors import KitError
-from profiler_kit.records.runs import Environment
+from profiler_kit.records.configs import Environment
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetSpec
 

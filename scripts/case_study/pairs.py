@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from case_study.figures import Figures, RunFigures
-from profiler_kit.records.runs import Interval
+from profiler_kit.records.samples import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,7 +236,8 @@ def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from profiler_kit.measure import launcher
-    from profiler_kit.records.runs import ConfigRun, Failure, RunConfig
+    from profiler_kit.records.configs import RunConfig
+    from profiler_kit.records.runs import ConfigRun, Failure
     from profiler_kit.records.target import TargetSpec
 
     def crashed(_: TargetSpec, config: RunConfig, **rest: object) -> ConfigRun:

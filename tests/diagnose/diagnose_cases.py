@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
 from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool
-from profiler_kit.records.runs import (
-    ConfigRun,
-    Environment,
-    Failure,
-    Interval,
-    KernelStat,
-    LayerTiming,
-    OpMemory,
-    PeakMemory,
-    PhaseTiming,
-    RunConfig,
-)
+from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory, PhaseTiming
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
 
 MS = 1_000_000

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.diagnose.noise import Noise, faster, noise_of, saving, trial, verdict
-from profiler_kit.records.runs import ConfigRun, Failure, Interval
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.samples import Interval
 
 XMMA = "conv:xmma_igemm"
 

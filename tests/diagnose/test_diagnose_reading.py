@@ -16,9 +16,10 @@ from profiler_kit.diagnose.hardware import DEVICES, peaks_of
 from profiler_kit.diagnose.pairs import counterpart, measured, pairs
 from profiler_kit.diagnose.timing import device_share, median_kernel_ns, phase_shares, ratio
 from profiler_kit.diagnose.words import listing, plural
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
 from profiler_kit.records.families import family_words
-from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming, RunConfig
+from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
 
 
 def test_counterparts_are_found_by_flags_whatever_their_names() -> None:

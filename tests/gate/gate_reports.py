@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
 from profiler_kit.records.report import SCHEMA, Report, Tool
-from profiler_kit.records.runs import (
-    ConfigRun,
-    Environment,
-    Failure,
-    Interval,
-    LayerTiming,
-    PeakMemory,
-    RunConfig,
-)
+from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming, PeakMemory
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
 
 MIB = 2**20

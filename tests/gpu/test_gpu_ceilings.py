@@ -18,8 +18,8 @@ import profiler_kit  # noqa: E402
 from profiler_kit import pipeline, roofs  # noqa: E402
 from profiler_kit.diagnose.hardware import peaks_of  # noqa: E402
 from profiler_kit.measure import ceiling_store, environment  # noqa: E402
+from profiler_kit.records.ceilings import Ceilings  # noqa: E402
 from profiler_kit.records.machine import Machine  # noqa: E402
-from profiler_kit.records.runs import Ceilings  # noqa: E402
 from profiler_kit.records.serde import from_json, to_json  # noqa: E402
 from profiler_kit.report import machine_document  # noqa: E402
 

@@ -15,8 +15,9 @@ pytestmark = [
 
 from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.measure import configs, launcher  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.report import Report  # noqa: E402
-from profiler_kit.records.runs import ConfigRun, RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"

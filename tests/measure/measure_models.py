@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from profiler_kit.measure.job import Job
-from profiler_kit.records.runs import RunConfig
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
 
 INPUTS = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"

@@ -17,7 +17,7 @@ from profiler_kit import process  # noqa: E402
 from profiler_kit.measure import ceiling_store, ceilings  # noqa: E402
 from profiler_kit.measure.ceiling_store import ceilings_of  # noqa: E402
 from profiler_kit.records import runs  # noqa: E402
-from profiler_kit.records.runs import Ceilings, MathRate  # noqa: E402
+from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402
 
 FOUND = Ceilings(

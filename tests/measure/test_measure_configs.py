@@ -8,7 +8,9 @@ import pytest
 
 from profiler_kit.errors import UsageError
 from profiler_kit.measure.configs import AGAIN, Backend, plan, with_tuning
-from profiler_kit.records.runs import ConfigRun, Interval, RunConfig
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 
 
 def test_cuda_has_the_nine_valid_configurations_and_the_repetition() -> None:

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measure import launcher  # noqa: E402
 from profiler_kit.measure.worker import run_job  # noqa: E402
-from profiler_kit.records.runs import ConfigRun, RunConfig  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.serde import from_json, to_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 

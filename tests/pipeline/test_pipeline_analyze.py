@@ -15,7 +15,9 @@ from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.forecast import Counted  # noqa: E402
 from profiler_kit.measure import configs, launcher  # noqa: E402
-from profiler_kit.records.runs import ConfigRun, Failure, Interval, RunConfig  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
+from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.forecast import Counted, counted_if_possible, with_measured_scratch  # noqa: E402
-from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory, RunConfig  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 

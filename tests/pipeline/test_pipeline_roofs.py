@@ -15,8 +15,11 @@ from profiler_kit import pipeline, roofs  # noqa: E402
 from profiler_kit.diagnose.roofline import named_roof  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measure import ceiling_store, environment, launcher  # noqa: E402
+from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.machine import Machine  # noqa: E402
-from profiler_kit.records.runs import Ceilings, ConfigRun, Interval, LayerTiming, MathRate, RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun, LayerTiming  # noqa: E402
+from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json, loads_report, to_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.render import RenderOptions, renderers  # noqa: E402

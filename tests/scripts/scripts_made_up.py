@@ -7,7 +7,8 @@ from typing import Any
 
 from case_study.figures import CountFigures, Figures, NaiveLoop, RunFigures
 
-from profiler_kit.records.runs import Interval, PhaseTiming
+from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.records.samples import Interval
 
 MS = 1_000_000
 

@@ -19,18 +19,11 @@ from case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, loa
 from scripts_made_up import MS, count, cuda, naive, phases, run
 
 from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, StaticCount
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import (
-    ConfigRun,
-    Failure,
-    Interval,
-    KernelStat,
-    LayerTiming,
-    OpMemory,
-    PeakMemory,
-    RunConfig,
-)
+from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo
 

@@ -13,9 +13,7 @@ from case_study.judgement import Verdict
 from case_study.pairs import Pair, noise_of, pairs
 from scripts_made_up import MS, again, count, cuda, naive, phases, run
 
-from profiler_kit.records.runs import (
-    PhaseTiming,
-)
+from profiler_kit.records.runs import PhaseTiming
 
 ROOT = Path(__file__).resolve().parents[2]
 

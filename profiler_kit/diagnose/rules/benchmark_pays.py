@@ -11,7 +11,7 @@ from profiler_kit.diagnose.pairs import Pair, pairs
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.words import interval, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
-from profiler_kit.records.runs import Interval
+from profiler_kit.records.samples import Interval
 from profiler_kit.units import text
 
 # A fifth of the step is more than most changes to a model bring; a twentieth is worth one line of code.

@@ -13,7 +13,8 @@ from profiler_kit.diagnose.timing import device_share, kernels, time_by_family
 from profiler_kit.diagnose.words import listing, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.records.runs import ConfigRun, Interval
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 from profiler_kit.units import text
 
 # Below this the device waits for the host most of the time one would want to save.

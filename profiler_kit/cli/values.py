@@ -1,0 +1,50 @@
+"""Texts of the command line as values; each raises argparse's error for a text that is none."""
+
+from __future__ import annotations
+
+import argparse
+
+from profiler_kit import units
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The whole numbers of a text such as ``8,16``, each at least 1."""
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
+def size(text: str) -> int:
+    """The bytes that a text such as ``4GiB`` means."""
+    try:
+        value = units.parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return value
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    return at_least(1, text)
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 0."""
+    return at_least(0, text)
+
+
+def at_least(least: int, text: str) -> int:
+    """A whole number no smaller than `least`."""
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """The seconds that a text such as ``30s`` means, more than none."""
+    try:
+        value = units.parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+    return value
