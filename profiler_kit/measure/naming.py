@@ -51,9 +51,7 @@ def parse(name: str, plain: RunConfig) -> RunConfig:
     for word in (part.strip() for part in name.split("+")):
         key, has_value, value = word.partition("=")
         if word in _FLAGS:
-            config = replace(
-                config, **{flag: to for flag, to in _FLAGS[word].items() if getattr(plain, flag) is not None}
-            )
+            config = _with_flag(config, word)
         elif word != DEFAULT:
             axis = {axis.name: axis for axis in all_axes()}.get(key)
             if axis is None:
