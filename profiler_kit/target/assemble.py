@@ -70,8 +70,12 @@ def assemble(
     notes: tuple[str, ...],
     again: Callable[..., Target] | None,
     compiles: Wrapper | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> Target:
-    """The Target of all this. Raises TargetError where there is nothing to train."""
+    """The Target of all this; `ready` is called before anything is put on the device.
+
+    Raises TargetError where there is nothing to train.
+    """
     notes += feed.notes + _materialised(spec, model, feed.batch)
     if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
         raise TargetError(
@@ -83,6 +87,8 @@ def assemble(
         notes += (f"optimizer: {tuning.name}, because no configure_optimizer is defined",)
     if spec.amp is not None and device.type == "meta":
         notes += (f"--amp {spec.amp}: meta tensors know no autocast, so static bytes are those without it",)
+    if ready is not None:
+        ready()
     if objective is not None and isinstance(objective.function, nn.Module):
         held = meta_copy(objective.function) if device.type == "meta" else private_copy(objective.function)
         objective = objective.with_function(held.to(device))
