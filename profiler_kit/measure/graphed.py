@@ -6,7 +6,7 @@ alone, so the inputs and outputs are flattened around it, and what is no tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -109,17 +109,15 @@ class Graphed(nn.Module):
 
     def _capture(self, form: _Form, tensors: Sequence[Tensor], trains: bool) -> tuple[_Form, _Form, Replay]:
         flat = _Flat(self.runs, form)
-        devices = {tensor.device for tensor in (*tensors, *self.model.parameters())}
-        if len(devices) != 1 or next(iter(devices)).type != "cuda":
-            raise TargetError(
-                f"a CUDA graph wants everything on one CUDA device, not {', '.join(sorted(map(str, devices))) or 'none'}",
-                hint="leave cuda_graph out",
-            )
-        device = devices.pop()
+        device = one_device((*tensors, *self.model.parameters()))
         # a graph reads its inputs where they were at the capture: in copies, so that no batch is overwritten by the next
         held = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors)
         try:
-            with torch.cuda.device(device), _buffers_kept(self.model), _no_cached_casts():
+            with (
+                torch.cuda.device(device),
+                _buffers_kept(self.model),
+                _no_cached_casts(),
+            ):
                 replay = _training(flat, held) if trains else _inference(flat, held)
         except Exception as error:
             first = _first(error)  # ending a failed capture fails too, and says less
@@ -137,6 +135,17 @@ class Graphed(nn.Module):
                 hint="return tensors, tuples, lists or dicts of them, or leave cuda_graph out",
             )
         return form, flat.form, replay
+
+
+def one_device(tensors: Iterable[Tensor]) -> torch.device:
+    """The CUDA device that all `tensors` are on. Raises TargetError where there is none."""
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) != 1 or next(iter(devices)).type != "cuda":
+        raise TargetError(
+            f"a CUDA graph wants everything on one CUDA device, not {', '.join(sorted(map(str, devices))) or 'none'}",
+            hint="leave cuda_graph out",
+        )
+    return devices.pop()
 
 
 def _training(flat: _Flat, held: tuple[Tensor, ...]) -> Replay:

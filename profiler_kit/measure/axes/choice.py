@@ -36,6 +36,8 @@ def _memory_limit(value: str, runner: Runner) -> None:
     import torch
 
     device = runner.target.device
+    if device.type != "cuda":
+        raise UsageError(f"memory_limit={value}: only a CUDA device's allocator takes one", hint="leave it out")
     limit_bytes = units.parse_bytes(value)
     total_bytes = torch.cuda.get_device_properties(device).total_memory
     if limit_bytes >= total_bytes:
