@@ -14,7 +14,8 @@ class TargetSpec:
 
     `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``,
     ``torchvision:...``); `inputs` and `kwargs` are the texts of
-    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds. `command`
+    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds.
+    `batch_factor` multiplies the batch that is fed otherwise. `command`
     is the verb and the words beside the target, with "" where the target stands: what a hint says to run next.
     """
 
@@ -28,6 +29,7 @@ class TargetSpec:
     amp: str | None = None
     channels_last: bool = False
     batch: int | None = None
+    batch_factor: float | None = None
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True

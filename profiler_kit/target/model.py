@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -164,6 +165,12 @@ class Target:
             objective=objective,
             tuning=self._tuning,
         )
+
+    def running(self, runs: nn.Module) -> Target:
+        """This target with steps that call `runs`, which computes what `model` does."""
+        other = copy.copy(self)
+        other.runs = runs
+        return other
 
     def paths(self) -> dict[int, str]:
         """id of each module -> its path in ``named_modules()``, the first one where a module has several.
