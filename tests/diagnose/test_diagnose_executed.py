@@ -97,6 +97,19 @@ def test_fft_does_a_fraction_and_moves_more() -> None:
     assert not finding.computed
 
 
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("conv:winograd", "Winograd does less arithmetic"),
+        ("gemm:complex", "FFT does less arithmetic"),  # the product between the transforms takes most of the time
+        ("conv:legacy_direct", "skip work that is counted"),
+    ],
+)
+def test_only_fewer_operations_by_algorithm_are_called_so(family: str, said: str) -> None:
+    finding = one(times_counted(0.5, family=family))
+    assert said in finding.explanation
+
+
 @pytest.mark.parametrize(("factor", "fires"), [(0.69, True), (0.71, False), (1.0, False), (1.49, False), (1.51, True)])
 def test_between_the_limits_there_is_nothing_to_say(factor: float, fires: bool) -> None:
     assert bool(executed(times_counted(factor))) is fires

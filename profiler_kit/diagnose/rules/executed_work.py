@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnose.convolution import Convolution, convolution_of
+from profiler_kit.diagnose.families import FEWER_OPERATIONS, FFT
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio
@@ -52,9 +53,9 @@ time goes by operations), otherwise `low`. Input and output channels, or one of 
 named, and what other channels would execute in the same tiles: **computed, not measured**, since the library may take another
 kernel.
 
-**Less than {FEWER:g}x:** the algorithm does less arithmetic than is counted, as FFT and Winograd do, and moves more bytes for it.
-`info`: a rate computed from the count is then no share of what the device can do. Silent where the device can't count its tensor
-cores' operations.
+**Less than {FEWER:g}x:** the algorithm does less arithmetic than is counted, as FFT and Winograd do, and moves more bytes for it;
+or kernels skip what lies in padding. `info`: a rate computed from the count is then no share of what the device can do. Silent
+where the device can't count its tensor cores' operations.
 """
 
 
@@ -148,16 +149,19 @@ def _of_fewer(cases: list[_Case]) -> Finding:
     names = list(dict.fromkeys(quoted(other.run) for other in cases if other.run is not run))
     room = case.timing.workspace_bytes
     rate = case.timing.flops_per_s
+    family = FFT if case.timing.family == "gemm:complex" else case.timing.family  # the product between FFT's transforms
     return Finding(
         rule=RULE.name,
         severity="info",
         title=f"{opening(case.timing.path)} executes {times(case.factor)} its counted FLOPs under {quoted(run)}: "
-        f"{family_words(case.timing.family)}",
+        f"{family_words(family)}",
         explanation=sentences(
             _amounts(case),
             _more_parts(here[1:]),
-            f"Such an algorithm does less arithmetic and moves more bytes: {text(case.counters.dram_bytes, 'bytes')} of DRAM "
-            "in this part.",
+            f"{family_words(family)} does less arithmetic than a direct sum and moves more bytes."
+            if family in FEWER_OPERATIONS
+            else "Its kernels skip work that is counted, as where a window lies in padding.",
+            f"This part moves {text(case.counters.dram_bytes, 'bytes')} of DRAM.",
             f"So its effective {text(rate, 'flops/s')}, by count, is no share of what the device can do."
             if rate is not None
             else "",
