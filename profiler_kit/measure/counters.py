@@ -41,6 +41,8 @@ HINTS: Final = {
     "NVreg_RestrictProfilingToAdminUsers=0 (ERR_NVGPUCTRPERM)",
     "driver resource was unavailable": "another program holds them: pause it (DCGM: dcgmi profile --pause) and run again",
 }
+# Of the child: no matter where it falls over while it is taken down, once its step is done.
+ENDED_BADLY: Final = "returned an error code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,8 @@ def _check(outcome: process.Outcome, table: str, result: Path, timeout_s: float)
         raise _NoCountersError(
             f"not done after {timeout_s:g} s, so the process was ended; ncu runs each kernel many times"
         )
-    if counter_metrics.errors(table) or not result.exists():
+    done = result.exists()
+    if not done or any(ENDED_BADLY not in error for error in counter_metrics.errors(table)):
         raise _NoCountersError(_said(table, outcome))
     end = from_json(CountersEnd, json.loads(result.read_text(encoding="utf-8")), "the counted process's result")
     if end.failure is not None:

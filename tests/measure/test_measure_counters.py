@@ -277,6 +277,16 @@ def test_what_keeps_counters_from_being_read_is_one_sentence(name: str, tmp_path
 
 
 @pytest.mark.usefixtures("nowhere")
+@pytest.mark.parametrize("done", [True, False])
+def test_a_child_that_falls_over_after_its_step_is_counted_all_the_same(done: bool, tmp_path: Path) -> None:
+    words = "'\\n==ERROR== The application returned an error code (11).\\n'"
+    fake_ncu(tmp_path, f"table.write_text(recorded + {words})\n{'end()' if done else ''}\nsys.exit(11)")
+    found, note = counted()
+    assert (found is not None) is done
+    assert ("error code (11)" in note) is not done
+
+
+@pytest.mark.usefixtures("nowhere")
 def test_a_missing_ncu_is_a_note() -> None:
     assert counters.find_ncu() is None
     found, note = counted()
