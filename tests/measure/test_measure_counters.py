@@ -1,7 +1,7 @@
 """Hardware counters: what Nsight Compute's table says, every way to get none, and the step whose kernels are counted.
 
 The table is a recording of the case study's V1 on an H100 (forward, TF32, batch 8), cut to the columns that are read and a few
-more; the ranges of its rows were set to the convolutions that launched them.
+more; the ranges of its rows were set to the convolutions that launched them. The list of metrics is made up in ncu's form.
 """
 
 from __future__ import annotations
