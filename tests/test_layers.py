@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 TORCH = {"target", "counting", "memory", "measure"}
 HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich"}  # never at the top of a file that --help reads
 STARTS_PROCESSES = {"process"}
-PRINTS = {"cli", "measure/worker.py", "measure/ceilings.py"}  # processes of their own, with streams of their own
+# processes of their own, with streams of their own
+PRINTS = {"cli", "measure/worker.py", "measure/schedule_worker.py", "measure/ceilings.py"}
 
 
 def rooms() -> set[str]:
