@@ -51,6 +51,8 @@ TABLE_DOCS = {
     "cross_check": "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per "
     "figure of the peer's that its formulas do not explain.",
     "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
+    "schedules": "One row per configuration that was run over changing shapes (`analyze --shapes`, [how](changing_shapes.md)).",
+    "shapes": "One row per shape of such a run and configuration.",
     "cost": "What one step asks for, counted.",
     "memory": "The step's peak, predicted and measured, by what it is for.",
     "peaks": "The peak of each run, as it was predicted by rules, with the scratch that was measured, and as it was measured.",

@@ -52,12 +52,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 TORCH = {"target", "counting", "memory", "measure"}
 HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich"}  # never at the top of a file that --help reads
 STARTS_PROCESSES = {"process"}
+# processes of their own, with streams of their own
 PRINTS = {
     "cli",
     "measure/worker.py",
-    "measure/ceilings.py",
+    "measure/schedule_worker.py",
     "measure/counters_worker.py",
-}  # processes of their own, with streams of their own
+    "measure/ceilings.py",
+}
 
 
 def rooms() -> set[str]:

@@ -55,7 +55,10 @@ class Runner:
 
     def step(self, mark: Mark = unwatched) -> None:
         """One step; `mark` is called with each phase as it begins and with ``other`` when the last has ended."""
-        batch = self.fetch(mark)
+        self.step_on(self.fetch(mark), mark)
+
+    def step_on(self, batch: Batch, mark: Mark = unwatched) -> None:
+        """One step on `batch`, of any shape, which is on the device already."""
         if self.train:
             self._train_step(batch, mark)
         else:

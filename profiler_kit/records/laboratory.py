@@ -112,7 +112,10 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeStep:
-    """One step of a schedule of shapes. `shape`: the first input's. `seen`: it came before. `rss_bytes`: host memory after."""
+    """One step of a schedule of shapes. `shape`: that of the input whose size changes. `seen`: it came before.
+
+    `rss_bytes`: host memory after the step. `last_batch`: a batch smaller than the others, as a data set's last one is.
+    """
 
     cycle: int
     shape: tuple[int, ...]
@@ -120,6 +123,7 @@ class ShapeStep:
     ns: int
     peak_bytes: int | None = None
     rss_bytes: int | None = None
+    last_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +131,17 @@ class ShapeSchedule:
     """A run over changing shapes under the configuration called `config`, in a process of its own: steps, or a failure.
 
     `source`: where the shapes are from (``generated``, ``given`` or a file's name). `steps` are in the order they ran, each
-    with the device waited for before and after.
+    with the device waited for before and after. `benchmark`: the configuration's flag, `device`: the kind of device it ran on.
+    `notes`: how the other inputs follow, and what could not be done.
     """
 
     config: str
     source: str
     steps: tuple[ShapeStep, ...] = ()
     failure: str | None = None
+    benchmark: bool | None = None
+    device: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

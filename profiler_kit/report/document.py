@@ -14,6 +14,7 @@ from profiler_kit.report import columns, memory, roof_words, sentences, tables
 from profiler_kit.report.columns import WorkUnit
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
+from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import By
 
 TOP_LAYERS = 10
@@ -52,6 +53,7 @@ def report_document(
         *_findings(report),
         *_cost(report, unit, detail=shown is not None),
         *_configurations(report),
+        *schedule_section(report),
         *(_phases(report, shown) if shown else ()),
         *_WORK[by](report, shown, top, depth, sort, unit),
         *cross_check_sections(report, top),
@@ -60,6 +62,7 @@ def report_document(
         *_more_figures(report, shown, top, depth, sort, unit),
         *(_kernels(report, shown, top) if shown else ()),
         *(_idle(shown) if shown else ()),
+        *schedule_details(report),
         *_details(report, shown),
     ]
     return Document(
