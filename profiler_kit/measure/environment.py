@@ -8,6 +8,8 @@ import re
 import resource
 import sys
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -167,6 +169,8 @@ _FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("cudnn.benchmark_limit", lambda: torch.backends.cudnn.benchmark_limit),
     ("cudnn.deterministic", lambda: torch.backends.cudnn.deterministic),
     ("cudnn.allow_tf32", lambda: torch.backends.cudnn.allow_tf32),
+    ("cudnn.conv.fp32_precision", partial(attrgetter("conv.fp32_precision"), torch.backends.cudnn)),  # since torch 2.9
+    ("cudnn.rnn.fp32_precision", partial(attrgetter("rnn.fp32_precision"), torch.backends.cudnn)),
     ("cuda.matmul.allow_tf32", lambda: torch.backends.cuda.matmul.allow_tf32),
     ("deterministic_algorithms", torch.are_deterministic_algorithms_enabled),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from profiler_kit.records.configs import NamedValue
+
 Mode = Literal["train", "infer"]
 
 
@@ -51,7 +53,9 @@ class TargetInfo:
 
     `loss` and `optimizer` are names, None in ``infer`` mode; `inputs_from` says who gave the input shapes
     (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``config`` of a model zoo, ``guess``, ``caller``).
-    `loss` is ``auto`` until the first output has been seen.
+    `loss` is ``auto`` until the first output has been seen. `cudnn_flags`: cuDNN flags that the target's file sets while it is
+    imported (``benchmark``: ``True``), which are put back; `cudnn_off_lines`: its lines that call ``cudnn.flags`` without
+    ``enabled``, which turns cuDNN off inside the block.
     """
 
     spec: str
@@ -66,3 +70,5 @@ class TargetInfo:
     inputs_from: str = "caller"
     has_loader: bool = False
     notes: tuple[str, ...] = ()
+    cudnn_flags: tuple[NamedValue, ...] = ()
+    cudnn_off_lines: tuple[int, ...] = ()

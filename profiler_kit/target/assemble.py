@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
+from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.target.batch import Batch, Forward, map_batch
 from profiler_kit.target.command import IN_PYTHON, next_line
@@ -71,6 +72,8 @@ def assemble(
     again: Callable[..., Target] | None,
     compiles: Wrapper | None = None,
     ready: Callable[[], None] | None = None,
+    cudnn_flags: tuple[NamedValue, ...] = (),
+    cudnn_off_lines: tuple[int, ...] = (),
 ) -> Target:
     """The Target of all this; `ready` is called before anything is put on the device.
 
@@ -105,6 +108,8 @@ def assemble(
         inputs_from=feed.origin,
         has_loader=feed.loader is not None,
         notes=notes,
+        cudnn_flags=cudnn_flags,
+        cudnn_off_lines=cudnn_off_lines,
     )
     model = model.to(device)
     return Target(

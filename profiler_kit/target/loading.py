@@ -26,8 +26,8 @@ from profiler_kit.target.model import Target
 from profiler_kit.target.place import a_kind
 from profiler_kit.target.resolve import Candidate, parse_arguments, resolve
 from profiler_kit.target.source import Source, open_source
-from profiler_kit.target.surroundings import seeded, user_code
-from profiler_kit.target.syntax import binding_lines, builders
+from profiler_kit.target.surroundings import flag_of, seeded, user_code
+from profiler_kit.target.syntax import binding_lines, builders, cudnn_off_lines
 from profiler_kit.target.words import check_words, device_of
 from profiler_kit.target.zoo import Recipe, open_zoo
 
@@ -69,7 +69,7 @@ def _loaded(
     if recipe is not None:
         return _from_recipe(spec, recipe, device, ready)
     source = open_source(spec) if earlier is None else replace(earlier, spec=spec, is_fresh=False)
-    with user_code(source.folders, source.name), seeded(spec.seed):
+    with user_code(source.folders, source.name) as set_while_built, seeded(spec.seed):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
     lines = binding_lines(source.tree) if source.tree is not None else {}
@@ -92,10 +92,13 @@ def _loaded(
     objective = objective_of(spec, feed.batch, names.get("loss_fn"), source.at(lines.get("loss_fn")))
     tuning = tuning_of(spec, names.get("configure_optimizer"), source.at(lines.get("configure_optimizer")))
     notes = built.notes
-    if source.flags:
-        notes += (f"{source.name} sets {', '.join(source.flags)}: put back, each configuration sets its own",)
+    flags = tuple(dict.fromkeys((*source.flags, *set_while_built)))
+    if flags:
+        notes += (f"{source.name} sets {', '.join(flags)}: put back, each configuration sets its own",)
     return assemble(
         spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles, ready=ready,
+        cudnn_flags=tuple(flag_of(flag) for flag in flags),
+        cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
         again=lambda on, **words: _loaded(replace(spec, **words), on, earlier=source),
     )  # fmt: skip
 

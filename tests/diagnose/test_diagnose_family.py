@@ -67,7 +67,8 @@ def sound(source: Report) -> None:
         said = f"{finding.title}\n{finding.explanation}"
         assert finding.evidence
         assert 0.0 <= finding.weight <= 1.0
-        assert finding.config is None or finding.config in names
+        assert finding.config is None or finding.config in (*names, *finding.tries)
+        assert not finding.tries or finding.config is not None
         assert finding.trial is None or finding.trial.config == finding.config
         for words in (finding.title, finding.explanation, finding.advice):
             assert words == words.strip()
