@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,3 +43,28 @@ def _with_kernel_clock(phases: Sequence[PhaseTiming], found: Attribution) -> tup
         for phase in PHASES
         if phase in timed or phase in spent
     )
+
+
+def with_parts(run: ConfigRun, trace: Path) -> ConfigRun:
+    """`run` with how each of its convolutions was done, from the trace of their parts; one that can't be read is a note."""
+    from profiler_kit.attribute.algorithms import convolutions
+
+    try:
+        found = convolutions(trace, run.part_workspaces)
+    except TraceError as error:
+        return replace(run, notes=(*run.notes, f"How its convolutions were done could not be read: {error}"))
+    return replace(run, convolutions=found, part_workspaces=())
+
+
+def with_counted_work(runs: Iterable[ConfigRun], static: StaticCount | None) -> tuple[ConfigRun, ...]:
+    """`runs` with the MACs that each convolution's part is asked to do; not where a step holds other examples than counted."""
+    from profiler_kit.attribute.algorithms import with_macs
+
+    return tuple(
+        replace(run, convolutions=with_macs(run.convolutions, static)) if _does_the_counted_work(run) else run
+        for run in runs
+    )
+
+
+def _does_the_counted_work(run: ConfigRun) -> bool:
+    return run.config.setting("batch") is None

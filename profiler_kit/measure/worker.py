@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ from typing import IO
 import torch
 
 from profiler_kit.errors import KitError
-from profiler_kit.measure import algorithms, checks, environment, probe, samples, threads, tracing, variant
+from profiler_kit.measure import accuracy, algorithms, checks, environment, probe, samples, threads, tracing, variant
 from profiler_kit.measure.device_state import device_state
 from profiler_kit.measure.job import GO, PROGRESS, Job
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
@@ -205,6 +204,31 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[
     return done
 
 
+def _taken_apart(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigRun:
+    """`run` with the scratch of its convolutions' parts, whose trace is left for the parent to read."""
+    say("convolutions one by one")
+    try:
+        return replace(run, part_workspaces=algorithms.record(runner, Path(trace)))
+    except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: the samples stand
+        return _noted(run, f"How its convolutions are done was not recorded: {first_line(error)}")
+
+
+def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+    """`run`, the second of its configuration, with what is compared across processes; what can't be is left out."""
+    try:
+        say("the same bits again")
+        found = checks.digests_only(runner, start)
+        run = replace(
+            run, output_digest=found.outputs, loss_digest=found.loss, gradient_digest=found.gradients
+        )
+        if runner.cuda and run.config.benchmark:
+            say("a new thread")
+            run = replace(run, new_thread=threads.first_call(runner))
+    except Exception as error:  # noqa: BLE001 the user's code again: the samples stand
+        return _noted(run, f"The second process could not be compared: {first_line(error)}")
+    return run
+
+
 def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
     """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
     doing = "Memory at the peak"
@@ -219,20 +243,21 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> C
         bits = checks.bits(runner, start)
         run = replace(
             run,
-            repeatable=bits.outputs and bits.gradients is not False,
+            repeatable=bits.repeatable,
             repeatable_outputs=bits.outputs,
+            repeatable_loss=bits.loss,
             repeatable_gradients=bits.gradients,
-            output_digest=bits.output_digest,
-            gradient_digest=bits.gradient_digest,
+            output_digest=bits.digests.outputs,
+            loss_digest=bits.digests.loss,
+            gradient_digest=bits.digests.gradients,
         )
         doing = "The error against float64"
         say("error against float64")
-        off = checks.error_against_float64(runner, start)
+        off = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
         return _noted(run, f"{doing} could not be checked: {first_line(error)}")
-    if off is not None and not math.isfinite(off):
-        return _noted(run, "No error against float64: the output holds NaN or infinity.")
-    return replace(run, max_relative_error=off)
+    run = replace(run, max_relative_error=off.max_relative, l2_relative_error=off.l2_relative)
+    return _noted(run, off.note) if off.note is not None else run
 
 
 def _noted(run: ConfigRun, note: str) -> ConfigRun:
