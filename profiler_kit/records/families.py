@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
+
+LAYOUT: Final = "conv:layout"
+FFT: Final = "conv:fft"
+WINOGRAD: Final = "conv:winograd"
+IM2COL: Final = "conv:im2col(aten)"
+DIRECT: Final = "conv:legacy_direct"
 
 # A family that begins with "conv:" is a way to compute a convolution.
 WORDS: Final = {
@@ -52,3 +59,20 @@ WORDS: Final = {
 def family_words(family: str) -> str:
     """`family` in words: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``; an unknown one keeps its name."""
     return WORDS.get(family, family)
+
+
+def is_convolution(family: str) -> bool:
+    """Whether kernels of `family` compute a convolution (layout conversion does not)."""
+    return family.startswith("conv:") and family != LAYOUT
+
+
+def stands_for(family: str, present: Collection[str]) -> str:
+    """The algorithm that a kernel of `family` is a stage of, where kernels of the families `present` ran with it.
+
+    Complex products beside FFT kernels are the FFT algorithm's, products beside im2col im2col's.
+    """
+    if family == "gemm:complex" and FFT in present:
+        return FFT
+    if family == "gemm" and IM2COL in present:
+        return IM2COL
+    return family

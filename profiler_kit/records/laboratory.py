@@ -81,6 +81,15 @@ class ConvolutionTiming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartWorkspace:
+    """The most scratch memory that one call of a convolution's part took beyond its inputs and outputs, bytes."""
+
+    path: str
+    part: ConvolutionPart
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
     """The same configuration in a second fresh process, in the sweep's way back: times, and hashes to compare bits with."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart
+
 STEP: Final = "pk:step:"
 PHASE: Final = "pk:phase:"
 MODULE: Final = "pk:module:"
+CONVOLUTION: Final = "pk:conv:"
 
 
 def step(index: int) -> str:
@@ -22,3 +25,15 @@ def phase(name: str) -> str:
 def module(path: str) -> str:
     """The mark around one call of the module at `path` (the root's is empty)."""
     return f"{MODULE}{path}"
+
+
+def convolution(part: ConvolutionPart, path: str) -> str:
+    """The mark around one part of one convolution that the module at `path` owns."""
+    return f"{CONVOLUTION}{part}:{path}"
+
+
+def convolution_of(name: str) -> tuple[ConvolutionPart, str] | None:
+    """The part and the path that a convolution's mark says; None where `name` is another mark or none."""
+    said, colon, path = name.removeprefix(CONVOLUTION).partition(":")
+    part = next((part for part in CONVOLUTION_PARTS if part == said), None)
+    return (part, path) if colon and part is not None and name.startswith(CONVOLUTION) else None

@@ -1,0 +1,85 @@
+"""On a CUDA device: the parts of V0's convolutions, beside the layer's time in plain traced steps; graphs and compiled models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from profiler_kit.attribute import attribute  # noqa: E402
+from profiler_kit.attribute.algorithms import convolutions, with_macs  # noqa: E402
+from profiler_kit.counting import count_target  # noqa: E402
+from profiler_kit.measure import algorithms  # noqa: E402
+from profiler_kit.measure.steps import Runner  # noqa: E402
+from profiler_kit.measure.tracing import traced_steps  # noqa: E402
+from profiler_kit.records.families import is_convolution  # noqa: E402
+from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
+from profiler_kit.records.runs import Attribution  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.target import load  # noqa: E402
+
+V0 = str(Path(__file__).resolve().parents[2] / "models" / "convnet_v0.py")
+
+
+class Recorded(NamedTuple):
+    timings: dict[tuple[str, str], ConvolutionTiming]
+    workspaces: tuple[PartWorkspace, ...]
+    plain: Attribution
+
+
+@pytest.fixture(scope="module")
+def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp("parts")
+    spec = TargetSpec(spec=V0)
+    runner = Runner(load(spec, device="cuda"))
+    for _ in range(5):
+        runner.step()
+    traced_steps(runner, 3, folder / "plain.json")
+    workspaces = algorithms.record(runner, folder / "parts.json")
+    found = with_macs(convolutions(folder / "parts.json", workspaces), count_target(load(spec)))
+    assert not list(folder.glob("partial*"))
+    return Recorded({(t.path, t.part): t for t in found}, workspaces, attribute(folder / "plain.json"))
+
+
+def test_every_convolution_has_its_parts(v0: Recorded) -> None:
+    wanted = {(f"conv{i}", part) for i in (1, 2, 3, 4) for part in CONVOLUTION_PARTS} - {("conv1", "dgrad")}
+    assert set(v0.timings) == wanted
+    assert {(w.path, w.part) for w in v0.workspaces} == wanted
+    assert all(t.calls == 1 and is_convolution(t.family) for t in v0.timings.values())
+    assert all(0 <= t.layout_ns < t.kernel_ns for t in v0.timings.values())
+
+
+def test_the_parts_of_the_large_one_take_the_layer_s_time(v0: Recorded) -> None:
+    parts = [v0.timings["conv2", part] for part in CONVOLUTION_PARTS]
+    layer_ns = sum(layer.kernel_ns for layer in v0.plain.layers if layer.path == "conv2")
+    assert sum(t.kernel_ns for t in parts) == pytest.approx(layer_ns, rel=0.05)
+    assert all(t.math is not None for t in parts)
+    kernels = {k.name for layer in v0.plain.layers if layer.path == "conv2" for k in layer.kernels}
+    assert {t.kernel for t in parts} <= kernels  # the same algorithms as in a plain step
+
+
+def test_its_rate_and_its_scratch(v0: Recorded) -> None:
+    for part in CONVOLUTION_PARTS:
+        rate = v0.timings["conv2", part].flops_per_s
+        assert rate is not None
+        assert 1e12 < rate < 2e15
+    backward = [v0.timings["conv2", part].workspace_bytes or 0 for part in ("dgrad", "wgrad")]
+    assert max(backward) > 100 * 2**20
+
+
+def test_nothing_is_recorded_of_a_graph_that_is_replayed(tmp_path: Path) -> None:
+    target = load(TargetSpec(spec=V0, mode="infer"), device="cuda")
+    runner = Runner(target)
+    with torch.no_grad():
+        target.runs = torch.cuda.make_graphed_callables(target.model, target.batch.args)
+    runner.step()
+    assert algorithms.record(runner, tmp_path / "parts.json") == ()
+    assert not list(tmp_path.iterdir())
