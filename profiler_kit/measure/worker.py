@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 import torch
 
 from profiler_kit.errors import KitError
-from profiler_kit.measure import checks, environment, probe, samples, tracing
+from profiler_kit.measure import accuracy, checks, environment, probe, samples, tracing
 from profiler_kit.measure.job import PROGRESS, Job
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
 from profiler_kit.records.configs import RunConfig
@@ -35,7 +34,7 @@ TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, tra
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
 LOG_LINES = 40  # of a traceback, its end
-CHECK_STEPS = 8  # what the checks cost, in steps: two passes for the bits, and float64 at several times the price
+CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
 
 
 def main(argv: list[str]) -> int:
@@ -170,20 +169,26 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> C
         bits = checks.bits(runner, start)
         run = replace(
             run,
-            repeatable=bits.outputs and bits.gradients is not False,
+            repeatable=bits.repeatable,
             repeatable_outputs=bits.outputs,
+            repeatable_loss=bits.loss,
             repeatable_gradients=bits.gradients,
             output_digest=bits.output_digest,
+            loss_digest=bits.loss_digest,
             gradient_digest=bits.gradient_digest,
         )
         doing = "The error against float64"
         say("error against float64")
-        off = checks.error_against_float64(runner, start)
+        errors = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
         return _noted(run, f"{doing} could not be checked: {first_line(error)}")
-    if off is not None and not math.isfinite(off):
-        return _noted(run, "No error against float64: the output holds NaN or infinity.")
-    return replace(run, max_relative_error=off)
+    run = replace(
+        run,
+        max_relative_error=errors.max_relative,
+        l2_relative_error=errors.l2_relative,
+        gradient_l2_relative_error=errors.gradient_l2_relative,
+    )
+    return _noted(run, errors.note) if errors.note is not None else run
 
 
 def _noted(run: ConfigRun, note: str) -> ConfigRun:
