@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from profiler_kit.forecast import (
 from profiler_kit.laboratory import further, trials
 from profiler_kit.laboratory.bench import Bench, Traced, measure_plan, trace_folder
 from profiler_kit.laboratory.reading import with_counted_work
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions, StaticCount
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule
 from profiler_kit.records.machine import Machine
@@ -184,15 +186,15 @@ def analyze_spec(
     tell("counting")
     counted = counted_if_possible(spec, convention, place)
     by_kit = counted.by_kit
-    plan = configurations.plan(
+    plan_of = partial(
+        configurations.plan,
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
         float32=_computes_float32(counted.info),
         uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
-        only=configs,
-        also=asked.also,
         info=counted.info,
     )
+    plan = plan_of(only=configs, also=asked.also)
     bench = Bench(
         spec=spec,
         device=place,
@@ -205,15 +207,19 @@ def analyze_spec(
     with trace_folder(traces) as folder:
         measure_plan(bench, plan, folder)
         further.measure_under_cap(bench, asked.memory_limit_bytes, folder)
-        schedules = further.schedules(bench, asked.shapes, counted.info)
+        schedules = further.schedules(bench, asked.shapes)
         further.count_operations(bench, asked.counters)
 
         def explained() -> Report:
             return _measured_report(bench, counted, plan.notes, asked, schedules)
 
+        def read(name: str) -> RunConfig | None:
+            config = plan_of(only=[name], again=False).configs[0]
+            return None if config == plan.configs[0] else config
+
         report = explained()
         if asked.trials and not bench.interrupted:
-            report = trials.tried(bench, report, plan, folder, explained)
+            report = trials.tried(bench, report, read, folder, explained)
     return Analysis(report=report, traces=tuple(bench.traced), interrupted=bench.interrupted)
 
 

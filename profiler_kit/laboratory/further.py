@@ -8,7 +8,6 @@ from pathlib import Path
 from profiler_kit.laboratory.bench import Bench, measure_more
 from profiler_kit.records.laboratory import ConvolutionTiming, ShapeSchedule
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import text
 
 
@@ -33,7 +32,7 @@ def measure_under_cap(bench: Bench, limit_bytes: int | None, folder: Path) -> No
         measure_more(bench, over, folder)
 
 
-def schedules(bench: Bench, shapes: str | None, info: TargetInfo) -> tuple[ShapeSchedule, ...]:
+def schedules(bench: Bench, shapes: str | None) -> tuple[ShapeSchedule, ...]:
     """Runs over changing shapes, under the baseline and its twin with benchmark, where they are asked for."""
     if shapes is None or bench.interrupted:
         return ()
@@ -55,7 +54,6 @@ def schedules(bench: Bench, shapes: str | None, info: TargetInfo) -> tuple[Shape
                     config,
                     device=bench.device,
                     text=shapes,
-                    inputs=info.inputs,
                     timeout_s=bench.timeout_s,
                     say=lambda said, config=config: bench.say(f"changing shapes, {config.name}: {said}"),  # type: ignore[misc]
                 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit.errors import TraceError
-from profiler_kit.records.counts import PHASES, Phase
+from profiler_kit.records.counts import PHASES, Phase, StaticCount
 from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, Span
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from profiler_kit.errors import UsageError
 from profiler_kit.laboratory.bench import Bench, run_visits
@@ -17,14 +17,12 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
 
-if TYPE_CHECKING:
-    from profiler_kit.measure.configs import Plan
-
 # Trials cost a minute or two each on a slow model; findings come in the order of what is at stake.
 MOST_TRIALS: Final = 6
 # A gain below this is not worth a line of code, however surely it was measured.
 WORTH_PERCENT: Final = 1.0
 
+Read = Callable[[str], RunConfig | None]
 Verdict = Literal["better", "worse", "same", "failed"]
 
 
@@ -36,15 +34,16 @@ class Tried:
     after: tuple[ConfigRun, ...]
 
 
-def tried(bench: Bench, report: Report, plan: Plan, folder: Path, explained: Callable[[], Report]) -> Report:
+def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
     """`report`, explained anew, with the advice of its findings tried; as it is where there is none that can be run.
 
-    `explained` makes the report of all that `bench` holds, to which the trials add the configurations that were not run yet.
+    `read` gives the configuration of a name, None where it means nothing here. `explained` makes the report of all that
+    `bench` holds, to which the trials add the configurations that were not run yet.
     """
     baseline = report.baseline()
     if baseline is None:
         return report
-    configs = _advised(report, plan, bench)
+    configs = _advised(report, read, bench)
     if not configs:
         bench.say("nothing to try: no finding advises a configuration")
         return report
@@ -59,10 +58,8 @@ def tried(bench: Bench, report: Report, plan: Plan, folder: Path, explained: Cal
     return replace(again, findings=tuple(_with_trial(finding, found, stated) for finding in again.findings))
 
 
-def _advised(report: Report, plan: Plan, bench: Bench) -> list[RunConfig]:
+def _advised(report: Report, read: Read, bench: Bench) -> list[RunConfig]:
     """What the findings advise, the most at stake first, each once; what means nothing here is left out with a note."""
-    from profiler_kit.measure import configs as configurations
-
     baseline = report.baseline()
     found: dict[str, RunConfig] = {}
     for finding in report.findings:
@@ -70,7 +67,7 @@ def _advised(report: Report, plan: Plan, bench: Bench) -> list[RunConfig]:
             if name in found or len(found) == MOST_TRIALS or (baseline is not None and name == baseline.config.name):
                 continue
             try:
-                config = configurations.advised(plan, name)
+                config = read(name)
             except UsageError as error:
                 bench.notes.append(f"Not tried: {error.message}")
                 continue
@@ -97,7 +94,8 @@ def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[
     gain = samples.gain(
         [run.steps_ns for run in before],
         [run.steps_ns for run in after],
-        examples=(examples[0] or 1, examples[1] or 1) if per_example else (1, 1),
+        examples_before=examples[0] or 1 if per_example else 1,
+        examples_after=examples[1] or 1 if per_example else 1,
     )
     one, other = report.run(baseline.config.name), report.run(config.name)
     same = None

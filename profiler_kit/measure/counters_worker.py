@@ -18,7 +18,7 @@ from typing import Final
 import torch
 
 from profiler_kit.errors import KitError
-from profiler_kit.measure import environment
+from profiler_kit.measure import environment, variant
 from profiler_kit.measure.counter_metrics import range_name
 from profiler_kit.measure.counters_job import CountersEnd, CountersJob
 from profiler_kit.measure.job import PROGRESS
@@ -81,10 +81,13 @@ def _run(job: CountersJob, say: Say) -> None:
 
 def _runner(job: CountersJob) -> Runner:
     environment.apply(job.config)
-    target = load(job.spec, device=job.device, compiled=True)
+    variant.prepare(job.config, job.device)
+    target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True)
     if target.device.type == "cuda":
         torch.cuda.set_device(target.device)  # the profiler starts on the current device
     runner = Runner(target)
+    variant.change(job.config, runner)
+    variant.prepare(job.config, job.device)
     environment.apply(job.config)  # the model's file may have set flags of its own on import
     return runner
 
@@ -93,7 +96,7 @@ def watched_pass(runner: Runner, watch: Watch) -> None:
     """One step without its optimizer, every convolution's parts inside ``watch(path, part)``; gradients are dropped after."""
     batch = runner.fetch()
     parts = ConvolutionParts(runner, watch)
-    with parts.owners.watching(), parts:
+    with parts.watching():
         if runner.train:
             runner.forward_backward(batch)
         else:

@@ -21,15 +21,13 @@ from torch import Tensor
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.measure import environment, naming, shapes
+from profiler_kit.measure import environment, shapes, variant
 from profiler_kit.measure.job import PROGRESS
 from profiler_kit.measure.schedule import Ending, ScheduleJob
 from profiler_kit.measure.shapes import PlannedStep, Schedule
 from profiler_kit.measure.steps import Runner
-from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import ShapeStep
 from profiler_kit.records.serde import dumps, from_json, to_json
-from profiler_kit.records.target import TargetSpec
 from profiler_kit.target import Batch, Target, load
 from profiler_kit.target.batch import map_batch, map_tensors
 from profiler_kit.target.failure import NeedsDataError
@@ -107,15 +105,14 @@ class _Steps:
     def __init__(self, job: ScheduleJob, say: Say) -> None:
         say(f"loading {job.spec.spec}")
         environment.apply(job.config)
-        target = load(_changed(job.config, job.spec, job.device), device=job.device, compiled=True)
+        variant.prepare(job.config, job.device)
+        target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True)
         self.schedule = shapes.schedule(job.text, target.info.inputs)
         self._runner = Runner(target)
-        for item in job.config.settings:
-            change = naming.axis_named(item.name).runner
-            if change is not None:
-                change(item.value, self._runner)
+        variant.change(job.config, self._runner)
         environment.prewarm(target.device)
         environment.apply(job.config)  # the model's file may have set flags of its own on import
+        variant.prepare(job.config, job.device)
         self._labels = _Labels(target, self.schedule)
         self._seen: set[tuple[int, ...]] = set()
 
@@ -143,18 +140,6 @@ class _Steps:
             rss_bytes=rss_bytes(),
             last_batch=step.last_batch,
         )
-
-
-def _changed(config: RunConfig, spec: TargetSpec, device: str) -> TargetSpec:
-    """The target's words as the configuration's further axes change them, the process set up for these."""
-    axes = [(naming.axis_named(item.name), item.value) for item in config.settings]
-    for axis, value in axes:
-        if axis.process is not None:
-            axis.process(value, device)
-    for axis, value in axes:
-        if axis.spec is not None:
-            spec = axis.spec(value, spec)
-    return spec
 
 
 def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:

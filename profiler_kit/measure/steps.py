@@ -78,8 +78,8 @@ class Runner:
         mark("transfer")
         return self.target.to_device(batch)
 
-    def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> object:
-        """The output of forward on `batch`, after loss and backward; gradients stay on the parameters."""
+    def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
+        """The output of forward on `batch` and its loss, after backward; gradients stay on the parameters."""
         target = self.target
         with target.autocast():
             mark("forward")
@@ -90,7 +90,7 @@ class Runner:
                 loss.item()  # what training loops do to print the loss: the host waits here for all the queued work
         mark("backward")
         loss.backward()
-        return output
+        return output, loss
 
     def labels(self, output: object, batch: Batch) -> tuple[object, ...]:
         """The labels of `batch`: its own, else made once from the output's shape and kept."""

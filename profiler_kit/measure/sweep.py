@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,7 @@ def runs(
     begins: Callable[[Order], None],
     say: Callable[[Order, str], None],
     early: bool | None = None,
-) -> Iterator[Done]:
+) -> Generator[Done, None, None]:
     """Each order's run, as soon as it has ended; the next one is under way by then, where it may be.
 
     On a device beside the host the next process gets ready (imports, builds the model) while one measures, and waits before

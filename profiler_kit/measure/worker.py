@@ -36,7 +36,7 @@ TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, tra
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
 LOG_LINES = 40  # of a traceback, its end
-CHECK_STEPS = 8  # what the checks cost, in steps: two passes for the bits, and float64 at several times the price
+CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
 
 
 def main(argv: list[str]) -> int:
@@ -87,8 +87,7 @@ def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: st
 class _Gate:
     """Where a process that got ready early waits until it may use the device."""
 
-    def __init__(self, job: Job, go: IO[bytes] | None) -> None:
-        self._job = job
+    def __init__(self, go: IO[bytes] | None) -> None:
         self._go = go
         self.opened_ns = time.perf_counter_ns()
 
@@ -97,13 +96,13 @@ class _Gate:
         if self._go is not None and self._go.readline().strip() != GO.encode():
             raise SystemExit("the parent has gone")
         self.opened_ns = time.perf_counter_ns()
-        variant.prepare(self._job.config, self._job.device)
 
 
 def _run(job: Job, say: Say, go: IO[bytes] | None) -> ConfigRun:
     say(f"loading {job.spec.spec}")
     environment.apply(job.config)
-    gate = _Gate(job, go if job.waits else None)
+    variant.prepare(job.config, job.device)
+    gate = _Gate(go if job.waits else None)
     target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=gate.wait)
     run = _measured(job, Runner(target), say)
     return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
@@ -115,6 +114,7 @@ def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
     variant.change(job.config, runner)
     environment.prewarm(target.device)
     environment.apply(job.config)  # the model's file may have set flags of its own on import
+    variant.prepare(job.config, job.device)
     where = environment.describe(target.device)
     flags = environment.flags_snapshot()
     cuda = runner.cuda
@@ -218,9 +218,7 @@ def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> Co
     try:
         say("the same bits again")
         found = checks.digests_only(runner, start)
-        run = replace(
-            run, output_digest=found.outputs, loss_digest=found.loss, gradient_digest=found.gradients
-        )
+        run = replace(run, output_digest=found.output, loss_digest=found.loss, gradient_digest=found.gradient)
         if runner.cuda and run.config.benchmark:
             say("a new thread")
             run = replace(run, new_thread=threads.first_call(runner))
@@ -247,17 +245,22 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> C
             repeatable_outputs=bits.outputs,
             repeatable_loss=bits.loss,
             repeatable_gradients=bits.gradients,
-            output_digest=bits.digests.outputs,
-            loss_digest=bits.digests.loss,
-            gradient_digest=bits.digests.gradients,
+            output_digest=bits.output_digest,
+            loss_digest=bits.loss_digest,
+            gradient_digest=bits.gradient_digest,
         )
         doing = "The error against float64"
         say("error against float64")
-        off = accuracy.error_against_float64(runner, start)
+        errors = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
         return _noted(run, f"{doing} could not be checked: {first_line(error)}")
-    run = replace(run, max_relative_error=off.max_relative, l2_relative_error=off.l2_relative)
-    return _noted(run, off.note) if off.note is not None else run
+    run = replace(
+        run,
+        max_relative_error=errors.max_relative,
+        l2_relative_error=errors.l2_relative,
+        gradient_l2_relative_error=errors.gradient_l2_relative,
+    )
+    return _noted(run, errors.note) if errors.note is not None else run
 
 
 def _noted(run: ConfigRun, note: str) -> ConfigRun:
