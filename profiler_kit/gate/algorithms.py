@@ -83,11 +83,15 @@ def rate_words(one: LayerEfficiency) -> str:
     took = text(one.flops_per_s, "flops/s") if one.flops_per_s else ""
     if not one.algorithms:
         return f"kernels not named, at {took}" if took else "kernels not named"
-    mostly = "mostly " if _first_share(one) < MOSTLY_SHARE else ""
-    words = f"{mostly}{use_words(one.algorithms[0])}"
+    words = use_words(one.algorithms[0])
     if not took:
         return words
     return f"{words} at {'an effective ' if one.algorithms[0].family in FEWER_OPERATIONS else ''}{took}"
+
+
+def by_words(one: LayerEfficiency) -> str:
+    """The same as what did it: ``by FFT in fp32 at …``, ``mostly by`` where other families took a good part."""
+    return f"{'mostly ' if one.algorithms and _first_share(one) < MOSTLY_SHARE else ''}by {rate_words(one)}"
 
 
 def _first_share(one: LayerEfficiency) -> float:

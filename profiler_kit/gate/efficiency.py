@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final
 
-from profiler_kit.gate.algorithms import RAN_IN, algorithm_uses, rate_words
+from profiler_kit.gate.algorithms import RAN_IN, algorithm_uses, by_words, rate_words
 from profiler_kit.gate.ratios import work_scale
 from profiler_kit.gate.words import shown_path
 from profiler_kit.records.comparison import (
@@ -25,6 +25,8 @@ from profiler_kit.units import text
 
 WORTH_SHARE: Final = 0.05  # of the slower step: less that efficiency makes of it is not worth a sentence
 DOMINANT: Final = 0.5  # of its phase's time: a layer that stands for its side where it has no counterpart by name
+
+SPREAD_SHARE: Final = 0.2  # of what efficiency makes: with less no layer is the one that makes the difference
 
 Owner = tuple[str, Phase]
 
@@ -124,55 +126,75 @@ def apportioned(whole: int, weights: Mapping[Owner, Fraction]) -> dict[Owner, in
     return shares
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One layer's phase on the slower side, its partner on the other, and what it adds to the time between the steps.
+
+    With a partner by name that is how much more than the partner it loses, so that what both lose alike is no reason.
+    """
+
+    layer: LayerEfficiency
+    partner: LayerEfficiency | None
+    adds_ns: int
+
+
 def _sentence(split: EfficiencySplit, sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
     """What of the difference is work, and which layer makes most of the rest; empty where the rest is next to nothing."""
     slow, fast = sides_of(split)
     slower, faster = (sides[1], sides[0]) if split.slower == "b" else (sides[0], sides[1])
-    if abs(slow.beyond_ns) < WORTH_SHARE * slow.step_ns or not slow.layers:
+    parts = _parts(split, layers)
+    if abs(slow.beyond_ns) < WORTH_SHARE * slow.step_ns or not parts:
         return ""
     lost = slow.beyond_ns > 0
-    sign = 1 if lost else -1
-    between, work = text(slow.step_ns - fast.step_ns, "ns"), text(split.work_ns, "ns")
-    if not lost:
-        lead = f"Work alone would put {work} between them, not {between};"
-    elif split.work_ns > 0:
-        lead = f"Of the {between} between them {work} is work, and"
-    else:
-        lead = f"None of the {between} between them is work:"
-    top = max(slow.layers, key=lambda layer: sign * layer.beyond_ns)
-    if sign * slow.rest_ns > sign * top.beyond_ns:
+    top = max(parts, key=lambda part: part.adds_ns if lost else -part.adds_ns)
+    lead = _lead(split, slow, fast)
+    if lost and slow.rest_ns - fast.rest_ns > top.adds_ns:
         clock = "operators" if split.clock == "operator" else "kernels"
         return (
             f"{lead} {text(slow.rest_ns, 'ns')} of {slower.label}'s step pass outside of the layers' {clock} "
             f"({faster.label}: {text(fast.rest_ns, 'ns')})."
         )
-    name = f"{slower.label}'s {shown_path(top.path)}"
-    passed = {"forward": "forward pass", "backward": "backward pass"}.get(top.phase, top.phase)
-    amount = text(abs(top.beyond_ns), "ns")
+    name = f"{slower.label}'s {shown_path(top.layer.path)}"
+    passed = {"forward": "forward pass", "backward": "backward pass"}.get(top.layer.phase, top.layer.phase)
+    amount = text(abs(top.adds_ns), "ns")
     told = f"{amount} the {passed} of {name}" if lost else f"{name} saves {amount} in its {passed}"
-    partner = _partner(top, slow, fast, layers, split.slower)
+    if abs(top.adds_ns) < SPREAD_SHARE * abs(slow.beyond_ns):
+        whole = f"{text(abs(slow.beyond_ns), 'ns')} {'less' if lost else 'more'} efficiency"
+        spread = len({part.layer.path for part in parts if part.adds_ns * top.adds_ns > 0})
+        return f"{lead} {whole}, spread over {spread} layers: {told} at most."
+    partner = top.partner or _rival(top.layer, slow, fast)
     beside = ""
     if partner is not None and partner.algorithms:
         beside = f" ({faster.label}'s {shown_path(partner.path)}: {rate_words(partner)})"
-    return f"{lead} {told}, by {rate_words(top)}{beside}."
+    return f"{lead} {told}, {by_words(top.layer)}{beside}."
 
 
-def _partner(
-    top: LayerEfficiency,
-    slow: SideEfficiency,
-    fast: SideEfficiency,
-    layers: Sequence[LayerChange],
-    slower: Literal["a", "b"],
-) -> LayerEfficiency | None:
-    """The other side's layer to hold beside `top`: its partner by name; else, where both dominate their phase, the other one."""
-    for change in layers:
-        here, there = (change.b_path, change.a_path) if slower == "b" else (change.a_path, change.b_path)
-        if here == top.path and there is not None and change.class_name:
-            return next((one for one in fast.layers if (one.path, one.phase) == (there, top.phase)), None)
-    rival = max((one for one in fast.layers if one.phase == top.phase), key=lambda one: one.device_ns, default=None)
-    if rival is None or not (_dominates(top, slow) and _dominates(rival, fast)):
-        return None
-    return rival
+def _lead(split: EfficiencySplit, slow: SideEfficiency, fast: SideEfficiency) -> str:
+    between, work = text(slow.step_ns - fast.step_ns, "ns"), text(split.work_ns, "ns")
+    if slow.beyond_ns <= 0:
+        return f"Work alone would put {work} between them, not {between};"
+    if split.work_ns > 0:
+        return f"Of the {between} between them {work} is work, and"
+    return f"None of the {between} between them is work:"
+
+
+def _parts(split: EfficiencySplit, layers: Sequence[LayerChange]) -> list[_Part]:
+    slow, fast = sides_of(split)
+    pairs = [(one.b_path, one.a_path) if split.slower == "b" else (one.a_path, one.b_path) for one in layers]
+    there = {here: path for here, path in pairs if here is not None and path is not None}
+    known = {(one.path, one.phase): one for one in fast.layers}
+    parts = []
+    for layer in slow.layers:
+        path = there.get(layer.path)
+        partner = known.get((path, layer.phase)) if path is not None else None
+        parts.append(_Part(layer, partner, layer.beyond_ns - (partner.beyond_ns if partner is not None else 0)))
+    return parts
+
+
+def _rival(top: LayerEfficiency, slow: SideEfficiency, fast: SideEfficiency) -> LayerEfficiency | None:
+    """What stands beside a layer without a partner: the other side's largest in its phase, where both dominate theirs."""
+    largest = max((one for one in fast.layers if one.phase == top.phase), key=lambda one: one.device_ns, default=None)
+    return largest if largest is not None and _dominates(top, slow) and _dominates(largest, fast) else None
 
 
 def _dominates(one: LayerEfficiency, side: SideEfficiency) -> bool:

@@ -16,22 +16,37 @@ ASSUMED_NOISE: Final = 0.05
 
 
 def process_noise(report: Report) -> float | None:
-    """The largest relative gap between two processes of one configuration; None where none ran twice."""
-    gaps = []
-    for run in report.runs:
-        if run.failure is not None or run.step_ns is None:
-            continue
-        if run.repeat is not None and run.repeat.step_ns is not None:
-            gaps.append(_gap(run.step_ns, run.repeat.step_ns))
-        first = report.run(run.config.repeat_of) if run.config.repeat_of is not None else None
-        if first is not None and first.failure is None and first.step_ns is not None:
-            gaps.append(_gap(first.step_ns, run.step_ns))
-    return max((gap for gap in gaps if gap is not None), default=None)
+    """The largest relative gap between two processes of one configuration; None where none ran twice.
+
+    Those with benchmark on are left out: its search may end otherwise the second time, which is no noise of the others.
+    """
+    gaps = [
+        gap
+        for run in report.runs
+        if run.config.repeat_of is None and not run.config.benchmark
+        if (gap := own_gap(report, run)) is not None
+    ]
+    return max(gaps, default=None)
 
 
-def time_noise(a: Report, b: Report) -> tuple[float, str]:
-    """The relative difference of times up to which nothing is claimed, and the reason for it in words."""
-    gaps = [gap for gap in (process_noise(a), process_noise(b)) if gap is not None]
+def own_gap(report: Report, run: ConfigRun) -> float | None:
+    """How far the processes of one configuration lie apart, the largest of them; None where it ran once."""
+    if run.failure is not None or run.step_ns is None or run.step_ns.median <= 0:
+        return None
+    again = [one.step_ns for one in report.runs if one.config.repeat_of == run.config.name and one.failure is None]
+    if run.repeat is not None and run.repeat.failure is None:
+        again.append(run.repeat.step_ns)
+    first = run.step_ns.median
+    return max((abs(one.median - first) / first for one in again if one is not None), default=None)
+
+
+def time_noise(a: Report, b: Report, *runs: ConfigRun) -> tuple[float, str]:
+    """The relative difference of times up to which nothing is claimed, and the reason for it in words.
+
+    `runs`: those that are compared, one of each report; what they differ from themselves counts whatever their flags.
+    """
+    own = (own_gap(report, run) for report, run in zip((a, b), runs, strict=False))
+    gaps = [gap for gap in (process_noise(a), process_noise(b), *own) if gap is not None]
     if not gaps:
         return ASSUMED_NOISE, (
             f"less than {percent(ASSUMED_NOISE)} apart, and no configuration was run twice, so processes may differ by as much"
@@ -58,9 +73,5 @@ def percent(share: float) -> str:
 
 
 def _intervals(run: ConfigRun) -> tuple[Interval, ...]:
-    repeated = run.repeat.step_ns if run.repeat is not None else None
+    repeated = run.repeat.step_ns if run.repeat is not None and run.repeat.failure is None else None
     return tuple(interval for interval in (run.step_ns, repeated) if interval is not None)
-
-
-def _gap(first: Interval, again: Interval) -> float | None:
-    return abs(again.median - first.median) / first.median if first.median > 0 else None

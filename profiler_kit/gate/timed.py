@@ -139,7 +139,7 @@ def _judge(
     if metric.unit == "bytes":
         noise, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE)} apart"
     else:
-        noise, why = time_noise(a, b)
+        noise, why = time_noise(a, b, one, other)
     if gap <= noise * larger:
         return "noise", why
     if metric.key == STEP_TIME and overlap(one, other):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.records.runs import KernelStat
 
-FFT: Final = "conv:fft"
 LAYOUT: Final = "conv:layout"
+FFT: Final = "conv:fft"
+WINOGRAD: Final = "conv:winograd"
 IM2COL: Final = "conv:im2col(aten)"
 DIRECT: Final = "conv:legacy_direct"
-WINOGRAD: Final = "conv:winograd"
 
 # Families that do less arithmetic than the 2 x MAC that is counted; their effective rate may pass the device's peak.
 FEWER_OPERATIONS: Final = frozenset({FFT, WINOGRAD})
@@ -75,14 +75,26 @@ def family_words(family: str) -> str:
     return WORDS.get(family, family)
 
 
-def brief_words(family: str) -> str:
-    """`family` in as few words as tell it from the others: ``brief_words("conv:legacy_direct") == "direct convolution"``."""
-    return BRIEF.get(family) or family_words(family)
-
-
 def is_convolution(family: str) -> bool:
     """Whether kernels of `family` compute a convolution (layout conversion does not)."""
     return family.startswith("conv:") and family != LAYOUT
+
+
+def stands_for(family: str, present: Collection[str]) -> str:
+    """The algorithm that a kernel of `family` is a stage of, where kernels of the families `present` ran with it.
+
+    Complex products beside FFT kernels are the FFT algorithm's, products beside im2col im2col's.
+    """
+    if family == "gemm:complex" and FFT in present:
+        return FFT
+    if family == "gemm" and IM2COL in present:
+        return IM2COL
+    return family
+
+
+def brief_words(family: str) -> str:
+    """`family` in as few words as tell it from the others: ``brief_words("conv:legacy_direct") == "direct convolution"``."""
+    return BRIEF.get(family) or family_words(family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,7 @@ def algorithms(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
     present = {k.family for k in listed}
     groups: defaultdict[str, list[KernelStat]] = defaultdict(list)
     for kernel in listed:
-        groups[_stands_for(kernel.family, present)].append(kernel)
+        groups[stands_for(kernel.family, present)].append(kernel)
     found = []
     for family in sorted(groups):
         longest = max(groups[family], key=lambda k: k.kernel_ns)
@@ -117,11 +129,3 @@ def algorithms(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
 def algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
     """The family with most time among `kernels`, as in `algorithms`; None where there are none."""
     return next(iter(algorithms(kernels)), None)
-
-
-def _stands_for(family: str, present: set[str]) -> str:
-    if family == "gemm:complex" and FFT in present:
-        return FFT
-    if family == "gemm" and IM2COL in present:
-        return IM2COL
-    return family

@@ -135,6 +135,26 @@ def test_time_outside_of_kernels_is_named_where_it_is_most() -> None:
     assert "16 ms of old's step pass outside of the layers' kernels (new: 1 ms)" in only(compare(slow, fast)).sentence
 
 
+def test_what_both_sides_lose_alike_is_no_reason() -> None:
+    """A slow layer that is as slow on the other side explains nothing; the one that changed does."""
+    macs = {"conv": 10**9, "norm": 10}
+    slow = net(
+        "old", macs, timed(20, [layer("conv", 7, family="conv:legacy_direct"), layer("norm", 12, family="norm")])
+    )
+    fast = net("new", macs, timed(15, [layer("conv", 2), layer("norm", 12, family="norm")]))
+    split = only(compare(slow, fast))
+    assert max(split.a.layers, key=lambda one: one.beyond_ns).path == "norm"
+    assert "5 ms the forward pass of old's conv, by direct convolution in fp32" in split.sentence
+
+
+def test_a_loss_spread_over_many_layers_blames_none() -> None:
+    macs = {f"block.{i}": 10**9 for i in range(10)}
+    slow = net("old", macs, timed(20, [layer(path, 2) for path in macs]))
+    fast = net("new", macs, timed(10, [layer(path, 1) for path in macs]))
+    sentence = only(compare(slow, fast)).sentence
+    assert "10 ms less efficiency, spread over 10 layers: 1 ms the forward pass of old's block.0 at most" in sentence
+
+
 def test_recomputation_counts_as_backward() -> None:
     slow = timed(20, [layer("conv", 4), layer("conv", 6, "backward"), layer("conv", 7, "recompute")])
     found = only(compare(net("a", {"conv": 10**9}, slow), net("b", {"conv": 10**9}, timed(5, [layer("conv", 4)]))))

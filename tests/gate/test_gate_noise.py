@@ -62,6 +62,17 @@ def test_another_configuration_s_gap_bounds_what_is_claimed() -> None:
     assert verdict([*calm[0], twice(20, 25, "benchmark")], calm[1])[0] == "noise"
 
 
+def test_a_search_that_ends_otherwise_is_noise_of_its_own_configuration_only() -> None:
+    searched = twice(20, 25, "benchmark")
+    searched = replace(searched, config=replace(searched.config, benchmark=True))
+    plain = [twice(10, 10.01), searched], [twice(11, 11.01)]
+    assert verdict(*plain)[0] == "worse"
+    other = replace(twice(22, 22.1, "benchmark"), config=searched.config)
+    found = compare(report(LAYERS, runs=plain[0]), report(LAYERS, name="b", runs=[*plain[1], other]))
+    row = next(one for one in found.metrics if (one.metric, one.config) == ("step_ns", "benchmark"))
+    assert row.verdict == "noise"
+
+
 def test_the_second_process_s_interval_counts_too() -> None:
     first, second = twice(10, 10.02), twice(10.5, 10.01)
     assert overlap(first, second)
