@@ -13,7 +13,18 @@ from profiler_kit.report.tables import data_tables
 if TYPE_CHECKING:
     import pandas
 
-TableName = Literal["layers", "runs", "phases", "kernels", "findings", "cross_check", "ops", "what_ifs"]
+TableName = Literal[
+    "layers",
+    "runs",
+    "phases",
+    "kernels",
+    "findings",
+    "cross_check",
+    "ops",
+    "convolutions",
+    "convolution_changes",
+    "what_ifs",
+]
 
 
 def dataframe(report: Report, table: TableName = "layers", *, run: str | None = None) -> pandas.DataFrame:
