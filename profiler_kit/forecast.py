@@ -112,7 +112,7 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
     probes = [
         (run.memory, LibraryConfig(cudnn=run.config.enabled is not False))
         for run in runs
-        if run.memory is not None and run.memory.calls
+        if run.memory is not None and run.memory.calls and run.config.is_plain  # another step is not this one
     ]
     profile = profile_for(None, device)
     found = []
@@ -125,7 +125,7 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
     made, predictions = [], iter(found)
     for run in runs:
         if run.memory is not None and run.memory.calls:
-            predicted = next(predictions, None)
+            predicted = next(predictions, None) if run.config.is_plain else None
             slim = replace(predicted, timeline=()) if predicted is not None else None
             notes = (*run.notes, why) if why else run.notes
             run = replace(run, predicted=slim, memory=replace(run.memory, calls=()), notes=notes)

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from profiler_kit import roofs
 from profiler_kit._version import VERSION
-from profiler_kit.errors import KitError, TargetError, TraceError, UsageError
-from profiler_kit.forecast import counted_if_possible, ends_told, with_measured_scratch, with_memory, with_what_ifs
+from profiler_kit.errors import KitError, TargetError
+from profiler_kit.forecast import (
+    Counted,
+    counted_if_possible,
+    ends_told,
+    with_measured_scratch,
+    with_memory,
+    with_what_ifs,
+)
+from profiler_kit.laboratory import further, trials
+from profiler_kit.laboratory.bench import Bench, Traced, measure_plan, trace_folder
+from profiler_kit.laboratory.reading import with_counted_work
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, MemoryQuestions, Phase, StaticCount
-from profiler_kit.records.laboratory import LaboratoryQuestions
+from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions, StaticCount
+from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import SCHEMA, Report, Tool
-from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, Span
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
 
 Say = Callable[[str], None]
 
 DEFAULT_BUDGET_S = 60.0
-LEAST_RUN_BUDGET_S = 2.0  # a configuration's share below this would leave fast models without a steady state
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """A trace that `analyze` kept: the configuration, the file, and the lanes to annotate it with."""
-
-    config: str
-    file: Path
-    spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,134 +180,80 @@ def analyze_spec(
     from profiler_kit.measure import configs as configurations
     from profiler_kit.measure import environment
 
+    asked = asked or LaboratoryQuestions()
     tell = say or _silent
     place = environment.pick_device(device)
     tell("counting")
     counted = counted_if_possible(spec, convention, place)
-    info, static, by_kit = counted.info, counted.shown, counted.by_kit
-    plan = configurations.plan(
+    by_kit = counted.by_kit
+    plan_of = partial(
+        configurations.plan,
         environment.backend(place),
         has_tf32=environment.has_tf32(place),
-        float32=_computes_float32(info),
+        float32=_computes_float32(counted.info),
         uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
-        only=configs,
+        info=counted.info,
     )
-    runs, traced, cut = _measured(spec, plan.configs, place, budget_s, steps, timeout_s, traces, tell)
+    plan = plan_of(only=configs, also=asked.also)
+    bench = Bench(
+        spec=spec,
+        device=place,
+        budget_s=budget_s,
+        say=tell,
+        steps=steps,
+        timeout_s=timeout_s,
+        keep_traces=traces is not None,
+    )
+    with trace_folder(traces) as folder:
+        measure_plan(bench, plan, folder)
+        further.measure_under_cap(bench, asked.memory_limit_bytes, folder)
+        schedules = further.schedules(bench, asked.shapes)
+        further.count_operations(bench, asked.counters)
+
+        def explained() -> Report:
+            return _measured_report(bench, counted, plan.notes, asked, schedules)
+
+        def read(name: str) -> RunConfig | None:
+            config = plan_of(only=[name], again=False).configs[0]
+            return None if config == plan.configs[0] else config
+
+        report = explained()
+        if asked.trials and not bench.interrupted:
+            report = trials.tried(bench, report, read, folder, explained)
+    return Analysis(report=report, traces=tuple(bench.traced), interrupted=bench.interrupted)
+
+
+def _measured_report(
+    bench: Bench,
+    counted: Counted,
+    notes: Sequence[str],
+    asked: LaboratoryQuestions,
+    schedules: tuple[ShapeSchedule, ...],
+) -> Report:
+    """What was measured so far as a report, explained. What Ctrl-C cuts off here is left out: `bench.interrupted`."""
+    from profiler_kit.measure import configs as configurations
+
     try:
-        runs = with_measured_scratch(runs, counted, place)
+        bench.runs[:] = with_measured_scratch(bench.runs, counted, bench.device)
     except KeyboardInterrupt:
-        cut = True
-    report = _report(info, static, runs=configurations.with_tuning(runs), notes=plan.notes)
+        bench.interrupted = True
+    runs = with_counted_work(configurations.with_tuning(bench.runs), counted.by_kit)
+    report = replace(
+        _report(counted.info, counted.shown, runs=runs, notes=(*notes, *bench.notes)),
+        asked=asked if asked != LaboratoryQuestions() else None,
+        schedules=schedules,
+        sweep=bench.time,
+    )
 
     def bounded(unbound: Report) -> Report:
-        nonlocal cut
-        if not cut:
+        if not bench.interrupted:
             try:
-                return roofs.under_own_device(unbound, place, tell)
+                return roofs.under_own_device(unbound, bench.device, bench.say)
             except KeyboardInterrupt:
-                cut = True
+                bench.interrupted = True
         return unbound
 
-    explained = _explained(report, by_kit, bounded)  # first: it may be interrupted
-    return Analysis(report=explained, traces=traced, interrupted=cut)
-
-
-def _measured(
-    spec: TargetSpec,
-    configs: Sequence[RunConfig],
-    device: str,
-    budget_s: float,
-    steps: int | None,
-    timeout_s: float | None,
-    traces: Path | None,
-    tell: Say,
-) -> tuple[list[ConfigRun], tuple[Traced, ...], bool]:
-    from profiler_kit.measure import launcher
-
-    runs: list[ConfigRun] = []
-    kept: list[Traced] = []
-    share_s = max(LEAST_RUN_BUDGET_S, budget_s / len(configs))
-    with _trace_folder(traces) as folder:
-        for number, config in enumerate(configs, 1):
-            label = f"[{number}/{len(configs)}] {config.name}"
-            file = folder / f"{config.name.replace(' ', '_').replace('(', '').replace(')', '')}.json.gz"
-            try:
-                file.unlink(missing_ok=True)  # an earlier report's, which a failing run would leave in this one
-                run = launcher.measure(
-                    spec,
-                    config,
-                    device=device,
-                    budget_s=share_s,
-                    trace=file,
-                    steps=steps,
-                    timeout_s=timeout_s,
-                    say=lambda text, label=label: tell(f"{label}: {text}"),  # type: ignore[misc]
-                )
-                runs.append(replace(run, trace=f"traces/{file.name}" if traces is not None and run.trace else None))
-                if run.failure is not None:
-                    tell(f"{label}: failed: {run.failure.message}")
-                    continue
-                if run.trace is None:  # the traced steps failed, and a note says so
-                    continue
-                tell(f"{label}: reading the trace")
-                runs[-1], spans = _attributed(runs[-1], file)
-            except KeyboardInterrupt:
-                rest = configs[len(runs) :]  # the one in hand among them, unless it was only its trace that was read
-                runs.extend(launcher.interrupted(other, started=other is config) for other in rest)
-                return runs, tuple(kept), True
-            if traces is not None:
-                kept.append(Traced(config=config.name, file=file, spans=spans))
-    return runs, tuple(kept), False
-
-
-@contextlib.contextmanager
-def _trace_folder(given: Path | None) -> Iterator[Path]:
-    """The folder for traces: the one given, or one that goes when the work is done."""
-    if given is None:
-        with tempfile.TemporaryDirectory(prefix="profiler_kit_traces_") as made:
-            yield Path(made)
-        return
-    try:
-        given.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror}", where=str(given), hint="give another folder with --out"
-        ) from error
-    yield given.resolve()
-
-
-def _attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
-    """`run` with its trace's device time by phase and layer; a trace that can't be read is a note, the timings stand."""
-    from profiler_kit.attribute import attribute
-
-    try:
-        found = attribute(trace)
-    except TraceError as error:
-        return replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}")), ()
-    return (
-        replace(
-            run,
-            clock=found.clock,
-            phases=_with_kernel_clock(run.phases, found),
-            modules=found.layers,
-            kernels=found.kernels,
-            unattributed_ns=found.unattributed_ns,
-            notes=(*run.notes, *found.notes),
-        ),
-        found.spans,
-    )
-
-
-def _with_kernel_clock(phases: Sequence[PhaseTiming], found: Attribution) -> tuple[PhaseTiming, ...]:
-    timed = {timing.phase: timing for timing in phases}
-    spent: dict[Phase, int] = {}
-    for layer in found.layers:
-        spent[layer.phase] = spent.get(layer.phase, 0) + layer.kernel_ns
-    return tuple(
-        replace(timed.get(phase, PhaseTiming(phase=phase)), kernel_ns=spent.get(phase, 0))
-        for phase in PHASES
-        if phase in timed or phase in spent
-    )
+    return _explained(report, counted.by_kit, bounded)
 
 
 def _report(

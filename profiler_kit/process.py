@@ -78,32 +78,83 @@ def run(
     Raises:
         KitError: the command can't be started, or `log` can't be written.
     """
+    with started(argv, cwd=cwd, env=env, stdin_text=stdin_text, log=log, on_line=on_line) as child:
+        return child.finish(timeout_s)
+
+
+@contextlib.contextmanager
+def started(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin_text: str | None = None,
+    talks: bool = False,
+    log: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> Iterator[Child]:
+    """`argv` as a child that runs beside this process; what is left of it is ended when the block is left.
+
+    As `run`, but that one goes on with something else until `Child.finish`. With `talks` the child can be told lines.
+
+    Raises: KitError, as `run`.
+    """
     with contextlib.ExitStack() as stack:
         errors = stack.enter_context(_log_file(log))
-        stdin = _stdin_file(stack, stdin_text)
-        sink = _Sink(on_line)
-        began_ns = time.monotonic_ns()
-        child = stack.enter_context(_start(argv, cwd, env, stdin, errors))
+        stdin = subprocess.PIPE if talks else _stdin_file(stack, stdin_text)
+        popen = stack.enter_context(_start(argv, cwd, env, stdin, errors))
+        child = Child(popen, _Sink(on_line), errors)
         try:
-            timed_out = not _follow(child, sink, None if timeout_s is None else began_ns + round(timeout_s * 1e9))
-        except BaseException:
-            _end(child)
-            raise
+            yield child
+        finally:
+            child.end()
+
+
+class Child:
+    """A command under way. Made by `started`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], sink: _Sink, errors: IO[bytes]) -> None:
+        self._popen = popen
+        self._sink = sink
+        self._errors = errors
+        self._began_ns = time.monotonic_ns()
+        self._finished = False
+
+    def tell(self, line: str) -> None:
+        """Writes `line` to the child's stdin and closes it. One that has ended already does not hear it: `finish` says so."""
+        pipe = cast("IO[bytes]", self._popen.stdin)
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write(f"{line}\n".encode())
+            pipe.flush()
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+
+    def finish(self, timeout_s: float | None = None) -> Outcome:
+        """How it ended, waited for at most `timeout_s` seconds from now on; then, or on any exception, it is ended."""
+        deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)
+        timed_out = not _follow(self._popen, self._sink, deadline_ns)
         if timed_out:
-            _end(child)
-        duration_ns = time.monotonic_ns() - began_ns
-        _kill_group(child, signal.SIGKILL)
-        _drain(child, sink)
-        code = child.wait()
+            _end(self._popen)
+        duration_ns = time.monotonic_ns() - self._began_ns
+        _kill_group(self._popen, signal.SIGKILL)
+        _drain(self._popen, self._sink)
+        code = self._popen.wait()
+        self._finished = True
         return Outcome(
             returncode=code,
             signal_name=_signal_name(-code) if code < 0 else None,
             timed_out=timed_out,
             duration_ns=duration_ns,
-            stdout=sink.text(),
-            stdout_cut=sink.cut,
-            log_tail=_tail(errors),
+            stdout=self._sink.text(),
+            stdout_cut=self._sink.cut,
+            log_tail=_tail(self._errors),
         )
+
+    def end(self) -> None:
+        """Ends it, where `finish` did not see its end."""
+        if not self._finished:
+            self._finished = True
+            _end(self._popen)
 
 
 class _Sink:

@@ -1,4 +1,4 @@
-"""Reports for tests: made up are V0 on CUDA and a CPU, counted only, failed, inference, hostile names, a roof; two are real.
+"""Reports for tests: V0 on CUDA and a CPU, counted only, failed, inference, hostile names, a roof, changing shapes; two are real.
 
 `python tests/sample_reports.py` writes them to tests/fixtures/reports; a test fails while the files differ.
 """
@@ -22,6 +22,7 @@ from profiler_kit.records.counts import (
     StaticCount,
     UncountedOp,
 )
+from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
 from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
     ConfigRun,
@@ -670,6 +671,8 @@ def hostile() -> Report:
         for layer in run.modules
     )
     finding = replace(_findings()[0], title=EVIL, explanation=EVIL, advice=EVIL, paths=(EVIL,))
+    step = ShapeStep(cycle=1, shape=(BATCH, 3, 64, 64), seen=False, ns=MS)
+    schedule = ShapeSchedule(config=EVIL, source=EVIL, steps=(step,), failure=EVIL, notes=(EVIL,))
     broken = ConfigRun(
         config=RunConfig(name=EVIL), failure=Failure(kind="error", message=EVIL, log_tail=f"```\n{EVIL}\n````")
     )
@@ -679,7 +682,52 @@ def hostile() -> Report:
         static=replace(report.static, modules=modules),
         runs=(replace(run, modules=layers, kernels=_totals(layers), notes=(EVIL,)), broken),
         findings=(finding,),
+        schedules=(schedule,),
     )
+
+
+def scheduled() -> Report:
+    """V0 on an H100 over changing shapes, twice: with benchmark it broke off. The times are made up."""
+    sizes = (256, 192, 320)
+
+    def steps(new_ms: float, seen_ms: float, count: int) -> tuple[ShapeStep, ...]:
+        made = []
+        for i in range(count):
+            cycle, place = divmod(i, len(sizes) + 1)
+            last = place == len(sizes)
+            size = sizes[-1] if last else sizes[place]
+            made.append(
+                ShapeStep(
+                    cycle=cycle + 1,
+                    shape=(BATCH // 2 if last else BATCH, 3, size, size),
+                    seen=cycle > 0,
+                    ns=round((seen_ms if cycle else new_ms) * (size / 256) ** 2 * MS),
+                    peak_bytes=round(480e6 * (size / 256) ** 2),
+                    rss_bytes=1_000_000_000 + 500_000 * min(i, len(sizes)),
+                    last_batch=last,
+                )
+            )
+        return tuple(made)
+
+    schedules = (
+        ShapeSchedule(
+            config="default",
+            source="generated",
+            steps=steps(80.0, 26.0, 12),
+            benchmark=False,
+            device="cuda",
+            notes=("x changes, mask with it.",),
+        ),
+        ShapeSchedule(
+            config="benchmark",
+            source="generated",
+            steps=steps(4_000.0, 15.0, 2),
+            failure="8x3x320x320: it does not fit into memory (OutOfMemoryError: CUDA out of memory)",
+            benchmark=True,
+            device="cuda",
+        ),
+    )
+    return replace(v0_cuda(), schedules=schedules)
 
 
 def roofed() -> Report:
@@ -735,6 +783,7 @@ SAMPLES: dict[str, Callable[[], Report]] = {
     "transformer": transformer,
     "hostile": hostile,
     "roofed": roofed,
+    "scheduled": scheduled,
     "uncountable": uncountable,
 }
 RECORDED: dict[str, Callable[[], Report]] = {"v0_h100": v0_h100, "v1_h100": v1_h100}

@@ -31,8 +31,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machine": {"_version", "records", "measure", "diagnose"},
     "roofs": {"records", "measure", "diagnose"},
     "forecast": GROUND | {"records", "target", "counting", "memory"},
+    "laboratory": GROUND | {"records", "measure", "attribute"},
     "pipeline": GROUND
-    | {"records", "target", "counting", "measure", "attribute", "diagnose", "roofs", "machine", "forecast"},
+    | {
+        "records",
+        "target",
+        "counting",
+        "measure",
+        "attribute",
+        "diagnose",
+        "roofs",
+        "machine",
+        "forecast",
+        "laboratory",
+    },
     "cli": GROUND | {"records", "pipeline", "report", "render", "gate"},
     "__init__": {"_version", "pipeline", "gate", "records", "report", "counting"},
     "__main__": {"cli"},
@@ -40,7 +52,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 TORCH = {"target", "counting", "memory", "measure"}
 HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich"}  # never at the top of a file that --help reads
 STARTS_PROCESSES = {"process"}
-PRINTS = {"cli", "measure/worker.py", "measure/ceilings.py"}  # processes of their own, with streams of their own
+# processes of their own, with streams of their own
+PRINTS = {
+    "cli",
+    "measure/worker.py",
+    "measure/schedule_worker.py",
+    "measure/counters_worker.py",
+    "measure/ceilings.py",
+}
 
 
 def rooms() -> set[str]:

@@ -280,3 +280,37 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(KitError) as caught:
         run([sys.executable, "-c", ""], log=tmp_path / "file" / "log")
     assert str(tmp_path / "file") in str(caught.value.where)
+
+
+def test_a_started_child_runs_beside_and_hears_one_line() -> None:
+    code = "import sys; print('ready', flush=True); print('heard', sys.stdin.readline().strip(), sys.stdin.read())"
+    lines: list[str] = []
+    with process.started([sys.executable, "-c", code], talks=True, on_line=lines.append) as child:
+        child.tell("go")
+        outcome = child.finish(20)
+    assert outcome.ok
+    assert lines == ["ready", "heard go "]
+
+
+def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
+    with process.started([sys.executable, "-c", "raise SystemExit(4)"], talks=True) as child:
+        time.sleep(0.5)
+        child.tell("go")
+        assert child.finish(20).returncode == 4
+
+
+def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    with process.started([sys.executable, "-c", code], talks=True):
+        until = time.monotonic() + 20
+        while not (pid.exists() and pid.read_text()) and time.monotonic() < until:
+            time.sleep(0.02)
+    assert gone(int(pid.read_text()))
+
+
+def test_the_time_limit_counts_from_where_the_end_is_waited_for() -> None:
+    with process.started([sys.executable, "-c", "import sys; sys.stdin.readline()"], talks=True) as child:
+        time.sleep(0.6)  # longer than the limit below: waiting to be told is not the child's time
+        child.tell("go")
+        assert child.finish(0.5).ok

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import profiler_kit.diagnose.rules as family
 from profiler_kit._family import members
+from profiler_kit.diagnose.noise import FLOOR
 from profiler_kit.diagnose.rule import Rule
+from profiler_kit.diagnose.words import threshold
 
-_INTRODUCTION = """# Rules
+_INTRODUCTION = f"""# Rules
 
 <!-- Written by scripts/make_docs.py. Change the code it is read from, then run the script. -->
 
@@ -19,11 +21,17 @@ missing never fires a rule, and a rule that has nothing to say says nothing.
   saves time, which figure misleads, memory, the rest. Within one of these questions, the one that is about the largest
   share of the step (or of the peak) comes first.
 - **Surely faster.** One run is called faster than another when their 95 % bootstrap intervals of the median step are
-  disjoint *and* the gain exceeds the A/A gap: how far two fresh processes of the same configuration lay apart. Where no
-  configuration ran twice, the finding says so and the intervals alone decide.
-- **Trial.** Advice that is a configuration names it. Where the report holds that run, the finding shows the step before
-  and after, and whether it was better, worse or the same.
-- **Baseline.** The first run that has samples. Runs are matched by their flags, not by their names.
+  disjoint *and* the gain exceeds the noise by {threshold(FLOOR)} *and* the second round says the same. The noise is the
+  largest distance between two fresh processes of one configuration, over all without benchmark (whose search may end
+  otherwise) and the two that are compared. Every configuration runs twice, there and back (A B C C B A), so that a clock
+  that drifts shifts both alike; the gain is the mean of both rounds, and each has to show half of it. Where nothing ran
+  twice, the finding says so, and the intervals and the {threshold(FLOOR)} decide.
+- **Per example.** Where two steps hold different numbers of examples (`batch=2x`), times are compared per example.
+- **Trial.** Advice that can be run names the configurations that try it, in order of preference, also where none was run
+  (`--try` runs them). Where the report holds such a run, the finding shows the step before and after, whether it was
+  better, worse or the same, and what it does to memory, to the error and to the bits; of several, the best.
+- **Baseline.** The first run that has samples and differs in cuDNN's flags alone, if at all. Runs are matched by their flags
+  and settings, not by their names. Runs with other settings (`channels_last`, `batch=2x`) are told in `further_axes`.
 """
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from profiler_kit.diagnose.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
 from profiler_kit.diagnose.hardware import Peaks, find, peaks_of
+from profiler_kit.diagnose.pairs import does_same_work
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
 from profiler_kit.records.report import Report
@@ -72,7 +73,8 @@ def rooflines(report: Report, ceilings: Ceilings | None) -> tuple[Roofline, ...]
     if report.static is None or baseline is None or baseline.environment is None:
         return ()
     known = roofs(baseline.environment.device_name, ceilings)
-    traced = [run for run in report.runs if run.failure is None and run.unattributed_ns is not None]
+    ran = (run for run in report.runs if run.failure is None and run.unattributed_ns is not None)
+    traced = [run for run in ran if does_same_work(run.config)]  # a larger batch has other floors
     return tuple(
         roofline(report.static, report.target, roof, run)
         for run in traced or [baseline]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
+from profiler_kit.diagnose.families import is_convolution
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 
@@ -54,6 +55,11 @@ def time_by_family(run: ConfigRun) -> Counter[str]:
 def kernels(run: ConfigRun) -> tuple[KernelStat, ...]:
     """All kernels of the run; where the run lists none of its own, those its layers list."""
     return run.kernels or tuple(kernel for item in run.modules for kernel in item.kernels)
+
+
+def tf32_convolution_ns(run: ConfigRun) -> int:
+    """Device time of convolution kernels of TF32 arithmetic, ns per step."""
+    return sum(k.kernel_ns for k in kernels(run) if k.math == "tf32" and is_convolution(k.family))
 
 
 def median_kernel_ns(run: ConfigRun) -> float | None:

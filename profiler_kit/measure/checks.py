@@ -1,128 +1,130 @@
-"""Reproducibility and numerics of a configuration, from the seeded start: bits repeated, error against float64."""
+"""Reproducibility of a configuration, from the seeded start: whether passes repeat to the bit, and hashes to compare by."""
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
+from profiler_kit.measure.pieces import pieces, tensors
 from profiler_kit.measure.steps import Runner
 from profiler_kit.target import Batch
-from profiler_kit.target.compiled import as_written
+from profiler_kit.target.surroundings import seeded
 
 State = dict[str, torch.Tensor]
+
+PASSES: Final = 3  # a race between two orders of addition gives the same bits twice more easily than three times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digests:
+    """Hashes of what one pass left: outputs, loss, gradients; None where there is none (inference, an output without tensors)."""
+
+    output: str | None
+    loss: str | None
+    gradient: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bits:
-    """Whether two passes in this process gave the same bits, and hashes of the first for other processes to compare with."""
+    """Whether passes in this process gave the same bits, part by part, and hashes of the first for other processes to compare.
 
-    outputs: bool
+    None where there is nothing to compare: no tensor in the output, no loss and no gradients in inference.
+    """
+
+    outputs: bool | None
+    loss: bool | None
     gradients: bool | None
-    output_digest: str
+    output_digest: str | None
+    loss_digest: str | None
     gradient_digest: str | None
+
+    @property
+    def repeatable(self) -> bool | None:
+        """Whether everything there is was the same; None where there is nothing."""
+        known = [part for part in (self.outputs, self.loss, self.gradients) if part is not None]
+        return all(known) if known else None
 
 
 def seeded_state(runner: Runner) -> State:
-    """A copy in host memory of the model's state, to be taken before the first step."""
-    return {name: value.detach().to("cpu", copy=True) for name, value in runner.target.model.state_dict().items()}
+    """A copy in host memory of the model's parameters and buffers, to be taken before the first step.
+
+    Buffers that are not saved with the model are among them: what a step counts or averages there changes the next one too.
+    """
+    return {name: value.detach().to("cpu", copy=True) for name, value in _named(runner.target.model)}
 
 
 def bits(runner: Runner, start: State) -> Bits:
-    """Runs forward (and backward) twice from `start`, with no optimizer step, and compares every bit."""
-    first = _pass(runner, start)
-    second = _pass(runner, start)
-    trains = runner.train
+    """Runs forward (and loss and backward) three times from `start`, with no optimizer step, and compares every bit.
+
+    Each pass has the same seeds. All tensors of the output count, of whatever type; so do signs of zeros and NaNs' payloads.
+    """
+    first = digests_only(runner, start)
+    others = [digests_only(runner, start) for _ in range(PASSES - 1)]
     return Bits(
-        outputs=_same(first[0], second[0]),
-        gradients=_same(first[1], second[1]) if trains else None,
-        output_digest=_digest(first[0]),
-        gradient_digest=_digest(first[1]) if trains else None,
+        outputs=_same(first.output, [other.output for other in others]),
+        loss=_same(first.loss, [other.loss for other in others]),
+        gradients=_same(first.gradient, [other.gradient for other in others]),
+        output_digest=first.output,
+        loss_digest=first.loss,
+        gradient_digest=first.gradient,
     )
 
 
-def error_against_float64(runner: Runner, start: State) -> float | None:
-    """Largest |out - out64| over the largest |out64| from identical weights; None where there is no floating output.
-
-    The float64 twin runs with benchmark off and as it is written: it is the yardstick, and tuning or compiling it would cost
-    time and say nothing.
-    """
+def digests_only(runner: Runner, start: State) -> Digests:
+    """The hashes of one pass from `start`: enough for a second process, whose bits are compared with the first one's."""
     target = runner.target
-    batch = _seeded(runner, start)
-    with torch.no_grad(), target.autocast():
-        narrow = [t.double() for t in _floats(target.runs(*batch.args, **batch.kwargs))]
-    benchmark = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = False
-    try:
-        _seeded(runner, start)
-        twin = as_written(copy.deepcopy(target.model)).double()
-        args = [_double(a) for a in batch.args]
-        kwargs = {name: _double(value) for name, value in batch.kwargs.items()}
-        with torch.no_grad():
-            wide = list(_floats(twin(*args, **kwargs)))
-    finally:
-        torch.backends.cudnn.benchmark = benchmark
-    if not wide or len(wide) != len(narrow):
-        return None
-    scale = max(float(w.abs().max()) for w in wide if w.numel())
-    worst = max(float((n - w).abs().max()) for n, w in zip(narrow, wide, strict=True) if w.numel())
-    return worst / scale if scale > 0 else None
+    parameters = list(target.model.parameters())
+    with seeded(target.spec.seed):
+        batch = restored(runner, start)
+        if not runner.train:
+            with torch.no_grad(), target.autocast():
+                return Digests(output=_digest([target.runs(*batch.args, **batch.kwargs)]), loss=None, gradient=None)
+        target.model.zero_grad(set_to_none=True)
+        # hashed at once: what a captured graph returns is written over by its next replay
+        output, loss = runner.forward_backward(batch)
+        found = Digests(
+            output=_digest([output]), loss=_digest([loss]), gradient=_digest(parameter.grad for parameter in parameters)
+        )
+        target.model.zero_grad(set_to_none=True)
+    return found
 
 
-def _seeded(runner: Runner, start: State) -> Batch:
-    runner.target.model.load_state_dict(start)
-    torch.manual_seed(runner.target.spec.seed)
+def restored(runner: Runner, start: State) -> Batch:
+    """The batch that every pass is fed, the model's parameters and buffers being those of `start` again, in place."""
+    with torch.no_grad():
+        for name, value in _named(runner.target.model):
+            value.copy_(start[name])
     return runner.target.batch
 
 
-def _pass(runner: Runner, start: State) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    batch = _seeded(runner, start)
-    model = runner.target.model
-    if not runner.train:
-        with torch.no_grad(), runner.target.autocast():
-            return [t.detach().cpu() for t in _floats(runner.target.runs(*batch.args, **batch.kwargs))], []
-    model.zero_grad(set_to_none=True)
-    output = runner.forward_backward(batch)
-    gradients = [p.grad.detach().cpu() for p in model.parameters() if p.grad is not None]
-    model.zero_grad(set_to_none=True)
-    return [t.detach().cpu() for t in _floats(output)], gradients
+def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
-def _floats(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point():
-            yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _floats(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _floats(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from _floats(getattr(value, name))
+def _same(first: str | None, others: Iterable[str | None]) -> bool | None:
+    return all(other == first for other in others) if first is not None else None
 
 
-def _double(value: object) -> object:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+def _digest(values: Iterable[object]) -> str | None:
+    """A hash of all tensors in `values`, with their types and shapes; None where there are none.
 
-
-def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
-    # as bytes: a NaN equals itself and -0.0 is not 0.0
-    return len(a) == len(b) and all(torch.equal(_as_bytes(x), _as_bytes(y)) for x, y in zip(a, b, strict=True))
-
-
-def _digest(tensors: list[torch.Tensor]) -> str:
+    In pieces that are copied to the host one by one, so that the size of a model is no matter. Memory layout leaves no trace in
+    it: elements are taken in their logical order.
+    """
     hashed = hashlib.sha256()
-    for tensor in tensors:
-        flat = _as_bytes(tensor)
-        hashed.update(ctypes.string_at(flat.data_ptr(), flat.numel()))
-    return hashed.hexdigest()[:16]
-
-
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    empty = True
+    for tensor in tensors(list(values)):
+        empty = False
+        hashed.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        for (piece,) in pieces(tensor):
+            there = piece.cpu().contiguous()
+            size = there.numel() * there.element_size()
+            if size:
+                hashed.update((ctypes.c_char * size).from_address(there.data_ptr()))
+    return None if empty else hashed.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Which cuDNN configurations exist, and which collapse into one on a device.
+"""Which configurations are worth running: cuDNN's, which collapse into fewer on some devices, and those of other axes.
 
 Source: PyTorch's `ConvParams`/cuDNN v8 plan cache (key: shapes, dtype, layout, deterministic, allow_tf32; not benchmark).
 """
@@ -8,23 +8,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
-from profiler_kit.errors import UsageError
-from profiler_kit.measure.naming import DEFAULT, named
-from profiler_kit.records.configs import RunConfig
+from profiler_kit.measure.axes.choice import size_text
+from profiler_kit.measure.naming import DEFAULT, all_axes, axis_named, named, parse
+from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import TargetInfo
 
 Backend = Literal["cudnn", "miopen", "mps", "cpu"]
 AGAIN = "default (again)"
+MEMORY_LIMIT: Final = "memory_limit"
+
+# Where cuDNN has nothing to choose, what else may change a step's time, most promising first.
+INSTEAD: Final[dict[Backend, tuple[str, ...]]] = {
+    "cpu": ("channels_last", "amp_bf16", "no_onednn", "threads=half"),
+    "mps": ("channels_last", "amp_fp16"),
+}
+_DEVICE_OF: Final[dict[Backend, str]] = {"cudnn": "cuda", "miopen": "cuda", "mps": "mps", "cpu": "cpu"}
+_DEVICE_WORDS: Final = {"cuda": "a CUDA device", "cpu": "a CPU", "mps": "Metal (MPS)"}
+_OF_CONVOLUTIONS: Final = frozenset({"no_onednn", "channels_last"})  # what changes convolutions and what is around them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The configurations to run, in order, and one sentence for each family of them that was left out."""
+    """The configurations to run, in order, and a sentence for each of those, or family of them, that was left out.
+
+    `optional` are run after them, in order, as far as the time goes.
+    """
 
     configs: tuple[RunConfig, ...]
     notes: tuple[str, ...]
+    optional: tuple[RunConfig, ...] = ()
 
 
 def plan(
@@ -34,35 +49,113 @@ def plan(
     float32: bool = True,
     uses_cudnn: bool = True,
     only: Sequence[str] | None = None,
+    also: Sequence[str] = (),
+    info: TargetInfo | None = None,
     again: bool = True,
 ) -> Plan:
     """The configurations worth running on `backend`.
 
     `has_tf32`: the device computes in TF32 (compute capability 8.0 and later). `float32`: convolutions see float32 inputs.
-    `uses_cudnn`: the model has an op that cuDNN runs. `only` keeps the named ones; `again` appends the A/A repetition
-    of the first where there is a choice to make. Raises UsageError for an unknown name in `only`.
+    `uses_cudnn`: the model has an op that cuDNN runs. `only` and `also` name configurations (see `naming.parse`): these
+    instead of the device's own, these besides; `info` says what is pointless for the target. `again` appends the A/A
+    repetition of the first where there is anything to compare. Raises UsageError for a name that makes no sense.
     """
-    configs, notes = _valid(backend, has_tf32 and float32, has_tf32, uses_cudnn)
-    if only is not None:
-        configs = _chosen(configs, only, notes)
-    if again and len(configs) > 1:
-        configs.append(replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name))
-    return Plan(configs=tuple(configs), notes=tuple(notes))
+    own, notes = _valid(backend, has_tf32 and float32, has_tf32, uses_cudnn)
+    chooser = _Chooser(own, _DEVICE_OF[backend], info)
+    named_flags = [c for c in (chooser.read(name) for name in only or ()) if c is not None]
+    configs = own if only is None else _in_order(named_flags, own) or own[:1]
+    more = [c for c in (chooser.read(name) for name in also) if c is not None]
+    configs = _distinct([*configs, *more])
+    optional: list[RunConfig] = []
+    if only is None and backend in INSTEAD:
+        quiet = _Chooser(own, _DEVICE_OF[backend], info)  # nobody asked for these, so nobody is told why not
+        tried = (quiet.read(name) for name in INSTEAD[backend])
+        optional = [c for c in tried if c is not None and (uses_cudnn or not _for_convolutions(c))]
+        optional = [c for c in _distinct(optional) if c not in configs]
+    if again and len(configs) + len(optional) > 1:
+        configs = [*configs, replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name)]
+    return Plan(configs=tuple(configs), notes=(*notes, *chooser.notes()), optional=tuple(optional))
+
+
+def capped(config: RunConfig, limit_bytes: int) -> RunConfig:
+    """The twin of `config` on a device with so much memory; of a configuration that has a limit, one with this limit."""
+    kept = [item for item in config.settings if item.name != MEMORY_LIMIT]
+    settings = sorted([*kept, NamedValue(name=MEMORY_LIMIT, value=size_text(limit_bytes))], key=lambda item: item.name)
+    return named(replace(config, settings=tuple(settings), repeat_of=None))
+
+
+class _Chooser:
+    """Reads names for one device and target, and collects why some are not run."""
+
+    def __init__(self, own: Sequence[RunConfig], device: str, info: TargetInfo | None) -> None:
+        self._own = own
+        self._device = device
+        self._info = info
+        self._same: list[str] = []
+        self._said: list[str] = []
+
+    def read(self, name: str) -> RunConfig | None:
+        """The configuration that `name` names here, or None where it would be another one under another name."""
+        plain = self._own[0]
+        asked = parse(name, _EVERYWHERE)  # so that flags which this device does not have are read too
+        config = parse(name, plain)
+        flags = replace(config, name="", settings=())
+        if all(flags != replace(one, name="") for one in self._own):
+            config = named(replace(plain, settings=config.settings))  # the flags change nothing here
+        reason = self._pointless(config)
+        if reason is not None:
+            self._said.append(f"{asked.name} is not run: {reason}.")
+            return None
+        if config.name == asked.name:
+            return config
+        if config == plain:
+            self._same.append(asked.name)
+            return None
+        self._said.append(f"{asked.name} is run as {config.name}: the rest of it changes nothing here.")
+        return config
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence about what would be the same, and one about each that is pointless."""
+        same = ", ".join(dict.fromkeys(self._same))
+        first = (f"Not run here, as they would be the same as {self._own[0].name}: {same}.",) if same else ()
+        return (*first, *dict.fromkeys(self._said))
+
+    def _pointless(self, config: RunConfig) -> str | None:
+        for item in config.settings:
+            axis = axis_named(item.name)
+            if self._device not in axis.devices:
+                return f"{axis.name} means nothing on {_DEVICE_WORDS[self._device]}"
+            reason = axis.pointless(item.value, self._device, self._info)
+            if reason is not None:
+                return reason
+        return None
+
+
+def _for_convolutions(config: RunConfig) -> bool:
+    return any(item.name in _OF_CONVOLUTIONS for item in config.settings)
+
+
+def _in_order(chosen: Sequence[RunConfig], own: Sequence[RunConfig]) -> list[RunConfig]:
+    """`chosen` with those of `own` first, in its order."""
+    return _distinct([*(c for c in own if c in chosen), *(c for c in chosen if c not in own)])
+
+
+def _distinct(configs: Sequence[RunConfig]) -> list[RunConfig]:
+    return list(dict.fromkeys(configs))
+
+
+_EVERYWHERE: Final = RunConfig(name=DEFAULT, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
 def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
     if backend == "cpu":
-        note = (
-            "One configuration: the cuDNN flags can be set on a CPU and change nothing, its convolutions run in oneDNN."
-        )
+        note = "The cuDNN flags can be set on a CPU and change nothing: its convolutions run in oneDNN."
         return [RunConfig(name=DEFAULT)], [note]
     if backend == "mps":
-        return [RunConfig(name=DEFAULT)], ["One configuration: Metal (MPS) ignores the cuDNN flags."]
+        return [RunConfig(name=DEFAULT)], ["Metal (MPS) ignores the cuDNN flags."]
     if not uses_cudnn:
-        note = (
-            "One configuration: the model has no convolution, recurrent layer or batch norm, so no op that cuDNN runs."
-        )
-        return [RunConfig(name=DEFAULT, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)], [note]
+        note = "One cuDNN configuration: the model has no convolution, recurrent layer or batch norm, so no op that it runs."
+        return [_EVERYWHERE], [note]
     notes: list[str] = []
     if backend == "miopen":
         notes.append("No TF32 rows: MIOpen (ROCm) has no such choice.")
@@ -80,18 +173,6 @@ def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tu
     return [*configs, off], notes
 
 
-def _chosen(configs: list[RunConfig], only: Sequence[str], notes: list[str]) -> list[RunConfig]:
-    everywhere = [c.name for c in _valid("cudnn", True, True, True)[0]]
-    unknown = [name for name in only if name not in everywhere]
-    if unknown:
-        raise UsageError(f"no configuration {unknown[0]!r}", hint=f"choose from {', '.join(everywhere)}")
-    kept = [config for config in configs if config.name in only]
-    absent = [name for name in only if name not in {c.name for c in configs}]
-    if absent:
-        notes.append(f"Not run here, as they would be the same as {configs[0].name}: {', '.join(absent)}.")
-    return kept or configs[:1]
-
-
 def with_tuning(runs: Sequence[ConfigRun]) -> tuple[ConfigRun, ...]:
     """`runs` with `tuning_ns` filled in: (first - steady) of a benchmark run minus the same of its twin without benchmark."""
     return tuple(_with_tuning(run, runs) for run in runs)
@@ -100,15 +181,18 @@ def with_tuning(runs: Sequence[ConfigRun]) -> tuple[ConfigRun, ...]:
 def _with_tuning(run: ConfigRun, runs: Sequence[ConfigRun]) -> ConfigRun:
     if not run.config.benchmark:
         return run
-    twin = next((r for r in runs if _flags(r, benchmark=True) == _flags(run) and r.config.benchmark is False), None)
+    wanted = _without_benchmark(run.config)
+    twin = next((r for r in runs if r.config.benchmark is False and _without_benchmark(r.config) == wanted), None)
     start = _start_up(run)
     base = _start_up(twin) if twin is not None else None
     return run if start is None or base is None else replace(run, tuning_ns=start - base)
 
 
-def _flags(run: ConfigRun, benchmark: bool | None = None) -> RunConfig:
-    kept = run.config.benchmark if benchmark is None else benchmark
-    return replace(run.config, name="", benchmark=kept)
+def _without_benchmark(config: RunConfig) -> RunConfig:
+    """`config` as it is without benchmark, and without the axes that only say how to benchmark."""
+    tuning = {axis.name for axis in all_axes() if axis.flag == "benchmark"}
+    settings = tuple(item for item in config.settings if item.name not in tuning)
+    return replace(config, name="", benchmark=False, repeat_of=None, settings=settings)
 
 
 def _start_up(run: ConfigRun) -> int | None:

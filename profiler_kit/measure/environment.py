@@ -7,7 +7,9 @@ import platform
 import re
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -116,9 +118,26 @@ def describe(device: torch.device) -> Environment:
         device_memory_bytes=properties.total_memory if properties else None,
         capability=f"{properties.major}.{properties.minor}" if properties else None,
         threads=torch.get_num_threads(),
-        flags=tuple(NamedValue(name=name, value=_read(read)) for name, read in _FLAGS),
+        flags=flags_snapshot(),
         variables=tuple(NamedValue(name=name, value=os.environ[name]) for name in VARIABLES if name in os.environ),
     )
+
+
+def flags_snapshot() -> tuple[NamedValue, ...]:
+    """The flags that choose algorithms and arithmetic, as torch reads them back now; those that this torch lacks are left out."""
+    read = ((name, _read(how)) for name, how in _FLAGS)
+    return tuple(NamedValue(name=name, value=value) for name, value in read if value is not None)
+
+
+def flags_changed(before: Sequence[NamedValue], after: Sequence[NamedValue]) -> tuple[str, ...]:
+    """What differs between two snapshots, as ``cudnn.benchmark: False -> True``."""
+    now = {flag.name: _in_short(flag.value) for flag in after}
+    was = {flag.name: _in_short(flag.value) for flag in before}
+    return tuple(f"{name}: {was[name]} -> {value}" for name, value in now.items() if was.get(name, value) != value)
+
+
+def _in_short(value: str) -> str:
+    return UNREADABLE if value.startswith(UNREADABLE) else value
 
 
 def describe_named(device: str) -> Environment:
@@ -161,22 +180,27 @@ def peak_rss_bytes() -> int:
     return size if sys.platform == "darwin" else size * 1024
 
 
+UNREADABLE: Final = "unreadable"  # begins the value of a flag that raises when it is read
+_BACKEND_FLAGS: Final = (
+    "cudnn.enabled", "cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.deterministic", "cudnn.allow_tf32",
+    "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision",  # since torch 2.9
+    "cuda.matmul.allow_tf32", "cuda.matmul.fp32_precision",
+)  # fmt: skip
 _FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
-    ("cudnn.enabled", lambda: torch.backends.cudnn.enabled),
-    ("cudnn.benchmark", lambda: torch.backends.cudnn.benchmark),
-    ("cudnn.benchmark_limit", lambda: torch.backends.cudnn.benchmark_limit),
-    ("cudnn.deterministic", lambda: torch.backends.cudnn.deterministic),
-    ("cudnn.allow_tf32", lambda: torch.backends.cudnn.allow_tf32),
-    ("cuda.matmul.allow_tf32", lambda: torch.backends.cuda.matmul.allow_tf32),
+    *((name, partial(attrgetter(name), torch.backends)) for name in _BACKEND_FLAGS),
+    ("float32_matmul_precision", torch.get_float32_matmul_precision),
     ("deterministic_algorithms", torch.are_deterministic_algorithms_enabled),
 )
 
 
-def _read(read: Callable[[], object]) -> str:
+def _read(read: Callable[[], object]) -> str | None:
+    """A flag's value; None where this torch has no such flag."""
     try:
         return str(read())
-    except (RuntimeError, AttributeError) as error:  # mixed precision APIs raise on reading (torch 2.13)
-        return f"unreadable: {str(error).splitlines()[0]}"
+    except AttributeError:
+        return None
+    except RuntimeError as error:  # mixed precision APIs raise on reading (torch 2.13)
+        return f"{UNREADABLE}: {str(error).splitlines()[0]}"
 
 
 def _host_memory_bytes() -> int | None:

@@ -2,25 +2,120 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiler_kit import process
 from profiler_kit.errors import UsageError
-from profiler_kit.measure.job import PROGRESS, Job
+from profiler_kit.measure.job import GO, PROGRESS, Job
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.records.target import TargetSpec
 
+RESULT, TRACE, PARTS = "result.json", "trace.json.gz", "parts.json.gz"
 START_UP_S = 180.0  # importing torch and the model, creating the context, the first step with its tuning
 PATIENCE = 10.0  # budgets a run may take before it counts as hanging: a slow step is no hang
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One run to make: the configuration, the time for its steps, and where to keep its trace (None: nowhere).
+
+    `timeout_s` limits the process from the moment it may use the device (default: 180 s and ten budgets). `again`: a second
+    process of a configuration, which only times steps and compares bits.
+    """
+
+    config: RunConfig
+    budget_s: float
+    trace: Path | None = None
+    steps: int | None = None
+    timeout_s: float | None = None
+    checks: bool = True
+    again: bool = False
+
+    @property
+    def limit_s(self) -> float:
+        """The limit for the process."""
+        return self.timeout_s if self.timeout_s is not None else START_UP_S + PATIENCE * self.budget_s
+
+
+class Worker:
+    """The process of one run, under way: it loads its target at once, and waits for `go`. Made by `launched`."""
+
+    def __init__(self, order: Order, child: process.Child, folder: Path) -> None:
+        self.order = order
+        self._child = child
+        self._folder = folder
+
+    def go(self) -> None:
+        """Lets it use the device."""
+        self._child.tell(GO)
+
+    def result(self) -> ConfigRun:
+        """Its run, once it has ended; a crash, hang or error of it is the record's failure. To be called after `go`."""
+        outcome = self._child.finish(self.order.limit_s)
+        result = self._folder / RESULT
+        if not result.exists():
+            return ConfigRun(config=self.order.config, failure=_failure(outcome, self.order.limit_s))
+        run = from_json(ConfigRun, json.loads(result.read_text(encoding="utf-8")), "the worker's result")
+        trace = self.order.trace
+        if trace is None or run.trace is None:
+            return replace(run, trace=None)
+        _keep(self._folder / TRACE, trace)
+        return replace(run, trace=str(trace))
+
+    def parts(self) -> Path | None:
+        """The trace of its convolutions' parts, while the block of `launched` lasts; None where it left none."""
+        made = self._folder / PARTS
+        return made if made.exists() else None
+
+
+@contextlib.contextmanager
+def launched(
+    spec: TargetSpec, order: Order, *, device: str, say: Callable[[str], None] | None = None
+) -> Iterator[Worker]:
+    """The run that `order` asks for, in a fresh process, which is ended when the block is left. `say` hears of progress."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="profiler_kit_")))
+        # traces are here until they are whole: a worker that is ended leaves no half of one
+        job = Job(
+            spec=spec,
+            config=order.config,
+            device=device,
+            budget_s=order.budget_s,
+            result=str(folder / RESULT),
+            trace=str(folder / TRACE) if order.trace is not None else None,
+            algorithms=str(folder / PARTS) if not order.again else None,
+            steps=order.steps,
+            checks=order.checks,
+            again=order.again,
+            waits=True,
+        )
+        file = folder / "job.json"
+        file.write_text(dumps(job), encoding="utf-8")
+
+        def on_line(line: str) -> None:
+            if say is not None and line.startswith(PROGRESS):
+                say(line.removeprefix(PROGRESS))
+
+        child = stack.enter_context(
+            process.started(
+                [sys.executable, "-m", "profiler_kit.measure.worker", str(file)],
+                env=child_environment(),
+                talks=True,
+                log=folder / "log.txt",
+                on_line=on_line,
+            )
+        )
+        yield Worker(order, child, folder)
 
 
 def measure(
@@ -37,44 +132,12 @@ def measure(
 ) -> ConfigRun:
     """The run of `config` on `device` in a process of its own; a crash, hang or error of it is the record's failure.
 
-    `budget_s` is the time for steps, `timeout_s` the limit for the whole process (default: 180 s and ten budgets), `trace`
-    where to write the Chrome trace, `say` is called with progress. Raises KeyboardInterrupt, the process ended.
+    The words are those of `Order`. Raises KeyboardInterrupt, the process ended.
     """
-    with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
-        result = Path(folder) / "result.json"
-        traced = Path(folder) / "trace.json.gz"  # here until it is whole: a worker that is ended leaves no half of one
-        job = Job(
-            spec=spec,
-            config=config,
-            device=device,
-            budget_s=budget_s,
-            result=str(result),
-            trace=str(traced) if trace is not None else None,
-            steps=steps,
-            checks=checks,
-        )
-        file = Path(folder) / "job.json"
-        file.write_text(dumps(job), encoding="utf-8")
-        limit_s = timeout_s if timeout_s is not None else START_UP_S + PATIENCE * budget_s
-
-        def on_line(line: str) -> None:
-            if say is not None and line.startswith(PROGRESS):
-                say(line.removeprefix(PROGRESS))
-
-        outcome = process.run(
-            [sys.executable, "-m", "profiler_kit.measure.worker", str(file)],
-            env=child_environment(),
-            timeout_s=limit_s,
-            log=Path(folder) / "log.txt",
-            on_line=on_line,
-        )
-        if not result.exists():
-            return ConfigRun(config=config, failure=_failure(outcome, limit_s))
-        run = from_json(ConfigRun, json.loads(result.read_text(encoding="utf-8")), "the worker's result")
-        if trace is None or run.trace is None:
-            return run
-        _keep(traced, trace)
-        return replace(run, trace=str(trace))
+    order = Order(config=config, budget_s=budget_s, trace=trace, steps=steps, timeout_s=timeout_s, checks=checks)
+    with launched(spec, order, device=device, say=say) as worker:
+        worker.go()
+        return worker.result()
 
 
 def child_environment() -> dict[str, str]:

@@ -14,7 +14,12 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 
 DEFAULT: Final = "default"
 OFF: Final = "cudnn-off"
-_FLAGS: Final = ("benchmark", "deterministic", "no-tf32", OFF)
+FLAGS: Final = {
+    "benchmark": "cuDNN times the algorithms for each new shape and keeps the fastest",
+    "deterministic": "only algorithms that repeat bit by bit",
+    "no-tf32": "float32 convolutions in full float32",
+    OFF: "without cuDNN: torch's own convolutions",
+}
 
 
 def all_axes() -> tuple[Axis, ...]:
@@ -37,52 +42,66 @@ def axis_named(name: str) -> Axis:
 
 
 def spelled(axis: Axis) -> str:
-    """How an axis is written."""
-    return f"{axis.name}={axis.values}" if axis.values else axis.name
+    """How an axis is written: ``batch=N|Fx``, ``compile[=MODE]``, ``no_item``."""
+    if not axis.values:
+        return axis.name
+    return f"{axis.name}[={axis.values}]" if axis.bare else f"{axis.name}={axis.values}"
 
 
 def parse(name: str, plain: RunConfig) -> RunConfig:
     """The configuration that `name` names, as a change of `plain` (the device's default configuration).
 
-    Raises UsageError for a word that is neither a flag nor an axis, and for a value that an axis does not take.
+    Raises UsageError for a word that is neither a flag nor an axis, for a value that an axis does not take, and for words
+    that can't stand together.
     """
-    config = plain
-    settings: dict[str, str] = {}
+    known = {axis.name: axis for axis in all_axes()}
+    flags: set[str] = set()
+    values: dict[str, list[str]] = {}
     for word in (part.strip() for part in name.split("+")):
         key, has_value, value = word.partition("=")
-        if word in _FLAGS:
-            config = _with_flag(config, word)
+        if word in FLAGS:
+            flags.add(word)
+        elif key in known:
+            axis = known[key]
+            values.setdefault(key, []).append(_value(axis, value.strip() if has_value else axis.bare, word))
+            flags.update({axis.flag} - {""})
         elif word != DEFAULT:
-            axis = {axis.name: axis for axis in all_axes()}.get(key)
-            if axis is None:
-                raise UsageError(f"no configuration {name!r}: {word!r} is unknown", hint=f"choose from {choices()}")
-            settings[key] = _value(axis, value if has_value else axis.bare, word, settings.get(key))
-    kept = tuple(NamedValue(name=key, value=settings[key]) for key in sorted(settings))
-    return named(replace(config, settings=kept))
+            raise UsageError(f"no configuration {name!r}: {word!r} is unknown", hint=f"choose from {choices()}")
+    for key, given in values.items():
+        _check_together(known[key], given, values, name)
+    kept = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
+    return named(replace(_with_flags(plain, flags), settings=kept))
 
 
-def _with_flag(config: RunConfig, word: str) -> RunConfig:
-    """`config` with the flag that `word` names; as it is where the device has no such choice."""
-    match word:
-        case "benchmark" if config.benchmark is not None:
-            return replace(config, benchmark=True)
-        case "deterministic" if config.deterministic is not None:
-            return replace(config, deterministic=True)
-        case "no-tf32" if config.allow_tf32 is not None:
-            return replace(config, allow_tf32=False)
-        case _ if word == OFF and config.enabled is not None:
-            return replace(config, enabled=False)
-    return config
+def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:
+    """`plain` with `flags`; a flag is as it is where the device has no such choice, and without cuDNN only that counts."""
+    if OFF in flags and plain.enabled is not None:
+        return replace(plain, enabled=False)
+    return replace(
+        plain,
+        benchmark=plain.benchmark if plain.benchmark is None else "benchmark" in flags,
+        deterministic=plain.deterministic if plain.deterministic is None else "deterministic" in flags,
+        allow_tf32=plain.allow_tf32 if plain.allow_tf32 is None else "no-tf32" not in flags,
+    )
 
 
-def _value(axis: Axis, value: str, word: str, earlier: str | None) -> str:
+def _value(axis: Axis, value: str, word: str) -> str:
     try:
         if not value:
-            raise ValueError(f"it needs a value, as {spelled(axis)}")
-        read = axis.read(value)
+            raise ValueError("it needs a value")
+        return axis.read(value)
     except ValueError as error:
         raise UsageError(f"no configuration {word!r}: {error}", hint=f"write {spelled(axis)}: {axis.doc}") from error
-    return f"{earlier},{read}" if earlier is not None else read  # a word that comes twice: both hold
+
+
+def _check_together(axis: Axis, given: list[str], values: dict[str, list[str]], name: str) -> None:
+    if len(set(given)) > 1 and not axis.several:
+        raise UsageError(f"no configuration {name!r}: {axis.name} is given twice", hint="name two configurations")
+    other = next((key for key in values if key in axis.excludes), None)
+    if other is not None:
+        raise UsageError(
+            f"no configuration {name!r}: {axis.name} and {other} exclude each other", hint="name two configurations"
+        )
 
 
 def named(config: RunConfig) -> RunConfig:
@@ -112,4 +131,4 @@ def _words(config: RunConfig) -> Iterable[str]:
 
 def choices() -> str:
     """The words that names are made of, for messages and help."""
-    return ", ".join([DEFAULT, *_FLAGS, *(spelled(axis) for axis in all_axes())])
+    return ", ".join([DEFAULT, *FLAGS, *(spelled(axis) for axis in all_axes())])

@@ -6,6 +6,7 @@ nothing (bare), stopwatch and events (timed), profiler ranges (traced), or the m
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.records.counts import Phase
@@ -28,19 +30,35 @@ def unwatched(_: Phase) -> None:
 
 
 class Runner:
-    """Runs steps of a target on its device, keeping optimizer, loader and labels between them."""
+    """Runs steps of a target on its device, keeping optimizer, loader and labels between them.
+
+    What an axis may change before the first step: `run_as`, `optimizer`, `reads_loss` (whether a step reads the loss, which
+    waits for the device), `lasting` (contexts that hold for all steps). `unseen` says why what runs can't be watched op by
+    op (None: it can); `notes` are sentences for the report.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.train = target.spec.mode == "train"
         self.cuda = target.device.type == "cuda"
         self.optimizer = target.make_optimizer() if self.train else None
+        self.reads_loss = True
+        self.lasting = contextlib.ExitStack()
+        self.unseen: str | None = None
+        self.notes: list[str] = []
         self._labels: tuple[object, ...] | None = None
         self._feed = _endless(target) if target.loader is not None else None
 
+    def run_as(self, runs: nn.Module) -> None:
+        """From now on a step calls `runs`, which computes what the target's model does."""
+        self.target = self.target.running(runs)
+
     def step(self, mark: Mark = unwatched) -> None:
         """One step; `mark` is called with each phase as it begins and with ``other`` when the last has ended."""
-        batch = self.fetch(mark)
+        self.step_on(self.fetch(mark), mark)
+
+    def step_on(self, batch: Batch, mark: Mark = unwatched) -> None:
+        """One step on `batch`, of any shape, which is on the device already."""
         if self.train:
             self._train_step(batch, mark)
         else:
@@ -60,18 +78,19 @@ class Runner:
         mark("transfer")
         return self.target.to_device(batch)
 
-    def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> object:
-        """The output of forward on `batch`, after loss and backward; gradients stay on the parameters."""
+    def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
+        """The output of forward on `batch` and its loss, after backward; gradients stay on the parameters."""
         target = self.target
         with target.autocast():
             mark("forward")
             output = target.runs(*batch.args, **batch.kwargs)
             mark("loss")
             loss = target.loss(output, batch, self.labels(output, batch))
-            loss.item()  # what training loops do to print the loss: the host waits here for all the queued work
+            if self.reads_loss:
+                loss.item()  # what training loops do to print the loss: the host waits here for all the queued work
         mark("backward")
         loss.backward()
-        return output
+        return output, loss
 
     def labels(self, output: object, batch: Batch) -> tuple[object, ...]:
         """The labels of `batch`: its own, else made once from the output's shape and kept."""
@@ -161,6 +180,9 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     Once the clock (`time.perf_counter_ns`) has passed `until_ns` it stops early, after no fewer than `fewest` steps.
     A step's duration runs from its beginning to the next one's: the device works behind the host, so only this period is
     the step's true cost. On CUDA one more step is run to close the last period; then the device is waited for.
+
+    Where the loss is not read, the host runs ahead by as many steps as the launch queue holds, and its clock says nothing
+    about the first ones: there the period is that of the events at the steps' beginnings, on the device's own clock.
     """
     closing = 1 if runner.cuda else 0
     mark, noted = _watch(runner.cuda, (count + closing) * MARKS_A_STEP)
@@ -177,10 +199,24 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     firsts.append(len(noted))
     runner.synchronize()
     done = len(begins) - 1 - closing
-    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:done])
+    by_host = [end - begin for begin, end in itertools.pairwise(begins)][:done]
+    runs_ahead = runner.cuda and runner.train and not runner.reads_loss
+    timed = TimedSteps(steps_ns=_periods([noted[first] for first in firsts[: done + 1]]) if runs_ahead else by_host)
     for step in range(done):
         _add_phases(timed, noted[firsts[step] : firsts[step + 1]], begins[step + 1])
     return timed
+
+
+def _periods(begins: list[Marked]) -> list[int]:
+    """The time from each of `begins` to the next on the device's clock."""
+    return [_between(one[2], following[2]) for one, following in itertools.pairwise(begins)]
+
+
+def _between(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
+    assert begin is not None
+    assert end is not None
+    elapsed_ms: float = begin.elapsed_time(end)
+    return round(elapsed_ms * 1e6)
 
 
 def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
@@ -192,10 +228,7 @@ def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
             return  # a training step's last mark only closes the optimizer phase
         timed.stopwatch_ns.setdefault(phase, []).append(until - begin)
         if event is not None and not last:
-            following = marks[i + 1][2]
-            assert following is not None
-            elapsed_ms = event.elapsed_time(following)
-            timed.event_ns.setdefault(phase, []).append(round(elapsed_ms * 1e6))
+            timed.event_ns.setdefault(phase, []).append(_between(event, marks[i + 1][2]))
 
 
 def synced_step_ns(runner: Runner) -> int:

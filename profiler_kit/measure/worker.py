@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import time
@@ -16,17 +15,19 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import torch
 
 from profiler_kit.errors import KitError
-from profiler_kit.measure import checks, environment, probe, samples, tracing
-from profiler_kit.measure.job import PROGRESS, Job
+from profiler_kit.measure import accuracy, algorithms, checks, environment, probe, samples, threads, tracing, variant
+from profiler_kit.measure.device_state import device_state
+from profiler_kit.measure.job import GO, PROGRESS, Job
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.serde import dumps, from_json
-from profiler_kit.target import explain_forward_failure, load
+from profiler_kit.target import Batch, explain_forward_failure, load
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place
 
 Say = Callable[[str], None]
@@ -35,7 +36,7 @@ TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, tra
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
 LOG_LINES = 40  # of a traceback, its end
-CHECK_STEPS = 8  # what the checks cost, in steps: two passes for the bits, and float64 at several times the price
+CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
 
 
 def main(argv: list[str]) -> int:
@@ -44,12 +45,17 @@ def main(argv: list[str]) -> int:
     # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
     to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    go = os.fdopen(os.dup(0), "rb") if job.waits else None
+    with Path(os.devnull).open(
+        "rb"
+    ) as nothing:  # a model that asks its user something gets no answer, and no word of ours
+        os.dup2(nothing.fileno(), 0)
 
     def say(text: str) -> None:
         print(f"{PROGRESS}{text}", file=to_parent, flush=True)
 
     with contextlib.redirect_stdout(sys.stderr), to_parent:
-        run = run_job(job, say)
+        run = run_job(job, say, go)
         result = Path(job.result)
         partial = result.with_suffix(".partial")
         partial.write_text(dumps(run), encoding="utf-8")
@@ -57,10 +63,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def run_job(job: Job, say: Say) -> ConfigRun:
+def run_job(job: Job, say: Say, go: IO[bytes] | None = None) -> ConfigRun:
     """The run that `job` describes, done in this process; whatever Python can catch of its failing is the record's failure."""
     try:
-        return _run(job, say)
+        return _run(job, say, go)
     except KitError as error:
         return ConfigRun(config=job.config, failure=Failure(kind="target", message=str(error)))
     except SystemExit as error:
@@ -78,15 +84,39 @@ def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: st
     return ConfigRun(config=config, failure=Failure(kind=kind, message=message, log_tail="\n".join(tail)))
 
 
-def _run(job: Job, say: Say) -> ConfigRun:
+class _Gate:
+    """Where a process that got ready early waits until it may use the device."""
+
+    def __init__(self, go: IO[bytes] | None) -> None:
+        self._go = go
+        self.opened_ns = time.perf_counter_ns()
+
+    def wait(self) -> None:
+        """Returns once the device is free for this process. Without a word from its parent the process ends."""
+        if self._go is not None and self._go.readline().strip() != GO.encode():
+            raise SystemExit("the parent has gone")
+        self.opened_ns = time.perf_counter_ns()
+
+
+def _run(job: Job, say: Say, go: IO[bytes] | None) -> ConfigRun:
     say(f"loading {job.spec.spec}")
     environment.apply(job.config)
-    target = load(job.spec, device=job.device, compiled=True)
-    runner = Runner(target)
+    variant.prepare(job.config, job.device)
+    gate = _Gate(go if job.waits else None)
+    target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=gate.wait)
+    run = _measured(job, Runner(target), say)
+    return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
+
+
+def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
+    target = runner.target
     start = checks.seeded_state(runner)
+    variant.change(job.config, runner)
     environment.prewarm(target.device)
     environment.apply(job.config)  # the model's file may have set flags of its own on import
+    variant.prepare(job.config, job.device)
     where = environment.describe(target.device)
+    flags = environment.flags_snapshot()
     cuda = runner.cuda
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
@@ -97,7 +127,7 @@ def _run(job: Job, say: Say) -> ConfigRun:
     warmup = _warm_up(runner, first_ns, deadline_ns, say)
     step_ns = min(warmup)
     left_ns = max(0, deadline_ns - time.perf_counter_ns())
-    timed_ns = round(left_ns * TIMED_SHARE)
+    timed_ns = round(left_ns * (TIMED_SHARE if not job.again else 1.0))
     count = job.steps or samples.steps_within(timed_ns, step_ns)
     say(f"{count} timed steps of about {step_ns / 1e6:.4g} ms")
     if cuda:
@@ -112,20 +142,22 @@ def _run(job: Job, say: Say) -> ConfigRun:
         steps_ns=tuple(timed.steps_ns),
         step_ns=samples.median_interval(timed.steps_ns),
         phases=timed.phases(),
+        samples=_examples(target.batch),
         first_step_peak_bytes=first_peak,
         peak_allocated_bytes=torch.cuda.max_memory_allocated(target.device) if cuda else None,
         peak_reserved_bytes=torch.cuda.max_memory_reserved(target.device) if cuda else None,
         peak_rss_bytes=None if cuda else environment.peak_rss_bytes(),
+        device_state=device_state(target.device),
         clock="kernel" if cuda else "operator",
     )
+    if job.again:
+        return _second(run, runner, start, say)
     if job.trace is not None:
-        traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
-        say(f"{traced} traced steps")
-        try:
-            tracing.traced_steps(runner, traced, Path(job.trace))
-            run = replace(run, traced_steps=traced, trace=job.trace)
-        except Exception as error:  # noqa: BLE001 the user's code under the profiler: the samples stand
-            run = _noted(run, f"No times by layer: the traced steps raised {first_line(error)}")
+        run = _traced(run, runner, job.trace, step_ns, say)
+    if job.algorithms is not None and cuda:
+        run = _taken_apart(run, runner, job.algorithms, say)
+    changed = environment.flags_changed(flags, environment.flags_snapshot())
+    run = replace(run, flags_changed=changed)
     if not job.checks:
         return run
     left_ns = deadline_ns - time.perf_counter_ns()
@@ -134,6 +166,22 @@ def _run(job: Job, say: Say) -> ConfigRun:
             run, "Repeatability and error against float64 were not checked: the budget was spent on timed steps."
         )
     return _checked(run, runner, start, say)
+
+
+def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, say: Say) -> ConfigRun:
+    traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
+    say(f"{traced} traced steps")
+    try:
+        tracing.traced_steps(runner, traced, Path(trace))
+    except Exception as error:  # noqa: BLE001 the user's code under the profiler: the samples stand
+        return _noted(run, f"No times by layer: the traced steps raised {first_line(error)}")
+    return replace(run, traced_steps=traced, trace=trace)
+
+
+def _examples(batch: Batch) -> int | None:
+    """The leading size of the first input, which is how many examples a step takes."""
+    first = next(iter(batch.tensors()), None)
+    return first.shape[0] if first is not None and first.dim() else None
 
 
 def _first_step(runner: Runner) -> int:
@@ -156,6 +204,29 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[
     return done
 
 
+def _taken_apart(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigRun:
+    """`run` with the scratch of its convolutions' parts, whose trace is left for the parent to read."""
+    say("convolutions one by one")
+    try:
+        return replace(run, part_workspaces=algorithms.record(runner, Path(trace)))
+    except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: the samples stand
+        return _noted(run, f"How its convolutions are done was not recorded: {first_line(error)}")
+
+
+def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+    """`run`, the second of its configuration, with what is compared across processes; what can't be is left out."""
+    try:
+        say("the same bits again")
+        found = checks.digests_only(runner, start)
+        run = replace(run, output_digest=found.output, loss_digest=found.loss, gradient_digest=found.gradient)
+        if runner.cuda and run.config.benchmark:
+            say("a new thread")
+            run = replace(run, new_thread=threads.first_call(runner))
+    except Exception as error:  # noqa: BLE001 the user's code again: the samples stand
+        return _noted(run, f"The second process could not be compared: {first_line(error)}")
+    return run
+
+
 def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
     """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
     doing = "Memory at the peak"
@@ -170,20 +241,26 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> C
         bits = checks.bits(runner, start)
         run = replace(
             run,
-            repeatable=bits.outputs and bits.gradients is not False,
+            repeatable=bits.repeatable,
             repeatable_outputs=bits.outputs,
+            repeatable_loss=bits.loss,
             repeatable_gradients=bits.gradients,
             output_digest=bits.output_digest,
+            loss_digest=bits.loss_digest,
             gradient_digest=bits.gradient_digest,
         )
         doing = "The error against float64"
         say("error against float64")
-        off = checks.error_against_float64(runner, start)
+        errors = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
         return _noted(run, f"{doing} could not be checked: {first_line(error)}")
-    if off is not None and not math.isfinite(off):
-        return _noted(run, "No error against float64: the output holds NaN or infinity.")
-    return replace(run, max_relative_error=off)
+    run = replace(
+        run,
+        max_relative_error=errors.max_relative,
+        l2_relative_error=errors.l2_relative,
+        gradient_l2_relative_error=errors.gradient_l2_relative,
+    )
+    return _noted(run, errors.note) if errors.note is not None else run
 
 
 def _noted(run: ConfigRun, note: str) -> ConfigRun:

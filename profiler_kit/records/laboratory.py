@@ -16,18 +16,37 @@ class KernelCounters:
     """What hardware counters said about kernels, summed: operations executed (an FMA is 2), bytes moved to and from DRAM.
 
     `flops` includes what tiles pad and what an algorithm adds or saves, so it is not the counted work. `kernels` is how many
-    were counted.
+    were counted. `complete`: False where tensor cores worked and the device has no counter for their operations, so that
+    `flops` lacks them.
     """
 
     flops: int
     dram_read_bytes: int
     dram_write_bytes: int
     kernels: int
+    complete: bool = True
 
     @property
     def dram_bytes(self) -> int:
         """Bytes read and written."""
         return self.dram_read_bytes + self.dram_write_bytes
+
+    def __add__(self, other: KernelCounters) -> KernelCounters:
+        return KernelCounters(
+            flops=self.flops + other.flops,
+            dram_read_bytes=self.dram_read_bytes + other.dram_read_bytes,
+            dram_write_bytes=self.dram_write_bytes + other.dram_write_bytes,
+            kernels=self.kernels + other.kernels,
+            complete=self.complete and other.complete,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedKernel:
+    """What hardware counters said about all launches of one kernel in one convolution's part, per step."""
+
+    name: str
+    counters: KernelCounters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +57,7 @@ class ConvolutionTiming:
     algorithms are the same as in any step. `kernel_ns` is all device time of the part, of which `layout_ns` only converts
     layouts; `family`, `math` and `kernel` are those of the kernel that takes most of the rest. `tensor_core`: the name says
     so (False: it does not say). `workspace_bytes`: what the part took beyond its inputs and outputs while it ran. `macs`:
-    what the part is asked to do, by count.
+    what the part is asked to do, by count. `counters` are those of all its kernels, `counted_kernels` the same by kernel.
     """
 
     path: str
@@ -53,6 +72,7 @@ class ConvolutionTiming:
     workspace_bytes: int | None = None
     macs: int | None = None
     counters: KernelCounters | None = None
+    counted_kernels: tuple[CountedKernel, ...] = ()
 
     @property
     def flops_per_s(self) -> float | None:
@@ -101,7 +121,10 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeStep:
-    """One step of a schedule of shapes. `shape`: the first input's. `seen`: it came before. `rss_bytes`: host memory after."""
+    """One step of a schedule of shapes. `shape`: that of the input whose size changes. `seen`: it came before.
+
+    `rss_bytes`: host memory after the step. `last_batch`: a batch smaller than the others, as a data set's last one is.
+    """
 
     cycle: int
     shape: tuple[int, ...]
@@ -109,6 +132,7 @@ class ShapeStep:
     ns: int
     peak_bytes: int | None = None
     rss_bytes: int | None = None
+    last_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +140,17 @@ class ShapeSchedule:
     """A run over changing shapes under the configuration called `config`, in a process of its own: steps, or a failure.
 
     `source`: where the shapes are from (``generated``, ``given`` or a file's name). `steps` are in the order they ran, each
-    with the device waited for before and after.
+    with the device waited for before and after. `benchmark`: the configuration's flag, `device`: the kind of device it ran on.
+    `notes`: how the other inputs follow, and what could not be done.
     """
 
     config: str
     source: str
     steps: tuple[ShapeStep, ...] = ()
     failure: str | None = None
+    benchmark: bool | None = None
+    device: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,8 @@ class Finding:
 
     `config` may name a configuration that was not run yet: ``--try`` runs it. `weight` is the share of the step (or of the
     peak) it is about, 0 to 1: it orders findings of one severity and topic. `computed`: its gain is worked out, not measured.
+    `tries`: all configurations that try the advice, in order of preference; `config` is the best of those that were run, else
+    the first.
     """
 
     rule: str
@@ -76,6 +78,7 @@ class Finding:
     trial: Trial | None = None
     weight: float = 0.0
     computed: bool = False
+    tries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +111,9 @@ class Report:
     sweep: SweepTime | None = None
 
     def baseline(self) -> ConfigRun | None:
-        """The run others are compared with: the first that has samples and is no repetition."""
-        return next((r for r in self.runs if r.failure is None and r.config.repeat_of is None), None)
+        """The run others are compared with: the first that has samples and is no repetition, a plain one where there is any."""
+        found = [r for r in self.runs if r.failure is None and r.config.repeat_of is None]
+        return next((r for r in found if r.config.is_plain), found[0] if found else None)
 
     def run(self, name: str) -> ConfigRun | None:
         """The run of the configuration called `name`, failed or not."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import DeviceMemory, Phase
-from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, NewThread, Repeat
+from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, NewThread, PartWorkspace, Repeat
 from profiler_kit.records.samples import Interval
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
@@ -153,10 +153,11 @@ class ConfigRun:
     largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off. `predicted`: the step's memory
     simulated with the scratch that `memory`'s probe saw.
 
-    `samples`: examples in a step, the first input's leading size. `convolutions`: how each convolution was done. `repeat`:
-    the same in a second process. `needed_ns`: how long the process needed the device (loading the target aside).
+    `samples`: examples in a step, the first input's leading size. `convolutions`: how each convolution was done
+    (`part_workspaces` is on its way there: a report keeps none). `repeat`: the same in a second process. `needed_ns`: how long the process needed the device (loading the target aside).
     `max_relative_error` and `l2_relative_error` compare outputs with float64: the largest difference over the largest
-    output, and the norm of the difference over the norm. `flags_changed`: cuDNN flags that the model itself changed while it
+    output, and the norm of the difference over the norm; `gradient_l2_relative_error` is the latter for all gradients as one
+    vector, where it was cheap to measure. `flags_changed`: cuDNN flags that the model itself changed while it
     ran, as ``name: before -> after``.
     """
 
@@ -191,8 +192,10 @@ class ConfigRun:
     loss_digest: str | None = None
     max_relative_error: float | None = None
     l2_relative_error: float | None = None
+    gradient_l2_relative_error: float | None = None
     samples: int | None = None
     convolutions: tuple[ConvolutionTiming, ...] = ()
+    part_workspaces: tuple[PartWorkspace, ...] = ()
     repeat: Repeat | None = None
     new_thread: NewThread | None = None
     device_state: DeviceState | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from profiler_kit.records.configs import NamedValue
+
 Mode = Literal["train", "infer"]
 
 
@@ -14,7 +16,8 @@ class TargetSpec:
 
     `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``,
     ``torchvision:...``); `inputs` and `kwargs` are the texts of
-    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds. `command`
+    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds.
+    `batch_factor` multiplies the batch that is fed otherwise. `command`
     is the verb and the words beside the target, with "" where the target stands: what a hint says to run next.
     """
 
@@ -28,6 +31,7 @@ class TargetSpec:
     amp: str | None = None
     channels_last: bool = False
     batch: int | None = None
+    batch_factor: float | None = None
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True
@@ -49,7 +53,9 @@ class TargetInfo:
 
     `loss` and `optimizer` are names, None in ``infer`` mode; `inputs_from` says who gave the input shapes
     (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``config`` of a model zoo, ``guess``, ``caller``).
-    `loss` is ``auto`` until the first output has been seen.
+    `loss` is ``auto`` until the first output has been seen. `cudnn_flags`: cuDNN flags that the target's file sets while it is
+    imported (``benchmark``: ``True``), which are put back; `cudnn_off_lines`: its lines that call ``cudnn.flags`` without
+    ``enabled``, which turns cuDNN off inside the block.
     """
 
     spec: str
@@ -64,3 +70,5 @@ class TargetInfo:
     inputs_from: str = "caller"
     has_loader: bool = False
     notes: tuple[str, ...] = ()
+    cudnn_flags: tuple[NamedValue, ...] = ()
+    cudnn_off_lines: tuple[int, ...] = ()

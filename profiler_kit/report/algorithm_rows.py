@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import family_words, math_words
+from profiler_kit.records.families import brief_words, math_words
 from profiler_kit.records.laboratory import ConvolutionTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
@@ -140,8 +140,8 @@ def fastest_ways(report: Report) -> list[ChangeRow]:
 
 
 def algorithm_words(timing: ConvolutionTiming) -> str:
-    """Family and arithmetic in a person's words: ``implicit GEMM (xmma), TF32``."""
-    words = family_words(timing.family)
+    """Family and arithmetic in few words: ``implicit GEMM (xmma), TF32``."""
+    words = brief_words(timing.family)
     return f"{words}, {math_words(timing.math)}" if timing.math is not None else words
 
 

@@ -15,6 +15,7 @@ from profiler_kit.report.algorithms import convolution_sections
 from profiler_kit.report.columns import WorkUnit
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
+from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import By
 
 TOP_LAYERS = 10
@@ -53,6 +54,7 @@ def report_document(
         *_findings(report),
         *_cost(report, unit, detail=shown is not None),
         *_configurations(report),
+        *schedule_section(report),
         *(_phases(report, shown) if shown else ()),
         *_WORK[by](report, shown, top, depth, sort, unit),
         *convolution_sections(report, shown, top),
@@ -62,6 +64,7 @@ def report_document(
         *_more_figures(report, shown, top, depth, sort, unit),
         *(_kernels(report, shown, top) if shown else ()),
         *(_idle(shown) if shown else ()),
+        *schedule_details(report),
         *_details(report, shown),
     ]
     return Document(

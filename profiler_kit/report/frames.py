@@ -24,6 +24,8 @@ TableName = Literal[
     "convolutions",
     "convolution_changes",
     "what_ifs",
+    "schedules",
+    "shapes",
 ]
 
 

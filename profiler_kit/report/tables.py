@@ -12,6 +12,7 @@ from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
+from profiler_kit.records.schedules import shape_times
 from profiler_kit.report import columns
 from profiler_kit.report.algorithm_rows import change_rows, convolution_rows
 from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeakRow, PeerRow, PhaseRow, RunRow, WorkUnit
@@ -330,6 +331,8 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("convolution_changes", columns.CHANGE_COLUMNS, change_rows(report))
     estimate = report.static.memory if report.static is not None else None
     yield data_table("what_ifs", columns.WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
+    yield data_table("schedules", columns.SCHEDULE_COLUMNS, report.schedules)
+    yield data_table("shapes", columns.SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
+from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.target.batch import Batch, Forward, map_batch
 from profiler_kit.target.command import IN_PYTHON, next_line
@@ -70,8 +71,14 @@ def assemble(
     notes: tuple[str, ...],
     again: Callable[..., Target] | None,
     compiles: Wrapper | None = None,
+    ready: Callable[[], None] | None = None,
+    cudnn_flags: tuple[NamedValue, ...] = (),
+    cudnn_off_lines: tuple[int, ...] = (),
 ) -> Target:
-    """The Target of all this. Raises TargetError where there is nothing to train."""
+    """The Target of all this; `ready` is called before anything is put on the device.
+
+    Raises TargetError where there is nothing to train.
+    """
     notes += feed.notes + _materialised(spec, model, feed.batch)
     if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
         raise TargetError(
@@ -83,6 +90,8 @@ def assemble(
         notes += (f"optimizer: {tuning.name}, because no configure_optimizer is defined",)
     if spec.amp is not None and device.type == "meta":
         notes += (f"--amp {spec.amp}: meta tensors know no autocast, so static bytes are those without it",)
+    if ready is not None:
+        ready()
     if objective is not None and isinstance(objective.function, nn.Module):
         held = meta_copy(objective.function) if device.type == "meta" else private_copy(objective.function)
         objective = objective.with_function(held.to(device))
@@ -99,6 +108,8 @@ def assemble(
         inputs_from=feed.origin,
         has_loader=feed.loader is not None,
         notes=notes,
+        cudnn_flags=cudnn_flags,
+        cudnn_off_lines=cudnn_off_lines,
     )
     model = model.to(device)
     return Target(

@@ -108,12 +108,17 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
     )
 
 
+def batch_size(batch: Batch) -> int | None:
+    """The leading dimension of the first input tensor that has one; None where none has."""
+    return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
+
+
 def resized(batch: Batch, size: int) -> Batch:
     """`batch` with `size` in place of the batch size, in every tensor that begins with it; rows repeat in a circle.
 
-    The batch size is the leading dimension of the first input tensor that has one.
+    The batch size is that of `batch_size`.
     """
-    common = next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
+    common = batch_size(batch)
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.dim() == 0 or tensor.shape[0] != common or common == 0:

@@ -6,6 +6,7 @@ The ``-i`` option; the file's loader; the inputs returned beside the model, `exa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target.batch import NO_INPUTS, Batch, Forward, resized, tensors_in
+from profiler_kit.target.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
 from profiler_kit.target.command import next_line
 from profiler_kit.target.guess import describe_layer, first_embedding, guess_input
 from profiler_kit.target.inputs import DTYPES, FILE_INPUT, GRAMMAR, InputText, parse_inputs
@@ -56,13 +57,23 @@ class Feeder:
     def feed(self) -> Feed:
         """The target's inputs. Raises TargetError or UsageError."""
         feed = self._first()
-        size = self.spec.batch
+        size = self._size(feed.batch)
         if size is None:
             return feed
         notes = feed.notes
         if feed.loader is not None:
             notes += (f"the batches of {feed.loader.name} are not used: --batch {size} asks for another size",)
         return Feed(batch=resized(feed.batch, size), origin=feed.origin, notes=notes)
+
+    def _size(self, batch: Batch) -> int | None:
+        """The batch size that is asked for, by number, by a factor, or both; None where none is."""
+        size, factor = self.spec.batch, self.spec.batch_factor
+        if factor is None:
+            return size
+        own = size if size is not None else batch_size(batch)
+        if not own:
+            raise UsageError("no input has rows, so there is no batch to make larger or smaller", where=self.spec.spec)
+        return max(1, math.floor(own * factor + 0.5))
 
     def _first(self) -> Feed:
         if self.given is not None:

@@ -26,26 +26,36 @@ from profiler_kit.target.model import Target
 from profiler_kit.target.place import a_kind
 from profiler_kit.target.resolve import Candidate, parse_arguments, resolve
 from profiler_kit.target.source import Source, open_source
-from profiler_kit.target.surroundings import seeded, user_code
-from profiler_kit.target.syntax import binding_lines, builders
+from profiler_kit.target.surroundings import flag_of, seeded, user_code
+from profiler_kit.target.syntax import binding_lines, builders, cudnn_off_lines
 from profiler_kit.target.words import check_words, device_of
 from profiler_kit.target.zoo import Recipe, open_zoo
 
 
-def load(spec: TargetSpec, *, device: str = "meta", compiled: bool = False) -> Target:
+def load(
+    spec: TargetSpec, *, device: str = "meta", compiled: bool = False, ready: Callable[[], None] | None = None
+) -> Target:
     """The target that `spec` names, built on `device`: ``meta`` (nothing is computed), ``cpu``, ``cuda`` or ``cuda:1``.
 
-    With `compiled` what the target compiles by torch.compile runs compiled; without it runs as it is written.
+    With `compiled` what the target compiles by torch.compile runs compiled; without it runs as it is written. `ready` is
+    called once all is built on the host, before any of it is put on the device.
 
     On real devices weights and inputs depend on ``spec.seed`` alone, so every process gets the same. No forward pass is
     run, except once where lazy layers need it to get their shapes.
 
     Raises: UsageError for words that make no sense, TargetError for a target that cannot be found, built or fed.
     """
-    return _loaded(spec, device, compiled=compiled)
+    return _loaded(spec, device, compiled=compiled, ready=ready)
 
 
-def _loaded(spec: TargetSpec, device: str, *, compiled: bool = False, earlier: Source | None = None) -> Target:
+def _loaded(
+    spec: TargetSpec,
+    device: str,
+    *,
+    compiled: bool = False,
+    earlier: Source | None = None,
+    ready: Callable[[], None] | None = None,
+) -> Target:
     """As `load`; with `earlier` from what was imported then: an op that a file defines must not be defined twice.
 
     torch frees a custom op's kernels when its name is defined again, also those that somebody is about to call.
@@ -57,9 +67,9 @@ def _loaded(spec: TargetSpec, device: str, *, compiled: bool = False, earlier: S
     arguments = parse_arguments(spec.kwargs)
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
-        return _from_recipe(spec, recipe, device)
+        return _from_recipe(spec, recipe, device, ready)
     source = open_source(spec) if earlier is None else replace(earlier, spec=spec, is_fresh=False)
-    with user_code(source.folders, source.name), seeded(spec.seed):
+    with user_code(source.folders, source.name) as set_while_built, seeded(spec.seed):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
     lines = binding_lines(source.tree) if source.tree is not None else {}
@@ -82,15 +92,18 @@ def _loaded(spec: TargetSpec, device: str, *, compiled: bool = False, earlier: S
     objective = objective_of(spec, feed.batch, names.get("loss_fn"), source.at(lines.get("loss_fn")))
     tuning = tuning_of(spec, names.get("configure_optimizer"), source.at(lines.get("configure_optimizer")))
     notes = built.notes
-    if source.flags:
-        notes += (f"{source.name} sets {', '.join(source.flags)}: put back, each configuration sets its own",)
+    flags = tuple(dict.fromkeys((*source.flags, *set_while_built)))
+    if flags:
+        notes += (f"{source.name} sets {', '.join(flags)}: put back, each configuration sets its own",)
     return assemble(
-        spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles,
+        spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles, ready=ready,
+        cudnn_flags=tuple(flag_of(flag) for flag in flags),
+        cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
         again=lambda on, **words: _loaded(replace(spec, **words), on, earlier=source),
     )  # fmt: skip
 
 
-def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str) -> Target:
+def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[[], None] | None = None) -> Target:
     """The target that a model zoo's `recipe` makes, with inputs made up as it says."""
     where = device_of(device)
     with recipe.surroundings(), seeded(spec.seed):
@@ -110,6 +123,7 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str) -> Target:
         where,
         recipe.where,
         notes=recipe.notes + built.notes,
+        ready=ready,
         again=lambda on, **words: load(replace(spec, **words), device=on),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -91,6 +92,17 @@ class Target:
                 self._made_up = self._make_labels(self._settle(output, ()), output)
         return self._made_up
 
+    def labels_of(self, output: object, batch: Batch) -> tuple[Any, ...]:
+        """The labels of any `batch`, whatever its shapes: its own, else made up anew from `output`, its output or one like it.
+
+        They are the same for the same shapes; () when the loss needs none. Call it outside any timing.
+        """
+        if batch.labels or self._objective is None:
+            return batch.labels
+        tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
+        with torch.no_grad():
+            return self._make_labels(replace(self._settle(output, ()), token_shapes=tokens), output)
+
     def loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
         """The scalar loss of `output`, which is what the model made of `batch`. Raises TargetError when there is none.
 
@@ -164,6 +176,12 @@ class Target:
             objective=objective,
             tuning=self._tuning,
         )
+
+    def running(self, runs: nn.Module) -> Target:
+        """This target with steps that call `runs`, which computes what `model` does."""
+        other = copy.copy(self)
+        other.runs = runs
+        return other
 
     def paths(self) -> dict[int, str]:
         """id of each module -> its path in ``named_modules()``, the first one where a module has several.

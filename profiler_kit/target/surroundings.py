@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from profiler_kit.records.configs import NamedValue
+
 _FLAGS = ("enabled", "benchmark", "deterministic")
 
 
@@ -40,6 +42,12 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
         sys.path[:], sys.argv[:] = path, argv
         if Path.cwd() != cwd:
             os.chdir(cwd)
+
+
+def flag_of(said: str) -> NamedValue:
+    """``cudnn.benchmark=True``, as `user_code` says it, by name and value."""
+    name, _, value = said.removeprefix("cudnn.").partition("=")
+    return NamedValue(name=name, value=value)
 
 
 @contextlib.contextmanager

@@ -95,6 +95,39 @@ def main_blocks(tree: ast.Module) -> list[list[ast.stmt]]:
     ]
 
 
+def cudnn_off_lines(tree: ast.Module) -> tuple[int, ...]:
+    """Lines that call ``cudnn.flags`` without ``enabled``: its default is False, so that cuDNN is off inside the block."""
+    modules: set[str] = {"cudnn"}
+    functions: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.backends":
+            modules.update(alias.asname or alias.name for alias in node.names if alias.name == "cudnn")
+        elif isinstance(node, ast.ImportFrom) and node.module == "torch.backends.cudnn":
+            functions.update(alias.asname or alias.name for alias in node.names if alias.name == "flags")
+        elif isinstance(node, ast.Import):
+            modules.update(
+                alias.asname for alias in node.names if alias.name == "torch.backends.cudnn" and alias.asname
+            )
+    return tuple(
+        call.lineno
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and (_is_flags(call.func, modules) or (isinstance(call.func, ast.Name) and call.func.id in functions))
+        and not call.args  # the first positional argument is enabled
+        and not any(word.arg in ("enabled", None) for word in call.keywords)
+    )
+
+
+def _is_flags(function: ast.expr, modules: set[str]) -> bool:
+    """Whether it is written ``….cudnn.flags``, or ``flags`` of a name that stands for that module."""
+    if not isinstance(function, ast.Attribute) or function.attr != "flags":
+        return False
+    owner = function.value
+    return (isinstance(owner, ast.Attribute) and owner.attr == "cudnn") or (
+        isinstance(owner, ast.Name) and owner.id in modules
+    )
+
+
 def _word(node: ast.expr) -> object:
     return node.id if isinstance(node, ast.Name) else node.value if isinstance(node, ast.Constant) else None
 

@@ -66,7 +66,9 @@ def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[signal.Si
         folder = tmp_path_factory.mktemp(number.name)
         act = HANG.format(pid=str(folder / "pid")).replace("\n", "; ")
         (folder / "net.py").write_text(in_worker(act))
-        running[number] = Running(folder, "analyze", "net.py", "--device", "cpu", "--out", "out", "-f", "json")
+        running[number] = Running(
+            folder, "analyze", "net.py", "--device", "cpu", "--configs", "default", "--out", "out", "-f", "json"
+        )
     yield running
     for each in running.values():
         each.process.kill()

@@ -87,7 +87,7 @@ def test_threads_left_in_a_worker_keep_nothing_waiting(tmp_path: Path, capfd: py
 def test_what_is_no_exception_is_a_recorded_failure_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.py").write_text(in_worker("raise KeyboardInterrupt"))
     line = [str(tmp_path / "odd.py"), "--device", "cpu", "--steps", "1", "-q", "--out", str(tmp_path / "out")]
-    ended = call(["analyze", *line], capfd)
+    ended = call(["analyze", *line, "--configs", "default"], capfd)
     assert ended.code == TARGET_FAILED
     assert "nothing was measured: " in ended.err
     assert "odd.py:8: KeyboardInterrupt" in ended.err

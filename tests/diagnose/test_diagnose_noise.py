@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diagnose_cases import MS, again, around, measured, report, v0
+import pytest
+from diagnose_cases import MS, again, around, config, measured, report, v0
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.diagnose.noise import Noise, faster, noise_of, saving, trial, verdict
+from profiler_kit.diagnose.noise import FLOOR, Noise, faster, noise_of, saving, verdict
+from profiler_kit.diagnose.trials import trial
+from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 
@@ -40,22 +43,60 @@ def test_a_failed_run_makes_no_gap() -> None:
     assert noise_of(report(replace(first, failure=Failure(kind="crash", message="gone")), again(first))).gap is None
 
 
+def of(name: str, value: Interval, second: Interval | None = None, samples: int | None = None) -> ConfigRun:
+    repeat = Repeat(step_ns=second) if second is not None else None
+    return ConfigRun(config=config(name), step_ns=value, repeat=repeat, samples=samples)
+
+
 def test_faster_needs_disjoint_intervals() -> None:
     slow, overlapping, apart = (
-        Interval(median=100, low=90, high=110),
-        Interval(median=85, low=80, high=91),
-        Interval(median=70, low=65, high=75),
+        of("default", Interval(median=100, low=90, high=110)),
+        of("benchmark", Interval(median=85, low=80, high=91)),
+        of("deterministic", Interval(median=70, low=65, high=75)),
     )
     assert not faster(overlapping, slow, Noise(0.0))
     assert faster(apart, slow, Noise(0.0))
     assert faster(apart, slow, Noise(None))
 
 
-def test_faster_needs_more_gain_than_the_noise() -> None:
-    slow, quick = Interval(median=100, low=99, high=101), Interval(median=90, low=89, high=91)
-    assert faster(quick, slow, Noise(0.09))
-    assert not faster(quick, slow, Noise(0.10))
-    assert verdict(slow, quick, Noise(0.10)) == "same"
+def test_faster_needs_more_gain_than_the_noise_and_the_floor() -> None:
+    slow = of("default", Interval(median=1000, low=999, high=1001))
+    quick = of("benchmark", Interval(median=900, low=899, high=901))
+    assert faster(quick, slow, Noise(0.089))
+    assert not faster(quick, slow, Noise(0.091))
+    assert verdict(slow, quick, Noise(0.091)) == "same"
+    assert FLOOR == 0.01
+    barely, more = (of("benchmark", Interval(median=m, low=m, high=m)) for m in (991, 989))
+    assert not faster(barely, slow, Noise(None))
+    assert faster(more, slow, Noise(0.0))
+
+
+@pytest.mark.parametrize(("again_ms", "outcome"), [(9.0, "better"), (9.4, "better"), (9.8, "same"), (10.5, "same")])
+def test_the_second_round_has_to_say_the_same(again_ms: float, outcome: str) -> None:
+    off = of("default", around(10 * MS, 0.0001), around(10 * MS, 0.0001))
+    on = of("deterministic", around(9 * MS, 0.0001), around(round(again_ms * MS), 0.0001))
+    assert verdict(off, on, Noise(0.0, noise_of(report(off, on)).seconds)) == outcome
+
+
+def test_a_search_that_ends_otherwise_makes_no_noise_for_others_but_for_its_own_pair() -> None:
+    off = of("default", around(10 * MS), around(round(10.02 * MS)))
+    strict = of("deterministic", around(9 * MS), around(9 * MS))
+    other = of("benchmark", around(8 * MS), around(round(9.5 * MS)))
+    noise = noise_of(report(off, strict, other))
+    assert noise.gap == pytest.approx(0.002)
+    assert noise.own_gap(other) == pytest.approx(0.1875)
+    assert verdict(off, strict, noise) == "better"
+    assert verdict(off, other, noise) == "same"  # 12.5 % on average, less than its own gap
+
+
+def test_steps_of_different_sizes_are_compared_per_example() -> None:
+    small, large = of("default", around(10 * MS), samples=8), of("batch", around(15 * MS), samples=16)
+    assert verdict(small, large, Noise(0.0)) == "better"
+    tried = trial(small, large, Noise(0.0))
+    assert tried is not None
+    assert tried.per_example
+    assert tried.gain_percent == pytest.approx(25.0)
+    assert verdict(small, replace(large, samples=None), Noise(0.0)) == "worse"
 
 
 intervals = st.builds(
@@ -65,15 +106,20 @@ intervals = st.builds(
 noises = st.one_of(st.just(Noise(None)), st.floats(0, 2).map(Noise))
 
 
-@given(a=intervals, b=intervals, noise=noises)
-def test_swapping_two_runs_swaps_the_verdict(a: Interval, b: Interval, noise: Noise) -> None:
+@given(a=intervals, b=intervals, noise=noises, seconds=st.none() | st.tuples(intervals, intervals))
+def test_swapping_two_runs_swaps_the_verdict(
+    a: Interval, b: Interval, noise: Noise, seconds: tuple[Interval, Interval] | None
+) -> None:
     swapped = {"better": "worse", "worse": "better", "same": "same"}
-    assert verdict(a, b, noise) == swapped[verdict(b, a, noise)]
+    known = dict(zip(("default", "deterministic"), seconds, strict=True)) if seconds is not None else {}
+    noise = replace(noise, seconds=known)
+    one, other = of("default", a), of("deterministic", b)
+    assert verdict(one, other, noise) == swapped[verdict(other, one, noise)]
 
 
 @given(a=intervals, noise=noises)
 def test_a_run_is_the_same_as_itself(a: Interval, noise: Noise) -> None:
-    assert verdict(a, a, noise) == "same"
+    assert verdict(of("default", a), of("default", a), noise) == "same"
 
 
 def test_saving_is_a_share_of_what_was_before() -> None:

@@ -365,7 +365,7 @@ def test_workspace_beside_more_activations_is_a_share_not_the_maker() -> None:
 def test_determinism_is_nearly_free_for_v0() -> None:
     finding = one(V0, "determinism_price")
     assert finding.severity == "info"
-    assert "next to nothing: the step takes 0.8 % longer" in finding.title
+    assert "costs nothing: the step changes by 0.8 %, which is within the noise" in finding.title
     assert finding.config == "deterministic"
 
 
@@ -407,7 +407,8 @@ def test_tf32_is_told_from_kernels_not_from_flags() -> None:
     run = replace(V0.runs[4], config=config("default"))
     assert silent(report(run), "tf32_in_use")  # allowed, but no kernel used it
     inert = replace(baseline(V0), config=config("no-tf32"))
-    finding = one(report(inert), "tf32_in_use")
+    assert silent(report(inert), "tf32_in_use")
+    finding = one(report(inert), "precision_inert")
     assert finding.severity == "high"
     assert "forbidden" in finding.title
 
@@ -522,10 +523,11 @@ def test_deterministic_that_does_not_repeat_is_graver() -> None:
 def test_repeating_within_a_process_only_is_false_reproducibility() -> None:
     run = replace(V0.runs[3], output_digest="a", gradient_digest="b")
     other = replace(again(run), gradient_digest="c")
-    finding = one(report(run, other), "not_repeatable")
-    assert finding.severity == "low"
+    finding = one(report(run, other), "false_reproducibility")
+    assert finding.severity == "medium"  # though deterministic is set
     assert "two processes give different gradients" in finding.title
-    assert silent(report(run, again(run)), "not_repeatable")
+    assert silent(report(run, other), "not_repeatable")
+    assert silent(report(run, again(run)), "false_reproducibility")
 
 
 # --- startup_peak
@@ -577,7 +579,7 @@ def test_short_kernels_on_an_idle_device_are_launch_bound() -> None:
     assert value(finding, "kernels a step").value == 500
 
 
-@pytest.mark.parametrize(("kernel_ns", "busy"), [(4_000, 0.7), (20_000, 0.4)])
+@pytest.mark.parametrize(("kernel_ns", "busy"), [(4_000, 0.91), (20_000, 0.4)])
 def test_a_busy_device_or_long_kernels_are_not(kernel_ns: int, busy: float) -> None:
     assert silent(launch_bound(kernel_ns, busy), "launch_bound")
 

@@ -170,14 +170,22 @@ def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("kernel_ns", "busy", "fires"), [(9_900, 0.59, True), (10_100, 0.59, False), (9_900, 0.62, False)]
-)
-def test_launching_by_kernel_and_share(kernel_ns: int, busy: float, fires: bool) -> None:
+    ("kernel_ns", "busy", "expected"),
+    [
+        (9_900, 0.59, "high"), (10_100, 0.59, None), (9_900, 0.62, "medium"), (9_900, 0.79, "medium"), (9_900, 0.81, "low"),
+        (9_900, 0.89, "low"), (9_900, 0.91, None), (10_100, 0.81, None),
+    ],
+)  # fmt: skip
+def test_launching_by_kernel_and_share(kernel_ns: int, busy: float, expected: str | None) -> None:
     kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=1000 * kernel_ns)
     modules = (LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),)
     step_ns = around(round(kernel.kernel_ns / busy))
     source = report(replace(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=step_ns))
-    assert (first(source, "launch_bound") is not None) is fires
+    found = first(source, "launch_bound")
+    assert (found.severity if found is not None else None) == expected
+    if found is not None:
+        assert found.title.startswith("Partly launch-bound" if busy > 0.6 else "Launch-bound")
+        assert (found.tries, found.config) == (("cuda_graph", "compile", "batch=2x", "fused_optimizer"), "cuda_graph")
 
 
 def two_layers(slow_ns: int, family: str, whole_ns: int) -> tuple[LayerTiming, ...]:

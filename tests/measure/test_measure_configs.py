@@ -7,10 +7,29 @@ import dataclasses
 import pytest
 
 from profiler_kit.errors import UsageError
-from profiler_kit.measure.configs import AGAIN, Backend, plan, with_tuning
+from profiler_kit.measure.configs import AGAIN, Backend, capped, plan, with_tuning
+from profiler_kit.measure.naming import parse
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import InputInfo, TargetInfo
+
+INFO = TargetInfo(
+    spec="net.py",
+    name="Net",
+    inputs=(InputInfo(name="x", shape=(8, 3, 16, 16), dtype="float32"),),
+    mode="train",
+    loss="auto",
+    optimizer="adamw",
+)
+
+
+def names(configs: tuple[RunConfig, ...]) -> list[str]:
+    return [config.name for config in configs]
+
+
+def threads(patch: pytest.MonkeyPatch, count: int) -> None:
+    patch.setattr("torch.get_num_threads", lambda: count)
 
 
 def test_cuda_has_the_nine_valid_configurations_and_the_repetition() -> None:
@@ -29,10 +48,10 @@ def test_no_two_configurations_have_the_same_flags() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "count", "word"),
-    [("cpu", 1, "oneDNN"), ("mps", 1, "Metal"), ("miopen", 6, "MIOpen")],
+    [("cpu", 1, "oneDNN"), ("mps", 1, "Metal"), ("miopen", 5, "MIOpen")],
 )
 def test_elsewhere_rows_collapse_and_one_sentence_says_why(backend: Backend, count: int, word: str) -> None:
-    made = plan(backend)
+    made = plan(backend, again=False)
     assert len(made.configs) == count
     assert [word in note for note in made.notes] == [True]
     assert all(note.endswith(".") for note in made.notes)
@@ -69,6 +88,93 @@ def test_only_a_configuration_that_means_nothing_here_is_a_note() -> None:
     assert any("benchmark" in note and "same as default" in note for note in made.notes)
 
 
+def test_only_is_read_like_any_name_and_duplicates_go() -> None:
+    made = plan("cudnn", only=["benchmark+batch=2X", "default", "batch=2x+benchmark", "default+benchmark"])
+    assert names(made.configs) == ["default", "benchmark", "benchmark+batch=2x", AGAIN]
+    assert made.notes == ()
+
+
+def test_also_adds_to_the_devices_own_and_nothing_twice() -> None:
+    made = plan("cudnn", also=["benchmark", "channels_last", "channels_last+benchmark", "channels_last"])
+    assert len(made.configs) == 9 + 2 + 1
+    assert names(made.configs)[9:] == ["channels_last", "benchmark+channels_last", AGAIN]
+
+
+def test_a_flag_that_the_device_does_not_have_is_left_out_of_a_name() -> None:
+    made = plan("cudnn", has_tf32=False, only=["default", "no-tf32+channels_last", "no-tf32"])
+    assert names(made.configs) == ["default", "channels_last", AGAIN]
+    assert any("no-tf32+channels_last is run as channels_last" in note for note in made.notes)
+    assert any("the same as default: no-tf32." in note for note in made.notes)
+
+
+def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
+    made = plan("cudnn", uses_cudnn=False, also=["benchmark", "benchmark+no_item"])
+    assert names(made.configs) == ["default", "no_item", AGAIN]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("batch=8", "batch is 8 already"),
+        ("benchmark+batch=1.01x", "batch is 8 already"),
+        ("threads=2", "nothing on a CUDA device"),
+        ("amp_bf16", "under bfloat16 autocast already"),
+        ("fused_optimizer", "inference has"),
+        ("checkpoint=a", "inference keeps nothing"),
+        ("channels_last", "four or five dimensions"),
+        ("dtype=float32", "float32 already"),
+        ("matmul_tf32", "matrix products run in bfloat16"),
+        ("compile", "compiled already"),
+    ],
+)
+def test_what_is_pointless_is_a_note_instead_of_a_run(name: str, reason: str) -> None:
+    info = dataclasses.replace(
+        INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="infer", amp="bfloat16",
+        notes=("torch.compile: the whole model is compiled.",),
+    )  # fmt: skip
+    made = plan("cudnn", only=["default"], also=[name], info=info)
+    assert names(made.configs) == ["default"]
+    assert [name in note and reason in note for note in made.notes] == [True]
+
+
+def test_a_cpu_has_configurations_of_its_own_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 4)
+    made = plan("cpu", info=INFO)
+    assert names(made.configs) == ["default", AGAIN]
+    assert names(made.optional) == ["channels_last", "amp_bf16", "no_onednn", "threads=half"]
+
+
+def test_what_means_nothing_for_the_target_is_not_tried_and_nobody_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 1)
+    flat = dataclasses.replace(INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), amp="bfloat16")
+    made = plan("cpu", info=flat, uses_cudnn=False)
+    assert (names(made.configs), made.optional, len(made.notes)) == (["default"], (), 1)
+
+
+def test_what_is_asked_for_is_not_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 4)
+    made = plan("cpu", info=INFO, also=["threads=1", "amp_bf16"])
+    assert names(made.configs) == ["default", "threads=1", "amp_bf16", AGAIN]
+    assert names(made.optional) == ["channels_last", "no_onednn", "threads=half"]
+
+
+def test_default_alone_is_one_run() -> None:
+    made = plan("cpu", only=["default"], info=INFO)
+    assert (names(made.configs), made.optional) == (["default"], ())
+
+
+def test_metal_has_some_too() -> None:
+    assert names(plan("mps", info=INFO).optional) == ["channels_last", "amp_fp16"]
+
+
+def test_the_twin_under_a_limit() -> None:
+    config = parse("benchmark+amp_bf16", plan("cudnn").configs[0])
+    small = capped(config, 3 << 29)
+    assert small.name == "benchmark+amp_bf16+memory_limit=1536MiB"
+    assert small == parse(small.name, plan("cudnn").configs[0])
+    assert capped(dataclasses.replace(small, repeat_of="x"), 10**9).name == "benchmark+amp_bf16+memory_limit=1GB"
+
+
 def run(benchmark: bool, first: int | None, steady: int | None, *, deterministic: bool = False) -> ConfigRun:
     return ConfigRun(
         config=RunConfig(name="", enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=True),
@@ -84,3 +190,26 @@ def test_tuning_is_what_benchmark_adds_to_the_first_step() -> None:
 
 def test_tuning_is_unknown_where_a_side_is() -> None:
     assert [r.tuning_ns for r in with_tuning([run(False, None, None), run(True, 5088, 15)])] == [None, None]
+
+
+def named_run(name: str, first: int, steady: int) -> ConfigRun:
+    config = parse(name.removesuffix(" (again)"), plan("cudnn").configs[0])
+    if name.endswith("(again)"):
+        config = dataclasses.replace(config, name=name, repeat_of=config.name)
+    return ConfigRun(config=config, first_step_ns=first, step_ns=Interval(median=steady, low=steady, high=steady))
+
+
+def test_the_twin_of_a_benchmark_run_has_the_same_settings() -> None:
+    runs = [named_run("default", 152, 26), named_run("channels_last", 80, 20)]
+    tuned = with_tuning([*runs, named_run("benchmark+channels_last", 900, 10), named_run("benchmark+amp_bf16", 700, 9)])
+    assert [r.tuning_ns for r in tuned] == [None, None, (900 - 10) - (80 - 20), None]
+
+
+def test_how_benchmark_tunes_is_no_difference_to_the_twin() -> None:
+    tuned = with_tuning([named_run("default", 152, 26), named_run("benchmark_limit=2", 400, 16)])
+    assert tuned[1].tuning_ns == (400 - 16) - (152 - 26)
+
+
+def test_a_repetition_has_the_twin_that_its_own_run_has() -> None:
+    tuned = with_tuning([named_run("default", 152, 26), named_run("benchmark (again)", 400, 16)])
+    assert tuned[1].tuning_ns == (400 - 16) - (152 - 26)

@@ -142,7 +142,7 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
 ) -> None:
     measured(monkeypatch, "a CPU")
     said: list[str] = []
-    report = pipeline.analyze_spec(spec, device="cpu", say=said.append).report
+    report = pipeline.analyze_spec(spec, device="cpu", configs=["default"], say=said.append).report
     (line,) = report.roofline
     fc = next(layer for layer in line.layers if (layer.path, layer.phase) == ("fc", "forward"))
     assert fc.time_ns == 50_000
@@ -158,7 +158,7 @@ def test_without_ceilings_the_datasheet_is_taken(
 ) -> None:
     measured(monkeypatch, device)
     unmeasurable(monkeypatch)
-    report = pipeline.analyze_spec(spec, device="cpu").report
+    report = pipeline.analyze_spec(spec, device="cpu", configs=["default"]).report
     assert [line.roof.source for line in report.roofline] == lines
     assert report.runs[0].failure is None
     assert any("could not be measured: no reason; " in note for note in report.notes)

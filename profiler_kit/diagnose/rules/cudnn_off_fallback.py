@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import IM2COL
-from profiler_kit.diagnose.noise import noise_of, saving, trial, verdict
-from profiler_kit.diagnose.pairs import measured
+from profiler_kit.diagnose.noise import noise_of, saving, verdict
+from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels, ratio
+from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.words import percent, quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
@@ -28,15 +29,15 @@ one to compare with, where there is one. `info`, as it is a fallback and no choi
 
 def check(report: Report) -> Iterator[Finding]:
     """Fires once, where the run without cuDNN and a plain one with it were measured."""
-    off = next((r for r in measured(report) if r.config.enabled is False), None)
-    plain = [r for r in measured(report) if _is_plain(r)]
-    if off is None or off.step_ns is None or not plain:
+    off = next((r for r in plain(report) if r.config.enabled is False), None)
+    with_it = [r for r in plain(report) if _is_unchanged(r)]
+    if off is None or off.step_ns is None or not with_it:
         return
-    fair = next((r for r in plain if r.config.allow_tf32 is False), plain[0])
+    fair = next((r for r in with_it if r.config.allow_tf32 is False), with_it[0])
     if fair.step_ns is None:
         return
     noise = noise_of(report)
-    outcome = verdict(fair.step_ns, off.step_ns, noise)
+    outcome = verdict(fair, off, noise)
     factor = ratio(off.step_ns.median, fair.step_ns.median)
     if factor is None:
         return
@@ -46,7 +47,7 @@ def check(report: Report) -> Iterator[Finding]:
         severity=severity,
         title=_title(outcome, factor, fair),
         explanation=sentences(
-            *(_beside(off, r) for r in plain),
+            *(_beside(off, r) for r in with_it),
             _im2col(off),
             noise.sentence(),
         ),
@@ -67,7 +68,7 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _is_plain(run: ConfigRun) -> bool:
+def _is_unchanged(run: ConfigRun) -> bool:
     flags = run.config
     return flags.enabled is True and not flags.benchmark and not flags.deterministic and run.step_ns is not None
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import algorithm
-from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, trial, verdict
+from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.diagnose.pairs import Pair, pairs
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
+from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.words import interval, layer, percent, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
@@ -38,7 +39,7 @@ def check(report: Report) -> Iterator[Finding]:
     before, after = tried[0].before, tried[0].after
     noise = noise_of(report)
     price = -saving(before, after)
-    costs = verdict(before, after, noise) == "worse" and price >= WORTH
+    costs = verdict(off, on, noise) == "worse" and price >= WORTH
     slower = _slowest_change(off, on) if costs else None
     yield Finding(
         rule=RULE.name,
@@ -72,7 +73,7 @@ def _severity(costs: bool, price: float) -> Severity:
 
 def _title(pair: Pair, noise: Noise) -> str:
     price = -saving(pair.before, pair.after)
-    outcome = verdict(pair.before, pair.after, noise)
+    outcome = verdict(pair.off, pair.on, noise)
     if outcome == "worse" and price >= WORTH:
         return f"cudnn.deterministic=True makes the step {percent(price)} longer"
     if outcome == "worse":

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import LAYOUT
+from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels
+from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import layer, listing, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
@@ -37,6 +39,7 @@ def check(report: Report) -> Iterator[Finding]:
         for m in run.modules
         if any(k.family == LAYOUT for k in m.kernels)
     }
+    tried = attempt(report, run, ("channels_last",), noise_of(report))
     paths = tuple(sorted(by_path, key=lambda path: -by_path[path]))
     yield Finding(
         rule=RULE.name,
@@ -59,6 +62,9 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="layout kernels a step", value=calls, unit="count", where=run.config.name),
         ),
         paths=paths,
+        config=tried.config,
+        trial=tried.trial,
+        tries=tried.tries,
         weight=min(1.0, share),
     )
 

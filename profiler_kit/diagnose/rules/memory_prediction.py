@@ -48,7 +48,7 @@ def check(report: Report) -> Iterator[Finding]:
     device = memory.device if memory is not None else None
     if device is None:
         return
-    misses = [miss for run in report.runs if (miss := _miss(run, device)) is not None]
+    misses = [miss for run in report.runs if run.config.is_plain and (miss := _miss(run, device)) is not None]
     for explained in (False, True):
         found = [miss for miss in misses if miss.explained == explained]
         if found:

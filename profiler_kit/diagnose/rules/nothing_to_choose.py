@@ -7,14 +7,13 @@ from typing import Final
 
 from profiler_kit.diagnose.families import is_convolution
 from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, verdict
-from profiler_kit.diagnose.pairs import measured
+from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, kernels, time_by_family
 from profiler_kit.diagnose.words import listing, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
 from profiler_kit.units import text
 
 # Below this the device waits for the host most of the time one would want to save.
@@ -34,8 +33,8 @@ def check(report: Report) -> Iterator[Finding]:
     if base is None or base.step_ns is None:
         return
     noise = noise_of(report)
-    others = [r for r in measured(report) if r is not base and r.config.enabled is True and r.step_ns is not None]
-    if not others or any(_differs(base.step_ns, r.step_ns, noise) for r in others if r.step_ns is not None):
+    others = [r for r in plain(report) if r is not base and r.config.enabled is True and r.step_ns is not None]
+    if not others or any(_differs(base, r, noise) for r in others):
         return
     steps = [r.step_ns.median for r in (base, *others) if r.step_ns is not None]
     yield Finding(
@@ -59,8 +58,10 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _differs(base: Interval, other: Interval, noise: Noise) -> bool:
-    return verdict(base, other, noise) != "same" and abs(saving(base, other)) >= WORTH
+def _differs(base: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
+    if base.step_ns is None or other.step_ns is None:
+        return False
+    return verdict(base, other, noise) != "same" and abs(saving(base.step_ns, other.step_ns)) >= WORTH
 
 
 def _instead(base: ConfigRun) -> str:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnose.efficiency import Efficiency, efficiency
-from profiler_kit.diagnose.families import DIRECT, IM2COL, Algorithm, algorithm, is_convolution
-from profiler_kit.diagnose.noise import noise_of, trial
-from profiler_kit.diagnose.pairs import changed_flags, counterpart, measured
+from profiler_kit.diagnose.families import DIRECT, Algorithm, algorithm, is_convolution
+from profiler_kit.diagnose.noise import noise_of
+from profiler_kit.diagnose.pairs import changed_flags, counterpart, plain, same_work
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
+from profiler_kit.diagnose.trials import attempt, trial
 from profiler_kit.diagnose.words import (
     capital,
     layer,
@@ -38,11 +39,8 @@ FACTOR: Final = 1.5
 AS_GOOD: Final = 1.05
 # A fifth of the step is more than most changes to a model bring.
 LARGE: Final = 0.20
-# What cuDNN and PyTorch take when nothing better is offered or fits: neither uses tensor cores.
-LAST_RESORTS: Final = {
-    DIRECT: "these are cuDNN's older kernels, which use no tensor cores",
-    IM2COL: "this is PyTorch's own fallback, not cuDNN: it writes the input patches out, sample by sample, and multiplies them",
-}
+# What cuDNN takes when nothing better is offered or fits.
+LAST_RESORTS: Final = {DIRECT: "these are cuDNN's older kernels, which use no tensor cores"}
 
 DOC = f"""
 Looks at convolutions that take at least {threshold(LEAST_SHARE)} of the device time of a run with cuDNN on, phase by phase,
@@ -51,7 +49,7 @@ and fires where
 - **picked badly**: another run of the report does the same layer and phase at least {FACTOR:g}x faster by kernel time, with
   another algorithm and the same arithmetic (so that precision is not what was traded); or
 - **last resort**: the kernels are of a family taken when nothing better is offered or fits:
-  {listing([family_words(family) for family in LAST_RESORTS])}.
+  {listing([family_words(family) for family in LAST_RESORTS])}. (PyTorch's own fallback: rule `not_on_cudnn`.)
 
 Gives the effective FLOP/s (counted work over kernel time) and, where the device and the arithmetic are known, the share of
 the datasheet's peak. FFT and Winograd execute fewer operations than are counted, so no share of peak is given for them.
@@ -94,7 +92,7 @@ class _Case:
 def check(report: Report) -> Iterator[Finding]:
     """Fires once per layer and kind."""
     groups: dict[tuple[str, bool], list[_Case]] = {}
-    for run in measured(report):
+    for run in plain(report):
         for case in _cases(report, run):
             groups.setdefault((case.timing.path, case.faster is None), []).append(case)
     for cases in groups.values():
@@ -123,7 +121,7 @@ def _rate(report: Report, run: ConfigRun, timing: LayerTiming) -> Efficiency | N
 
 def _faster_elsewhere(report: Report, run: ConfigRun, timing: LayerTiming, used: Algorithm) -> _Faster | None:
     found = []
-    for other in measured(report):
+    for other in same_work(report):
         there = layer_timing(other, timing.path, timing.phase)
         by = algorithm(there.kernels) if there is not None else None
         if other is run or other.clock != "kernel" or there is None or by is None or there.kernel_ns <= 0:
@@ -153,6 +151,12 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
     case = cases[0]
     tried = case.faster.run if case.faster is not None else _tf32_twin(report, case)
     at_stake = min(1.0, sum(c.at_stake for c in cases))
+    noise = noise_of(report)
+    more = attempt(report, case.run, ("channels_last", "amp_bf16"), noise)
+    best = trial(case.run, tried, noise)
+    if best is None and more.trial is not None:
+        best = more.trial
+    names = ([tried.config.name] if tried is not None else []) + list(more.tries)
     return Finding(
         rule=RULE.name,
         severity=_severity(report, case, at_stake),
@@ -165,8 +169,9 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
         advice=_advice(case, tried),
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
-        config=tried.config.name if tried is not None else None,
-        trial=trial(case.run, tried, noise_of(report)),
+        config=best.config if best is not None else next(iter(names), None),
+        trial=best,
+        tries=tuple(dict.fromkeys(names)),
         weight=at_stake,
     )
 
@@ -245,8 +250,6 @@ def _advice(case: _Case, tried: ConfigRun | None) -> str:
     options = ["run it in bfloat16 or float16 under torch.autocast", "use a smaller kernel, or a stride before it"]
     if tried is not None:
         options.insert(0, "allow TF32 where its error is acceptable (torch.backends.cudnn.allow_tf32 = True)")
-    if case.used.family == IM2COL:
-        options.append("find out why cuDNN did not take it: dilation, data type, or cuDNN switched off")
     return f"In order of effort: {'; '.join(options)}."
 
 

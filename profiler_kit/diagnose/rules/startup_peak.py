@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.pairs import measured
+from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio
 from profiler_kit.diagnose.words import listing, percent, quoted, sentences, threshold, times
@@ -28,7 +28,7 @@ One finding, for the largest such factor; further runs are named.
 
 def check(report: Report) -> Iterator[Finding]:
     """Fires once, for the run with the largest factor."""
-    found = [(run, factor) for run in measured(report) if (factor := _factor(run)) is not None and factor > FACTOR]
+    found = [(run, factor) for run in plain(report) if (factor := _factor(run)) is not None and factor > FACTOR]
     if not found:
         return
     run, factor = max(found, key=lambda item: item[1])

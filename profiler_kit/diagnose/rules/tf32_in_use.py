@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import is_convolution
-from profiler_kit.diagnose.noise import noise_of, trial
-from profiler_kit.diagnose.pairs import counterpart, measured
+from profiler_kit.diagnose.noise import noise_of
+from profiler_kit.diagnose.pairs import counterpart, plain
 from profiler_kit.diagnose.rule import Rule
-from profiler_kit.diagnose.timing import kernels, ratio
-from profiler_kit.diagnose.words import listing, percent, quoted, sentences
+from profiler_kit.diagnose.timing import ratio, tf32_convolution_ns
+from profiler_kit.diagnose.trials import attempt, is_float32
+from profiler_kit.diagnose.words import percent, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import digits, text
 
 # One percent of the largest output is an error a training curve can show; TF32 keeps 10 bits, about 1e-3 per product.
@@ -22,7 +22,7 @@ LARGE_ERROR: Final = 1e-2
 DOC = f"""
 The target computes in float32, and convolution kernels of a run are of TF32 arithmetic: float32 range, but a 10-bit
 mantissa. PyTorch allows that for convolutions by default. The finding is drawn from what the kernels were, not from flags,
-so it also fires (`high`) where TF32 was forbidden and ran nevertheless, as some ways of setting the precision do nothing.
+so it does not count on what was set; where TF32 was forbidden and ran nevertheless, rule `precision_inert` says so.
 
 Gives the largest output error against float64, relative to the largest output, with and without TF32, and the speed that
 TF32 buys, where those runs are in the report. `medium` from an error of {LARGE_ERROR:g}, otherwise `info`.
@@ -30,27 +30,12 @@ TF32 buys, where those runs are in the report. `medium` from an error of {LARGE_
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires for the first run with TF32 convolutions, and for those that forbade it."""
-    if not _is_float32(report.target):
+    """Fires for the first run with TF32 convolutions that did not forbid them."""
+    if not is_float32(report):
         return
-    using = [run for run in measured(report) if _tf32_ns(run) > 0]
-    forbidden = [run for run in using if run.config.allow_tf32 is False]
-    allowed = [run for run in using if run.config.allow_tf32 is not False]
-    if forbidden:
-        yield _inert(forbidden)
+    allowed = [run for run in plain(report) if tf32_convolution_ns(run) > 0 and run.config.allow_tf32 is not False]
     if allowed:
         yield _in_use(report, allowed[0])
-
-
-def _is_float32(target: TargetInfo) -> bool:
-    if target.amp is not None or target.dtype not in (None, "float32"):
-        return False
-    floating = [given.dtype for given in target.inputs if "float" in given.dtype or given.dtype == "double"]
-    return all(dtype == "float32" for dtype in floating)
-
-
-def _tf32_ns(run: ConfigRun) -> int:
-    return sum(k.kernel_ns for k in kernels(run) if k.math == "tf32" and is_convolution(k.family))
 
 
 def _paths(run: ConfigRun) -> tuple[str, ...]:
@@ -62,13 +47,14 @@ def _in_use(report: Report, run: ConfigRun) -> Finding:
     exact = counterpart(report, run, "allow_tf32", False)
     if exact is not None and exact.failure is not None:
         exact = None  # nothing to compare with; the failed run has a finding of its own
-    spent = _tf32_ns(run)
+    spent = tf32_convolution_ns(run)
     share = ratio(spent, run.device_ns)
     factor = ratio(
         exact.step_ns.median if exact is not None and exact.step_ns is not None else None,
         run.step_ns.median if run.step_ns is not None else None,
     )
     error, exact_error = run.max_relative_error, exact.max_relative_error if exact is not None else None
+    tried = attempt(report, run, ("no-tf32",), noise_of(report))
     return Finding(
         rule=RULE.name,
         severity=_severity(error),
@@ -84,8 +70,9 @@ def _in_use(report: Report, run: ConfigRun) -> Finding:
         "torch.backends.cudnn.conv.fp32_precision alone: set one of the two, never both).",
         evidence=_evidence(run, exact, spent, share, factor),
         paths=_paths(run),
-        config=exact.config.name if exact is not None else None,
-        trial=trial(run, exact, noise_of(report)),
+        config=tried.config,
+        trial=tried.trial,
+        tries=tried.tries,
         weight=min(1.0, share) if share is not None else 0.0,
     )
 
@@ -127,24 +114,6 @@ def _evidence(
     if factor is not None and exact is not None:
         found.append(Evidence(name="step without TF32", value=factor, unit="ratio", where=exact.config.name))
     return tuple(found)
-
-
-def _inert(runs: list[ConfigRun]) -> Finding:
-    return Finding(
-        rule=RULE.name,
-        severity="high",
-        title=f"TF32 was forbidden in {listing([quoted(run) for run in runs])}, yet convolutions compute in TF32",
-        explanation=f"Kernels of TF32 arithmetic take {text(_tf32_ns(runs[0]), 'ns')} of each step in {quoted(runs[0])}. The "
-        "kernels' names say what was computed; the flag says only what was asked for.",
-        advice="Do not read these runs as float32. Set torch.backends.cudnn.allow_tf32 = False before the first convolution, "
-        "and look for another place, or the variable NVIDIA_TF32_OVERRIDE, that sets the precision again.",
-        evidence=tuple(
-            Evidence(name="TF32 convolution kernels", value=_tf32_ns(run), unit="ns", where=run.config.name)
-            for run in runs
-        ),
-        paths=_paths(runs[0]),
-        weight=1.0,
-    )
 
 
 RULE = Rule("tf32_in_use", DOC, check)

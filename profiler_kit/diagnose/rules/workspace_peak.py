@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import algorithm
-from profiler_kit.diagnose.pairs import measured
+from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.words import capital, layer, listing, percent, phase, quoted, sentences, threshold
@@ -37,7 +37,7 @@ largest workspace.
 def check(report: Report) -> Iterator[Finding]:
     """Fires once per layer, phase and algorithm."""
     groups: dict[tuple[str, str, str | None], list[tuple[ConfigRun, PeakMemory]]] = {}
-    for run in measured(report):
+    for run in plain(report):
         memory = run.memory
         fallback = run.config.enabled is False and run is not report.baseline()  # has a finding of its own
         if memory is not None and _rules(memory) and not fallback:
@@ -101,7 +101,7 @@ def _lower(report: Report, run: ConfigRun) -> ConfigRun | None:
         return None
     found = [
         other
-        for other in measured(report)
+        for other in plain(report)
         if other.step_ns is not None
         and other.peak_allocated_bytes is not None
         and other.peak_allocated_bytes < LOWER * peak

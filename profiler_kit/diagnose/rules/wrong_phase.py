@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.pairs import measured
+from profiler_kit.diagnose.noise import noise_of
+from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, phase_shares
+from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import capital, percent, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -43,6 +45,8 @@ def check(report: Report) -> Iterator[Finding]:
     if 100.0 * excess <= POINTS:
         return
     short = max(both, key=lambda p: kernel[p] - stopwatch[p])
+    # reading the loss each step keeps the host from running ahead: what that costs can be tried
+    tried = attempt(report, run, ("no_item",) if worst == "loss" else (), noise_of(report))
     yield Finding(
         rule=RULE.name,
         severity="high",
@@ -68,6 +72,9 @@ def check(report: Report) -> Iterator[Finding]:
                 for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
             ),
         ),
+        config=tried.config,
+        trial=tried.trial,
+        tries=tried.tries,
         weight=min(1.0, excess),
     )
 
@@ -103,7 +110,7 @@ def _why(run: ConfigRun, worst: Phase) -> str:
 def _everywhere(report: Report, worst: Phase) -> str:
     shares = [
         (phase_shares(run, "stopwatch")[worst], phase_shares(run, "kernel")[worst])
-        for run in measured(report)
+        for run in plain(report)
         if run.clock == "kernel" and worst in phase_shares(run, "stopwatch") and worst in phase_shares(run, "kernel")
     ]
     if len(shares) < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.measure.axis import Axis
+from profiler_kit.measure.axis import EVERYWHERE, Axis
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 
@@ -13,7 +13,7 @@ def _channels_last(value: str, spec: TargetSpec) -> TargetSpec:
     return replace(spec, channels_last=True)
 
 
-def _pointless(device: str, info: TargetInfo | None) -> str | None:
+def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     if info is None:
         return None
     if info.channels_last:
@@ -27,7 +27,7 @@ AXES: Final = (
     Axis(
         name="channels_last",
         doc="model and inputs in NHWC memory layout",
-        devices=frozenset({"cuda", "cpu"}),
+        devices=EVERYWHERE,
         pointless=_pointless,
         spec=_channels_last,
     ),

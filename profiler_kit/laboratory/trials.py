@@ -1,0 +1,139 @@
+"""The findings' advice, run, and what it gained written down.
+
+Before and after are measured in fresh processes, interleaved there and back (A B C, C B A), so that what drifts meanwhile
+weighs on both alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from profiler_kit.errors import UsageError
+from profiler_kit.laboratory.bench import Bench, run_visits
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.report import Finding, Report, Trial
+from profiler_kit.records.runs import ConfigRun
+
+# Trials cost a minute or two each on a slow model; findings come in the order of what is at stake.
+MOST_TRIALS: Final = 6
+# A gain below this is not worth a line of code, however surely it was measured.
+WORTH_PERCENT: Final = 1.0
+
+Read = Callable[[str], RunConfig | None]
+Verdict = Literal["better", "worse", "same", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One advice tried: the steps of each process before and after, in ns, and the runs that say the rest."""
+
+    before: tuple[ConfigRun, ...]
+    after: tuple[ConfigRun, ...]
+
+
+def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
+    """`report`, explained anew, with the advice of its findings tried; as it is where there is none that can be run.
+
+    `read` gives the configuration of a name, None where it means nothing here. `explained` makes the report of all that
+    `bench` holds, to which the trials add the configurations that were not run yet.
+    """
+    baseline = report.baseline()
+    if baseline is None:
+        return report
+    configs = _advised(report, read, bench)
+    if not configs:
+        bench.say("nothing to try: no finding advises a configuration")
+        return report
+    stated = {finding.rule: finding.trial for finding in report.findings if finding.trial is not None}
+    visits = run_visits(bench, [baseline.config, *configs], folder, what="trying")
+    again = explained()
+    found: dict[str, Trial] = {}
+    for config in configs:
+        made = _trial(again, baseline, config, visits)
+        if made is not None:
+            found[config.name] = made
+    return replace(again, findings=tuple(_with_trial(finding, found, stated) for finding in again.findings))
+
+
+def _advised(report: Report, read: Read, bench: Bench) -> list[RunConfig]:
+    """What the findings advise, the most at stake first, each once; what means nothing here is left out with a note."""
+    baseline = report.baseline()
+    found: dict[str, RunConfig] = {}
+    for finding in report.findings:
+        for name in finding.tries or ((finding.config,) if finding.config is not None else ()):
+            if name in found or len(found) == MOST_TRIALS or (baseline is not None and name == baseline.config.name):
+                continue
+            try:
+                config = read(name)
+            except UsageError as error:
+                bench.notes.append(f"Not tried: {error.message}")
+                continue
+            if config is not None:
+                found[name] = config
+    return list(found.values())
+
+
+def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[str, list[ConfigRun]]) -> Trial | None:
+    from profiler_kit.measure import samples
+
+    before = [run for run in visits.get(baseline.config.name, ()) if run.steps_ns]
+    after = [run for run in visits.get(config.name, ()) if run.steps_ns]
+    if not before or not visits.get(config.name):
+        return None
+    was = samples.median_interval([ns for run in before for ns in run.steps_ns])
+    if not after:
+        failure = next((run.failure for run in visits[config.name] if run.failure is not None), None)
+        said = failure.message.partition("\n")[0] if failure is not None else "no samples"
+        return Trial(config=config.name, before_ns=was, after_ns=was, verdict="failed", note=said, tried=True)
+    now = samples.median_interval([ns for run in after for ns in run.steps_ns])
+    examples = (before[0].samples, after[0].samples)
+    per_example = None not in examples and examples[0] != examples[1]
+    gain = samples.gain(
+        [run.steps_ns for run in before],
+        [run.steps_ns for run in after],
+        examples_before=examples[0] or 1 if per_example else 1,
+        examples_after=examples[1] or 1 if per_example else 1,
+    )
+    one, other = report.run(baseline.config.name), report.run(config.name)
+    same = None
+    if one is not None and other is not None and one.output_digest is not None and other.output_digest is not None:
+        same = one.output_digest == other.output_digest
+    return Trial(
+        config=config.name,
+        before_ns=was,
+        after_ns=now,
+        verdict=_verdict(gain.percent, gain.low, gain.high),
+        note=f'Beside "{baseline.config.name}", {len(before)} and {len(after)} fresh processes, interleaved.',
+        tried=True,
+        per_example=per_example,
+        gain_percent=gain.percent,
+        gain_low_percent=gain.low,
+        gain_high_percent=gain.high,
+        before_peak_bytes=one.peak_allocated_bytes if one is not None else None,
+        after_peak_bytes=other.peak_allocated_bytes if other is not None else None,
+        before_error=one.max_relative_error if one is not None else None,
+        after_error=other.max_relative_error if other is not None else None,
+        same_bits=same,
+    )
+
+
+def _verdict(percent: float, low: float, high: float) -> Verdict:
+    if low > 0 and percent >= WORTH_PERCENT:
+        return "better"
+    return "worse" if high < 0 and -percent >= WORTH_PERCENT else "same"
+
+
+def _with_trial(finding: Finding, found: dict[str, Trial], stated: dict[str, Trial]) -> Finding:
+    """`finding` with the trial of the first of its advices that was tried, and what it had stated before."""
+    names: Sequence[str] = finding.tries or ((finding.config,) if finding.config is not None else ())
+    made = next((found[name] for name in names if name in found), None)
+    if made is None:
+        return finding
+    earlier = stated.get(finding.rule)
+    said = None
+    if earlier is not None and earlier.config == made.config and earlier.before_ns.median > 0:
+        said = 100.0 * (1 - earlier.after_ns.median / earlier.before_ns.median)
+    return replace(finding, trial=replace(made, stated_percent=said))

@@ -1,0 +1,134 @@
+"""Runs one after the other: who is under way when, what comes back, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from measure_models import net
+
+torch = pytest.importorskip("torch")
+
+from profiler_kit.measure import sweep  # noqa: E402
+from profiler_kit.measure.launcher import Order, launched  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+
+STAMP = "open(os.environ['PK_STAMPS'], 'a').write(f'{word} {os.getpid()} {time.monotonic_ns()}\\n')"
+
+
+def spec(folder: Path, on_cpu: str = "pass", after: str = "") -> TargetSpec:
+    inputs = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
+    (folder / "net.py").write_text(net(on_cpu, after=inputs + after))
+    return TargetSpec(spec=str(folder / "net.py"))
+
+
+def orders(*names: str) -> list[Order]:
+    return [Order(config=RunConfig(name=name), budget_s=0.05, steps=3, checks=False) for name in names]
+
+
+def run(spec: TargetSpec, asked: Iterator[Order] | list[Order], early: bool) -> list[ConfigRun]:
+    begun: list[str] = []
+    done = list(
+        sweep.runs(
+            spec,
+            asked,
+            device="cpu",
+            begins=lambda order: begun.append(order.config.name),
+            say=lambda order, text: None,
+            early=early,
+        )
+    )
+    assert begun == [one.order.config.name for one in done]
+    return [one.run for one in done]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_one_process_at_a_time_uses_the_device(early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    target = spec(
+        tmp_path,
+        on_cpu=STAMP.replace("{word}", "forward"),
+        after=STAMP.replace("{word}", "import") + "\n",
+    )
+    runs = run(target, orders("a", "b", "c"), early)
+    assert [one.config.name for one in runs] == ["a", "b", "c"]
+    assert all(one.failure is None and len(one.steps_ns) == 3 for one in runs)
+    words = [line.split() for line in stamps.read_text().splitlines()]
+    pids = list(dict.fromkeys(pid for word, pid, _ in words if word == "forward"))
+    assert len(pids) == 3
+    times = {pid: [int(at) for word, one, at in words if one == pid and word == "forward"] for pid in pids}
+    imported = {one: int(at) for word, one, at in words if word == "import"}
+    for before, after in itertools.pairwise(pids):
+        assert max(times[before]) < min(times[after])
+        assert (imported[after] < max(times[before])) or not early
+        if not early:
+            assert imported[after] > max(times[before])
+
+
+def test_without_a_head_start_the_next_order_is_asked_for_when_its_turn_has_come(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    def asked() -> Iterator[Order]:
+        yield from orders("a")
+        assert ended == ["a"]
+        yield from orders("b")
+
+    target = spec(tmp_path)
+    with contextlib.closing(
+        sweep.runs(target, asked(), device="cpu", begins=lambda _: None, say=lambda order, text: None, early=False)
+    ) as done:
+        for one in done:
+            ended.append(one.run.config.name)
+    assert ended == ["a", "b"]
+
+
+def test_a_sweep_that_is_given_up_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    target = spec(tmp_path, after=STAMP.replace("{word}", "import") + "\n")
+    done = sweep.runs(
+        target,
+        orders("a", "b", "c"),
+        device="cpu",
+        begins=lambda _: None,
+        say=lambda order, text: None,
+        early=True,
+    )
+    next(done)
+    done.close()
+    for line in stamps.read_text().splitlines():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(line.split()[1]), 0)
+
+
+def test_a_process_that_waits_does_nothing_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward"))
+    with launched(target, orders("a")[0], device="cpu"):
+        pass  # never told: its block ends it
+    assert not stamps.exists()
+
+
+def test_the_second_process_times_steps_and_compares_bits(tmp_path: Path) -> None:
+    first = Order(config=RunConfig(name="a"), budget_s=0.4, trace=tmp_path / "a.json.gz", steps=3)
+    (second,) = sweep.way_back([first])
+    assert second.again
+    assert second.trace is None
+    assert second.budget_s == pytest.approx(0.2)
+    one, two = run(spec(tmp_path), [first, second], early=False)
+    assert two.modules == ()
+    assert two.max_relative_error is None
+    merged = sweep.repeated(one, two)
+    assert merged.repeat is not None
+    assert merged.repeat.steps_ns == two.steps_ns
+    assert merged.repeat.output_digest == one.output_digest is not None
+    assert merged.repeat.gradient_digest == one.gradient_digest is not None
+    assert merged.repeat.loss_digest == one.loss_digest is not None
