@@ -53,6 +53,10 @@ TABLE_DOCS = {
     "cross_check": "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per "
     "figure of the peer's that its formulas do not explain.",
     "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
+    "convolutions": "How each part of each convolution was done, in each run ([what the words mean](algorithms.md)); on a page "
+    "those of one run.",
+    "convolution_changes": "One row per part of a convolution that another configuration does in another way, or in another "
+    "time: more than 5 % apart, and by at least 0.5 % of what all convolutions take.",
     "schedules": "One row per configuration that was run over changing shapes (`analyze --shapes`, [how](changing_shapes.md)).",
     "shapes": "One row per shape of such a run and configuration.",
     "cost": "What one step asks for, counted.",

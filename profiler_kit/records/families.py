@@ -62,7 +62,15 @@ WORDS: Final = {
     "other": "other operations",
 }
 
-# The same where there is little room.
+# Arithmetic as `KernelStat.math` and `ConvolutionTiming.math` hold it.
+MATH_WORDS: Final = {
+    "tf32": "TF32",
+    "fp32": "fp32 SIMT",  # each thread for itself, not on tensor cores
+    "f16": "fp16",
+    "f64": "fp64",
+}
+
+# The families where there is little room.
 BRIEF: Final = {
     IM2COL: "im2col",
     DIRECT: "direct convolution",
@@ -73,6 +81,11 @@ BRIEF: Final = {
 def family_words(family: str) -> str:
     """`family` in words: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``; an unknown one keeps its name."""
     return WORDS.get(family, family)
+
+
+def math_words(math: str) -> str:
+    """`math` in words: ``math_words("tf32") == "TF32"``; what has none keeps its name."""
+    return MATH_WORDS.get(math, math)
 
 
 def is_convolution(family: str) -> bool:

@@ -11,6 +11,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import columns, memory, roof_words, sentences, tables
+from profiler_kit.report.algorithms import convolution_sections
 from profiler_kit.report.columns import WorkUnit
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
@@ -56,6 +57,7 @@ def report_document(
         *schedule_section(report),
         *(_phases(report, shown) if shown else ()),
         *_WORK[by](report, shown, top, depth, sort, unit),
+        *convolution_sections(report, shown, top),
         *cross_check_sections(report, top),
         *_roofline(report, shown),
         *_memory(report, shown),

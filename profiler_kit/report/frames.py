@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     import pandas
 
 TableName = Literal[
-    "layers", "runs", "phases", "kernels", "findings", "cross_check", "ops", "what_ifs", "schedules", "shapes"
+    "layers",
+    "runs",
+    "phases",
+    "kernels",
+    "findings",
+    "cross_check",
+    "ops",
+    "convolutions",
+    "convolution_changes",
+    "what_ifs",
+    "schedules",
+    "shapes",
 ]
 
 

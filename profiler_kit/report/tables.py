@@ -14,6 +14,7 @@ from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
 from profiler_kit.report import columns
+from profiler_kit.report.algorithm_rows import change_rows, convolution_rows
 from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeakRow, PeerRow, PhaseRow, RunRow, WorkUnit
 from profiler_kit.report.ops import merged, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
@@ -325,6 +326,9 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
     yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
     yield data_table("ops", columns.OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
+    rows_of_parts = [row for r in report.runs for row in convolution_rows(report, r)]
+    yield data_table("convolutions", columns.CONVOLUTION_COLUMNS, rows_of_parts)
+    yield data_table("convolution_changes", columns.CHANGE_COLUMNS, change_rows(report))
     estimate = report.static.memory if report.static is not None else None
     yield data_table("what_ifs", columns.WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
     yield data_table("schedules", columns.SCHEDULE_COLUMNS, report.schedules)

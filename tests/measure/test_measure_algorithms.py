@@ -106,7 +106,7 @@ def test_inference_mode_of_the_model_s_own_hides_nothing() -> None:
     assert parts_of(Runner(target(Frozen(), mode="infer"))) == parts_of(Runner(target(Net(), mode="infer")))
 
 
-@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning", "ignore:The .grad attribute:UserWarning")
 def test_a_traced_module_s_convolutions_are_its_own() -> None:
     class Holder(nn.Module):
         def __init__(self) -> None:
