@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bench_intervals
 import bench_noise
 import pytest
 import torch
@@ -189,3 +190,9 @@ def test_the_whole_of_it_finds_what_was_planted(target: str, tmp_path: Path) -> 
     assert slow.gaps_percent[0] > 150
     assert "300 % of the step" in bench_noise.shown(found)
     assert [pair.after for pair in found.pairs] == [bench_noise.AGAIN, "deterministic_algorithms", "no_onednn"]
+
+
+def test_of_the_intervals_only_the_one_that_is_used_holds_what_it_says() -> None:
+    found = bench_intervals.coverage(40, 0.005, 0.02)
+    steps, hierarchical, used = found.values()
+    assert used >= 0.9 > hierarchical > steps
