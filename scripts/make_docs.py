@@ -24,6 +24,8 @@ from unittest import mock
 
 from profiler_kit.cli import main as run_command
 from profiler_kit.diagnose import diagnose, rules_page
+from profiler_kit.measure import configs
+from profiler_kit.measure.naming import FLAGS, all_axes, spelled
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import TABLES
@@ -91,8 +93,60 @@ def columns_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+DEVICES: Final = {"cuda": "CUDA", "cpu": "CPU", "mps": "Metal"}
+
+
+def configurations_page() -> str:
+    """The reference of the words that configurations are named with."""
+    flags = [f"| {code(name)} | {escape(doc)} |" for name, doc in FLAGS.items()]
+    axes = []
+    for axis in all_axes():
+        where = ", ".join(DEVICES[kind] for kind in DEVICES if kind in axis.devices)
+        brings = f" Brings {code(axis.flag)} along." if axis.flag else ""
+        others = f" Not beside {', '.join(code(other) for other in sorted(axis.excludes))}." if axis.excludes else ""
+        several = " May come several times." if axis.several else ""
+        axes.append(f"| {code(spelled(axis))} | {where} | {escape(axis.doc)}.{brings}{others}{several} |")
+    instead = [
+        f"| {DEVICES[kind]} | {', '.join(code(name) for name in names)} |" for kind, names in configs.INSTEAD.items()
+    ]
+    parts = [
+        "# Configurations",
+        GENERATED,
+        f"A configuration is named by what differs from {code('default')}, words joined by `+`: "
+        "`benchmark+channels_last`, `amp_bf16+batch=2x`. `--configs A,B` measures those instead of the device's own, "
+        "`--also A,B` those besides. The order of the words does not matter; a name that comes twice is measured once. "
+        "Each is measured in fresh processes of its own. What would change nothing, on the device or for the target, is "
+        "not run, and a note says why.",
+        "## cuDNN's flags",
+        "On a CUDA device all combinations that mean something are measured unless `--configs` says otherwise. The device's "
+        f"{code('default')} is what torch sets: cuDNN on, TF32 in convolutions allowed.",
+        "\n".join(["| word | what it does |", "|---|---|", *flags]),
+        "## Axes",
+        "Off by default. `=` gives a value; `[=…]` may be left out.",
+        "\n".join(["| word | on | what it does |", "|---|---|---|", *axes]),
+        "- `batch=2x` is a multiple of the batch that the target is fed otherwise, by `--batch` too. A step then does more "
+        "work: compare time by row. A target's loader is not used under it.",
+        "- `compile` and `cuda_graph` do their work in the first step, which is as long as that takes; torch keeps compiled "
+        "code on disk, so that a second process compiles faster. What they run is not seen op by op: the step's time by layer "
+        "stands at the model's root, and its memory is not taken apart.",
+        "- `cuda_graph` replays one shape on one device. A forward that waits for the device, branches on values, or draws "
+        "on the state of random numbers by hand can't be captured; the run then fails and says what it met.",
+        "- `no_item` changes what is waited for, not what is computed. Its step is timed by events on the device, as the host "
+        "runs ahead by as many steps as the launch queue holds.",
+        "- `memory_limit` caps what torch's caching allocator reserves. cuDNN takes the next algorithm whose workspace fits.",
+        "- `deterministic` is about cuDNN alone; `deterministic_algorithms` about every op of torch, some of which have no "
+        "implementation that repeats: such a run fails with the op's name.",
+        "## Where cuDNN has nothing to choose",
+        "These are measured after the baseline and its repetition, in this order, as far as `--budget` goes and where they "
+        "mean something for the target:",
+        "\n".join(["| on | configurations |", "|---|---|", *instead]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
+    "configurations.md": configurations_page,
     "rules.md": rules_page,
 }
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Final
+
 from profiler_kit.errors import NotComparableError
+from profiler_kit.gate.cases import Case
+from profiler_kit.gate.efficiency import efficiency_split
+from profiler_kit.gate.explanations import explanations
 from profiler_kit.gate.layers import device_times, layer_changes
 from profiler_kit.gate.metrics import METRICS, static_reason, value_of
 from profiler_kit.gate.ratios import memory_splits, time_ratio
-from profiler_kit.gate.timed import environment_reason, measured_rows
+from profiler_kit.gate.timed import STEP_TIME, environment_reason, measured_rows
 from profiler_kit.gate.words import notes, sentences, telling
-from profiler_kit.records.comparison import Comparison, LayerChange, MetricRow, Side, Verdict
+from profiler_kit.records.comparison import (
+    Comparison,
+    LayerChange,
+    MemorySplit,
+    MetricRow,
+    Side,
+    TimeRatio,
+    Verdict,
+)
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+
+ALIKE: Final = ("noise", "same")
 
 
 def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> Comparison:
@@ -42,6 +58,12 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
     if a.static is not None and b.static is not None:
         layers = layer_changes(a.static, b.static, *(traced or (None, None)))
     configs = telling(a, times)
+    told = [pair for pair in alike if pair[0].config.name in configs]
+    noisy = _noisy(metrics)
+    differing = [pair for pair in told if pair[0].config.name not in noisy]  # elsewhere there is nothing to explain
+    splits = [efficiency_split(a, b, pair, sides, layers) for pair in differing]
+    efficiencies = tuple(split for split in splits if split is not None)
+    tested = explanations(_cases(a, b, sides, told, times, memory, noisy))
     return Comparison(
         a=sides[0],
         b=sides[1],
@@ -51,11 +73,45 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         times=times,
         memory=memory,
         layers=layers,
-        sentences=sentences(a, b, sides, times, memory, layers, configs),
+        sentences=sentences(a, b, sides, times, efficiencies, tested, layers, configs, noisy),
         telling=configs,
         notes=notes(a, b, sides, shared),
         convention=conventions[0] if conventions else None,
+        efficiencies=efficiencies,
+        explanations=tested,
     )
+
+
+def _noisy(metrics: Sequence[MetricRow]) -> frozenset[str]:
+    """The configurations under which the two steps take the same time, as far as can be told."""
+    return frozenset(row.config for row in metrics if row.config and row.metric == STEP_TIME and row.verdict in ALIKE)
+
+
+def _cases(
+    a: Report,
+    b: Report,
+    sides: tuple[Side, Side],
+    pairs: Sequence[tuple[ConfigRun, ConfigRun]],
+    times: Sequence[TimeRatio],
+    memory: Sequence[MemorySplit],
+    noisy: Collection[str],
+) -> tuple[Case, ...]:
+    """What usual explanations are tested on: the telling configurations; where no memory was measured, the predicted one too."""
+    cases = [
+        Case(
+            a=a,
+            b=b,
+            sides=sides,
+            runs=pair,
+            time=next((one for one in times if one.config == pair[0].config.name), None),
+            memory=next((one for one in memory if one.config == pair[0].config.name), None),
+            same_time=pair[0].config.name in noisy,
+        )
+        for pair in pairs
+    ]
+    if all(split.config is None for split in memory):
+        cases += [Case(a=a, b=b, sides=sides, memory=split) for split in memory]
+    return tuple(cases)
 
 
 def _shared_runs(a: Report, b: Report) -> tuple[tuple[ConfigRun, ConfigRun], ...]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from profiler_kit.gate.efficiency_tables import efficiency_blocks, explanation_blocks
 from profiler_kit.gate.metrics import shapes
 from profiler_kit.gate.plain_tables import plain_budgets, plain_layers, plain_metrics
 from profiler_kit.gate.ratios import PART_TITLES
@@ -34,21 +35,27 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in comparison.sentences)),
         Section(title="Metrics", blocks=_metric_blocks(comparison)),
     ]
-    told = (None, *comparison.telling)
+    told: tuple[str | None, ...] = (None, *comparison.telling)
     rest = tuple(row for row in comparison.metrics if row.config not in told)
+    if any(split.config is not None for split in comparison.memory):
+        told = comparison.telling  # beside measured peaks the predicted one is detail
     others = tuple(_memory_table(split, a, b) for split in comparison.memory if split.config not in told)
     if comparison.times:
         sections.append(Section(title="Time taken apart", blocks=(_time_table(comparison),)))
+    if comparison.efficiencies:
+        sections.append(Section(title="Efficiency by layer", blocks=efficiency_blocks(comparison)))
     if comparison.memory:
         tables = tuple(_memory_table(split, a, b) for split in comparison.memory if split.config in told)
         sections.append(Section(title="Peak memory taken apart", blocks=tables))
+    if comparison.explanations:
+        sections.append(Section(title="Usual explanations", blocks=explanation_blocks(comparison)))
     if comparison.layers:
         sections.append(Section(title="Layers", blocks=_layer_blocks(comparison, top)))
     if rest:
         blocks = (_metric_table(comparison, rest),)
         sections.append(Section(title="Metrics under the other configurations", blocks=blocks, detail=True))
     if others:
-        sections.append(Section(title="Peak memory under the other configurations", blocks=others, detail=True))
+        sections.append(Section(title="Peak memory otherwise", blocks=others, detail=True))
     sections += _note_sections(comparison.notes)
     return Document(
         title=f"{a} and {b}",

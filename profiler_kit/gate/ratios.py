@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final, cast, get_args
 
 from profiler_kit.records.comparison import MemoryPart, MemorySplit, PartBytes, Side, TimeRatio
 from profiler_kit.records.counts import MemoryEstimate
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
-from profiler_kit.units import bytes_text, digits, text
+from profiler_kit.units import digits, text
 
 PARTS: Final = cast("tuple[MemoryPart, ...]", get_args(MemoryPart))
 PART_TITLES: Final[dict[MemoryPart, str]] = {
@@ -21,7 +22,16 @@ PART_TITLES: Final[dict[MemoryPart, str]] = {
     "workspace": "workspace",
     "rest": "the rest",
 }
-OPPOSITE_SHARE: Final = 0.05  # both must differ by this much before "more here, less there" is worth a sentence
+
+
+def examples(run: ConfigRun, side: Side) -> int | None:
+    """How many examples a step of `run` holds; the target's batch where the run does not say."""
+    return run.samples if run.samples is not None else side.samples
+
+
+def work_scale(run: ConfigRun, side: Side) -> Fraction:
+    """A step's work in `run` over the counted one: other than 1 where the configuration changes the batch."""
+    return Fraction(run.samples, side.samples) if run.samples and side.samples else Fraction(1)
 
 
 def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> TimeRatio | None:
@@ -29,15 +39,20 @@ def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: 
     if a_run.step_ns is None or b_run.step_ns is None or a.static is None or b.static is None:
         return None
     a_ns, b_ns = a_run.step_ns.median, b_run.step_ns.median
-    a_flops, b_flops = a.static.step.flops, b.static.step.flops
+    a_flops = round(a.static.step.flops * work_scale(a_run, sides[0]))
+    b_flops = round(b.static.step.flops * work_scale(b_run, sides[1]))
     if min(a_ns, b_ns, a_flops, b_flops) <= 0:
         return None
     ratio, work = b_ns / a_ns, b_flops / a_flops
     a_rate, b_rate = a_flops / a_ns * 1e9, b_flops / b_ns * 1e9
-    a_samples, b_samples = sides[0].samples, sides[1].samples
+    a_samples, b_samples = examples(a_run, sides[0]), examples(b_run, sides[1])
     per_sample = None
     if a_samples and b_samples and a_samples != b_samples:
         per_sample = ratio * a_samples / b_samples
+    labels = (sides[0].label, sides[1].label)
+    told = _time_sentence(labels, (a_ns, b_ns), (a_flops, b_flops), (a_rate, b_rate))
+    if per_sample is not None:
+        told += _per_sample(per_sample, labels, (a_samples, b_samples))
     return TimeRatio(
         config=a_run.config.name,
         a_ns=a_ns,
@@ -50,35 +65,34 @@ def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: 
         b_flops_per_s=b_rate,
         efficiency_ratio=b_rate / a_rate,
         per_sample_ratio=per_sample,
-        sentence=_time_sentence(sides, (a_ns, b_ns), (a_flops, b_flops), (a_rate, b_rate), per_sample),
+        sentence=told,
+        a_samples=a_samples,
+        b_samples=b_samples,
     )
 
 
 def _time_sentence(
-    sides: tuple[Side, Side],
-    times_ns: tuple[int, int],
-    flops: tuple[int, int],
-    rates: tuple[float, float],
-    per_sample: float | None,
+    labels: tuple[str, str], times_ns: tuple[int, int], flops: tuple[int, int], rates: tuple[float, float]
 ) -> str:
     """The ratio told from the slower side: ``V0 takes 4.05x the time of V1: 3.32x the work at 0.82x the efficiency``."""
     slow, fast = (1, 0) if times_ns[1] >= times_ns[0] else (0, 1)
-    told = (
-        f"{sides[slow].label} takes {_factor(times_ns[slow] / times_ns[fast])} the time of {sides[fast].label}: "
-        f"{_factor(flops[slow] / flops[fast])} the work at {_factor(rates[slow] / rates[fast])} the efficiency "
+    return (
+        f"{labels[slow]} takes {factor(times_ns[slow] / times_ns[fast])} the time of {labels[fast]}: "
+        f"{factor(flops[slow] / flops[fast])} the work at {factor(rates[slow] / rates[fast])} the efficiency "
         f"({text(times_ns[slow], 'ns')} and {text(times_ns[fast], 'ns')} a step, "
-        f"{text(flops[slow], 'flops')} and {text(flops[fast], 'flops')} FLOPs, "
         f"{text(rates[slow], 'flops/s')} and {text(rates[fast], 'flops/s')})."
     )
-    if per_sample is None:
-        return told
-    each = per_sample if slow == 1 else 1 / per_sample
-    return (
-        f"{told} Per sample it takes {_factor(each)} the time ({sides[slow].samples} and {sides[fast].samples} a step)."
-    )
 
 
-def _factor(value: float) -> str:
+def _per_sample(ratio: float, labels: tuple[str, str], samples: tuple[int | None, int | None]) -> str:
+    """The ratio per example, told from the side that takes longer for one."""
+    slow, fast = (1, 0) if ratio >= 1 else (0, 1)
+    each = ratio if slow == 1 else 1 / ratio
+    return f" Per sample {labels[slow]} takes {factor(each)} the time ({samples[slow]} and {samples[fast]} a step)."
+
+
+def factor(value: float) -> str:
+    """A ratio as sentences say it: ``4.05x``."""
     return f"{digits(value, 3)}x"
 
 
@@ -125,41 +139,3 @@ def _predicted(memory: MemoryEstimate) -> dict[MemoryPart, int | None]:
     parts: dict[MemoryPart, int | None] = {part: getattr(memory.categories, part) for part in PARTS if part != "rest"}
     parts["rest"] = memory.peak_bytes - sum(value or 0 for value in parts.values())  # temporaries
     return parts
-
-
-def opposite_sentence(
-    a: Report,
-    b: Report,
-    split: MemorySplit,
-    sides: tuple[Side, Side],
-    runs: tuple[ConfigRun | None, ConfigRun | None],
-) -> str | None:
-    """The sentence for the case that one side saves more for backward and the other peaks higher; None in every other case."""
-    if a.static is None or b.static is None:
-        return None
-    saved = (a.static.saved_bytes, b.static.saved_bytes)
-    peaks = (split.a_peak_bytes, split.b_peak_bytes)
-    more, high = (0 if saved[0] > saved[1] else 1), (0 if peaks[0] > peaks[1] else 1)
-    if more == high or not (_apart(saved) and _apart(peaks)):
-        return None
-    grown = [(_of(part, high) - _of(part, 1 - high), part) for part in split.parts]
-    grown_bytes, cause = max(grown, key=lambda pair: pair[0])
-    run = runs[high]
-    peak = run.memory if run is not None else None
-    where = ""
-    if peak is not None and cause.part == "workspace":
-        where = f", in {peak.peak_path or 'the root'}'s {peak.peak_phase} ({peak.peak_op})"
-    saver, peaker = sides[more].label, sides[high].label
-    return (
-        f"{saver} saves more for backward ({bytes_text(saved[more])}, {peaker} {bytes_text(saved[high])}), and yet "
-        f"{peaker} peaks higher ({bytes_text(peaks[high])}, {saver} {bytes_text(peaks[more])}): at its peak it holds "
-        f"{bytes_text(_of(cause, high))} of {PART_TITLES[cause.part]}{where}, {bytes_text(grown_bytes)} more than {saver}."
-    )
-
-
-def _of(part: PartBytes, side: int) -> int:
-    return (part.b if side else part.a) or 0
-
-
-def _apart(pair: tuple[int, int]) -> bool:
-    return abs(pair[0] - pair[1]) > OPPOSITE_SHARE * max(pair)

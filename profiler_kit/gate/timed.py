@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.gate.metrics import numbers
+from profiler_kit.gate.noise import overlap, percent, time_noise
 from profiler_kit.records.comparison import MetricRow, Side, Verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.units import Unit, digits
+from profiler_kit.units import Unit
 
-# Two processes of one configuration agree by luck now and then, so a small gap between them proves little.
-LEAST_NOISE: Final = 0.02
-# Without a repeated run: steps of one process are no replicates, processes on a shared machine differ by a few percent.
-ASSUMED_NOISE: Final = 0.05
 # The caching allocator serves the same program from the same blocks; what varies are workspaces that a library picks.
 BYTES_NOISE: Final = 0.01
 
+STEP_TIME: Final = "step_ns"
 DEVICE_TIME: Final = "device_ns"
 
 
@@ -31,7 +29,7 @@ class _Measured:
 
 
 _MEASURED: Final = (
-    _Measured("step_ns", "Step time, median", "ns", lambda run: run.step_ns.median if run.step_ns else None),
+    _Measured(STEP_TIME, "Step time, median", "ns", lambda run: run.step_ns.median if run.step_ns else None),
     _Measured(DEVICE_TIME, "Device time, step", "ns", lambda run: run.device_ns),
     _Measured("peak_allocated_bytes", "Peak memory, measured", "bytes", lambda run: run.peak_allocated_bytes),
 )
@@ -52,7 +50,7 @@ def measured_rows(
         refused = environment_reason(a, b, one, other)
         for metric in _MEASURED:
             values = metric.value(one), metric.value(other)
-            if values == (None, None) and not (failed and metric.key == "step_ns"):
+            if values == (None, None) and not (failed and metric.key == STEP_TIME):
                 continue
             verdict: Verdict = "failed"
             reason = failed
@@ -97,11 +95,11 @@ def environment_reason(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -
         return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
     if numbers(a.target) != numbers(b.target):
         return f"computed in {numbers(a.target)} and in {numbers(b.target)}"
-    flags = [
-        (run.config.enabled, run.config.benchmark, run.config.deterministic, run.config.allow_tf32)
+    given = [
+        (run.config.enabled, run.config.benchmark, run.config.deterministic, run.config.allow_tf32, run.config.settings)
         for run in (one, other)
     ]
-    if flags[0] != flags[1]:
+    if given[0] != given[1]:
         return f"configuration {one.config.name} had other flags"
     before, after = one.environment, other.environment
     if before is None or after is None:
@@ -117,16 +115,6 @@ def environment_reason(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -
         if left != right:
             return f"another {what}: {left or 'none'} and {right or 'none'}"
     return ""
-
-
-def process_noise(report: Report) -> float | None:
-    """The largest relative gap between a configuration and its repetition in a fresh process; None without one."""
-    gaps = []
-    for again in report.runs:
-        first = report.run(again.config.repeat_of) if again.config.repeat_of is not None else None
-        if first is not None and first.step_ns and again.step_ns and first.step_ns.median:
-            gaps.append(abs(again.step_ns.median - first.step_ns.median) / first.step_ns.median)
-    return max(gaps, default=None)
 
 
 def _judge(
@@ -149,30 +137,11 @@ def _judge(
         return "same", ""
     larger, gap = max(before, after), abs(after - before)
     if metric.unit == "bytes":
-        noise, why = BYTES_NOISE, f"less than {_percent(BYTES_NOISE)} apart"
+        noise, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE)} apart"
     else:
-        noise, why = _time_noise(a, b)
+        noise, why = time_noise(a, b, one, other)
     if gap <= noise * larger:
         return "noise", why
-    if metric.key == "step_ns" and one.step_ns and other.step_ns:
-        faster, slower = sorted((one.step_ns, other.step_ns), key=lambda interval: interval.median)
-        if faster.high >= slower.low:
-            return "noise", "the 95 % intervals overlap"
+    if metric.key == STEP_TIME and overlap(one, other):
+        return "noise", "the 95 % intervals overlap"
     return ("better" if after < before else "worse"), ""
-
-
-def _time_noise(a: Report, b: Report) -> tuple[float, str]:
-    gaps = [gap for gap in (process_noise(a), process_noise(b)) if gap is not None]
-    if not gaps:
-        return ASSUMED_NOISE, (
-            f"less than {_percent(ASSUMED_NOISE)} apart, and no configuration was run twice, so processes may differ by as much"
-        )
-    noise = max(LEAST_NOISE, *gaps)
-    return (
-        noise,
-        f"less than {_percent(noise)} apart; the same configuration, run twice, differed by {_percent(max(gaps))}",
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{digits(share * 100, 2)} %"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from profiler_kit.gate.metrics import numbers, shapes
-from profiler_kit.gate.ratios import opposite_sentence
-from profiler_kit.gate.timed import environment_reason, failure_reason, process_noise
-from profiler_kit.records.comparison import LayerChange, MemorySplit, Side, TimeRatio
+from profiler_kit.gate.noise import process_noise
+from profiler_kit.gate.ratios import examples
+from profiler_kit.gate.timed import environment_reason, failure_reason
+from profiler_kit.records.comparison import EfficiencySplit, Explanation, LayerChange, Side, TimeRatio
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -17,6 +18,9 @@ from profiler_kit.units import Unit, digits, text
 
 WHY_LAYERS: Final = 4  # named in the sentence; the table has all
 TELLING_RATIO: Final = 1.1  # a time ratio that a flag moves by less tells the same story
+WITHIN_NOISE: Final = "Runs differ by as much anyway."
+OWN_SHARE: Final = 0.5  # of a side's work in layers that both have: with more they are versions of one net
+DOMINANT_SHARE: Final = 0.5  # of a side's work: a layer with as much is where the work is
 WORTH_SHARE: Final = 0.001  # of a total: a smaller change of it explains nothing
 
 
@@ -25,30 +29,74 @@ def sentences(
     b: Report,
     sides: tuple[Side, Side],
     times: Sequence[TimeRatio],
-    memory: Sequence[MemorySplit],
+    efficiencies: Sequence[EfficiencySplit],
+    explanations: Sequence[Explanation],
     layers: Sequence[LayerChange],
     configs: Sequence[str],
+    noisy: Collection[str],
 ) -> tuple[str, ...]:
-    """The result in sentences: the time ratio, the work where nothing was timed, memory that misleads, the layers.
+    """The result in sentences: time as work and efficiency, where the work is, memory that misleads, what it is not.
 
-    Of several configurations only `configs`, the telling ones, get sentences.
+    Of several configurations only `configs`, the telling ones, get sentences, and each wrong explanation gets one.
+    `noisy` are the configurations whose two steps differ by no more than runs differ anyway.
     """
+    after = {one.config: one.sentence for one in efficiencies} | dict.fromkeys(noisy, WITHIN_NOISE)
     told = [
-        f"Under {one.config}: {one.sentence}" if len(times) > 1 else one.sentence
+        (f"Under {one.config}: " if len(times) > 1 else "") + f"{one.sentence} {after.get(one.config, '')}".rstrip()
         for one in times
         if one.config in configs
     ]
     if not times and a.static is not None and b.static is not None:
         told.append(_work(a.static, b.static, sides))
-    for split in memory:
-        if split.config is not None and split.config not in configs:
-            continue
-        runs = (a.run(split.config), b.run(split.config)) if split.config is not None else (None, None)
-        sentence = opposite_sentence(a, b, split, sides, runs)
-        if sentence is not None:
-            told.append(f"Under {split.config}: {sentence}" if split.config is not None else f"Predicted: {sentence}")
-    told.append(why(layers))
+    dominants = _dominants(sides, layers) if times else ""
+    told.append(dominants or why(layers))
+    told += _wrong(explanations)
     return tuple(_begun(sentence) for sentence in told if sentence)
+
+
+def _wrong(explanations: Sequence[Explanation]) -> list[str]:
+    """A sentence for each explanation that is wrong, from where it is most so; FLOPs are told with the times."""
+    told = []
+    for key in ("activations", "loss", "parameters"):
+        wrong = [one for one in explanations if one.key == key and one.verdict == "wrong"]
+        if not wrong:
+            continue
+        most = max(wrong, key=_larger_over_smaller) if key == "activations" else wrong[0]
+        under = (
+            f"Under {most.config}: " if len({one.config for one in explanations}) > 1 and key == "activations" else ""
+        )
+        predicted = "Predicted: " if most.config is None else under
+        told.append(f"{predicted}{most.sentence}")
+    return told
+
+
+def _larger_over_smaller(one: Explanation) -> float:
+    """How far the two sides' first number, the peaks, are apart."""
+    values = [float(number.value) for number in one.numbers[:2]]
+    return max(values) / max(min(values), 1.0)
+
+
+def _dominants(sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
+    """The one layer on each side that does most of its work, for two nets that share next to none of it; else empty."""
+    totals = [sum(one.a.flops for one in layers), sum(one.b.flops for one in layers)]
+    if min(totals, default=0) <= 0:
+        return ""
+    shared = [one for one in layers if one.a_path is not None and one.b_path is not None]
+    if any(sum(each) > OWN_SHARE * total for each, total in zip(_flops(shared), totals, strict=True)):
+        return ""
+    largest = (max(layers, key=lambda one: one.a.flops), max(layers, key=lambda one: one.b.flops))
+    shares = (largest[0].a.flops / totals[0], largest[1].b.flops / totals[1])
+    if min(shares) < DOMINANT_SHARE:
+        return ""
+    words = [
+        f"{shown_path(path or '')} ({digits(share * 100, 3)} % of {side.label}'s)"
+        for path, share, side in zip((largest[0].a_path, largest[1].b_path), shares, sides, strict=True)
+    ]
+    return f"The work is in {words[0]} and {words[1]}."
+
+
+def _flops(layers: Sequence[LayerChange]) -> tuple[list[int], list[int]]:
+    return [one.a.flops for one in layers], [one.b.flops for one in layers]
 
 
 def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:
@@ -59,20 +107,26 @@ def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:
     if not times:
         return tuple(run.config.name for run in a.runs[:1])
     first = times[0]
-    flags = {run.config.name: _flags(run) for run in a.runs if run.config.repeat_of is None}
-    here = flags[first.config]
+    flags = {run.config.name: _flags_of(run) for run in a.runs if run.config.repeat_of is None and run.config.is_plain}
+    here = flags.get(first.config)
+    if here is None:
+        return (first.config,)
 
     def differs(one: TimeRatio) -> float:
         return abs(math.log(one.time_ratio / first.time_ratio))
 
-    neighbours = [one for one in times[1:] if sum(x != y for x, y in zip(flags[one.config], here, strict=True)) == 1]
+    neighbours = [
+        one
+        for one in times[1:]
+        if one.config in flags and sum(x != y for x, y in zip(flags[one.config], here, strict=True)) == 1
+    ]
     other = max(neighbours, key=differs, default=None)
     if other is None or differs(other) < math.log(TELLING_RATIO):
         return (first.config,)
     return (first.config, other.config)
 
 
-def _flags(run: ConfigRun) -> tuple[bool | None, ...]:
+def _flags_of(run: ConfigRun) -> tuple[bool | None, ...]:
     config = run.config
     return (config.enabled, config.benchmark, config.deterministic, config.allow_tf32)
 
@@ -170,6 +224,16 @@ def notes(
         if reason:
             refused.setdefault(reason, []).append(one.config.name)
     told += [f"Not compared under {', '.join(names)}: {reason}." for reason, names in refused.items()]
+    batches: dict[tuple[int, int], list[str]] = {}
+    for one, other in shared:
+        both = examples(one, sides[0]), examples(other, sides[1])
+        if one.samples and other.samples and both[0] and both[1] and both[0] != both[1]:
+            batches.setdefault((both[0], both[1]), []).append(one.config.name)
+    told += [
+        f"Under {', '.join(names)} a step holds {ours} examples of {sides[0].label} and {theirs} of {sides[1].label}: "
+        "compare the times per example."
+        for (ours, theirs), names in batches.items()
+    ]
     if (a.runs or b.runs) and not shared:
         told.append("The reports have no configuration in common, so no times are compared.")
     if any(one.step_ns and other.step_ns for one, other in shared):

@@ -21,7 +21,7 @@ AGAIN = "default (again)"
 MEMORY_LIMIT: Final = "memory_limit"
 
 # Where cuDNN has nothing to choose, what else may change a step's time, most promising first.
-_INSTEAD: Final[dict[Backend, tuple[str, ...]]] = {
+INSTEAD: Final[dict[Backend, tuple[str, ...]]] = {
     "cpu": ("channels_last", "amp_bf16", "no_onednn", "threads=half"),
     "mps": ("channels_last", "amp_fp16"),
 }
@@ -67,9 +67,9 @@ def plan(
     more = [c for c in (chooser.read(name) for name in also) if c is not None]
     configs = _distinct([*configs, *more])
     optional: list[RunConfig] = []
-    if only is None and backend in _INSTEAD:
+    if only is None and backend in INSTEAD:
         quiet = _Chooser(own, _DEVICE_OF[backend], info)  # nobody asked for these, so nobody is told why not
-        tried = (quiet.read(name) for name in _INSTEAD[backend])
+        tried = (quiet.read(name) for name in INSTEAD[backend])
         optional = [c for c in tried if c is not None and (uses_cudnn or not _for_convolutions(c))]
         optional = [c for c in _distinct(optional) if c not in configs]
     if again and len(configs) + len(optional) > 1:

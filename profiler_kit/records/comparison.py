@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
+from profiler_kit.records.counts import Phase
+from profiler_kit.records.laboratory import ConvolutionPart
+from profiler_kit.records.report import Evidence
 from profiler_kit.records.target import InputInfo, Mode
 from profiler_kit.units import Unit
 
@@ -51,8 +54,9 @@ class MetricRow:
 class TimeRatio:
     """A step-time ratio taken apart: ``time_ratio == work_ratio / efficiency_ratio``.
 
-    Work is the step's FLOPs as counted; efficiency is what is achieved of them per second, in FLOP/s. `per_sample_ratio`
-    is the time ratio per sample, given only where the sides' batch sizes differ.
+    Work is the step's FLOPs as counted (in proportion, where a configuration changes the batch); efficiency is what is
+    achieved of them per second, in FLOP/s. `per_sample_ratio` is the time ratio per sample, given only where the steps hold
+    different numbers of them (`a_samples`, `b_samples`).
     """
 
     config: str
@@ -67,6 +71,99 @@ class TimeRatio:
     efficiency_ratio: float
     per_sample_ratio: float | None
     sentence: str
+    a_samples: int | None = None
+    b_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmUse:
+    """A family of kernels (`records/families.py`) that a layer ran on in one phase, its arithmetic, its time per step.
+
+    `part` where each part of a convolution was measured by itself; then `flops_per_s` and `workspace_bytes` are the part's.
+    """
+
+    family: str
+    math: str | None
+    kernel_ns: int
+    part: ConvolutionPart | None = None
+    flops_per_s: float | None = None
+    workspace_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerEfficiency:
+    """One owner's device time in one phase on one side, ns per step, beside what its FLOPs take at the reference rate.
+
+    ``beyond_ns == device_ns - at_reference_ns``. Recomputation counts as backward, where it runs. `flops_per_s` is effective:
+    counted FLOPs over device time, None without either. `algorithms`: what it ran on, most time first.
+    """
+
+    path: str
+    phase: Phase
+    device_ns: int
+    flops: int
+    flops_per_s: float | None
+    at_reference_ns: int
+    beyond_ns: int
+    algorithms: tuple[AlgorithmUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideEfficiency:
+    """One side's step by layer: device times of `layers` + `rest_ns` = `step_ns`, exactly.
+
+    The layers' `beyond_ns` + `rest_ns` = `beyond_ns`: the step's time less what its FLOPs take at the reference rate. `rest_ns`:
+    the step less all attributed device time (no kernel running, unattributed kernels); below zero where kernels overlap, or
+    the traced steps were slower than the timed ones.
+    """
+
+    step_ns: int
+    flops: int
+    layers: tuple[LayerEfficiency, ...]
+    rest_ns: int
+    beyond_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EfficiencySplit:
+    """The time between two steps taken apart under one configuration, exactly, in ns.
+
+    The slower side's `step_ns` - the faster's = `work_ns` + the slower's `beyond_ns`; the faster's `beyond_ns` is 0. The
+    reference rate is the faster side's FLOP/s over its whole step; `work_ns` is what the slower side would take longer at it.
+    `sentence` names the layer that matters most and what it runs on; empty where efficiency explains next to nothing.
+    """
+
+    config: str
+    slower: Literal["a", "b"]
+    clock: Literal["kernel", "operator"] | None
+    reference_flops_per_s: float
+    work_ns: int
+    a: SideEfficiency
+    b: SideEfficiency
+    sentence: str = ""
+
+
+ExplanationVerdict = Literal["wrong", "off", "right"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A usual explanation put to the test: what it would predict, what was measured, and the verdict with its numbers.
+
+    ``wrong``: the opposite was measured, or nothing of the kind; ``off``: the direction is right, the figure is not, by the
+    factor `off_by` (measured over predicted). `config` is the configuration it was tested under, None for what was counted
+    alone; `sentence` says it all in one.
+    """
+
+    key: Literal["loss", "parameters", "flops", "activations", "checkpointing"]
+    config: str | None
+    explanation: str
+    predicts: str
+    measured: str
+    verdict: ExplanationVerdict
+    sentence: str
+    numbers: tuple[Evidence, ...]
+    off_by: float | None = None
 
 
 MemoryPart = Literal[
@@ -144,7 +241,7 @@ class Comparison:
     The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
     `sentences` say the result; `notes` say what limits it. `telling` are the configurations that sentences and summaries
     speak of: the baseline, and the one flag that changes the picture most; tables hold them all. `convention` is the name of
-    the one by which both sides count work.
+    the one by which both sides count work. `efficiencies` and `explanations` are under the telling configurations.
     """
 
     a: Side
@@ -159,6 +256,8 @@ class Comparison:
     telling: tuple[str, ...] = ()
     clock: Literal["kernel", "operator"] | None = None
     convention: str | None = None
+    efficiencies: tuple[EfficiencySplit, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
 
 
 BudgetSeverity = Literal["error", "warn", "off"]

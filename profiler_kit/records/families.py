@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
+
+from profiler_kit.records.runs import KernelStat
 
 LAYOUT: Final = "conv:layout"
 FFT: Final = "conv:fft"
 WINOGRAD: Final = "conv:winograd"
 IM2COL: Final = "conv:im2col(aten)"
 DIRECT: Final = "conv:legacy_direct"
+
+# Families that do less arithmetic than the 2 x MAC that is counted; their effective rate may pass the device's peak.
+FEWER_OPERATIONS: Final = frozenset({FFT, WINOGRAD})
 
 # A family that begins with "conv:" is a way to compute a convolution.
 WORDS: Final = {
@@ -55,6 +62,13 @@ WORDS: Final = {
     "other": "other operations",
 }
 
+# The same where there is little room.
+BRIEF: Final = {
+    IM2COL: "im2col",
+    DIRECT: "direct convolution",
+    "conv:legacy_cask": "implicit GEMM (older)",
+}
+
 
 def family_words(family: str) -> str:
     """`family` in words: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``; an unknown one keeps its name."""
@@ -76,3 +90,42 @@ def stands_for(family: str, present: Collection[str]) -> str:
     if family == "gemm" and IM2COL in present:
         return IM2COL
     return family
+
+
+def brief_words(family: str) -> str:
+    """`family` in as few words as tell it from the others: ``brief_words("conv:legacy_direct") == "direct convolution"``."""
+    return BRIEF.get(family) or family_words(family)
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """What a layer's kernels amount to: the family that takes most time, its arithmetic, its longest kernel.
+
+    `kernel_ns` is the time of the family's kernels.
+    """
+
+    family: str
+    math: str | None
+    kernel: str
+    kernel_ns: int = 0
+
+
+def algorithms(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
+    """The families among `kernels`, most time first; complex products beside FFT kernels count as FFT, im2col's as im2col."""
+    listed = list(kernels)
+    present = {k.family for k in listed}
+    groups: defaultdict[str, list[KernelStat]] = defaultdict(list)
+    for kernel in listed:
+        groups[stands_for(kernel.family, present)].append(kernel)
+    found = []
+    for family in sorted(groups):
+        longest = max(groups[family], key=lambda k: k.kernel_ns)
+        stated = [k for k in groups[family] if k.math is not None]
+        math = max(stated, key=lambda k: k.kernel_ns).math if stated else None
+        found.append(Algorithm(family, math, longest.name, sum(k.kernel_ns for k in groups[family])))
+    return tuple(sorted(found, key=lambda one: -one.kernel_ns))
+
+
+def algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
+    """The family with most time among `kernels`, as in `algorithms`; None where there are none."""
+    return next(iter(algorithms(kernels)), None)

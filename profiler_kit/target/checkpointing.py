@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -44,9 +45,15 @@ def _module_at(model: nn.Module, path: str) -> nn.Module:
 
 
 def _recomputing(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    if isinstance(forward, MethodType):  # a method again, so that a copy of the module runs the copy's own weights
+        plain = forward.__func__
+        return MethodType(
+            lambda module, *args, **kwargs: _again(MethodType(plain, module), args, kwargs), forward.__self__
+        )
+    return lambda *args, **kwargs: _again(forward, args, kwargs)
 
-    return run
+
+def _again(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, **kwargs)

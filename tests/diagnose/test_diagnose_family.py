@@ -14,6 +14,7 @@ import pytest
 from diagnose_cases import all_failed, cpu, report, single_conv, v0, v1
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from schedule_cases import v1_over_shapes
 
 import profiler_kit.diagnose.rules as family
 from profiler_kit.diagnose import all_rules, diagnose, rules_page
@@ -27,6 +28,7 @@ REPORTS = {
     "v0": v0(),
     "v0 without A/A": v0(a_a=False),
     "v1": v1(),
+    "v1 over shapes": v1_over_shapes(),
     "one convolution": single_conv(),
     "cpu": cpu(),
     "all failed": all_failed(),

@@ -114,7 +114,7 @@ def test_other_batch_sizes_are_told_per_sample() -> None:
     per_sample = found.times[0].per_sample_ratio
     assert per_sample is not None
     assert per_sample == pytest.approx(2 * found.times[0].time_ratio)
-    assert "Per sample it takes 2.03x the time (8 and 4 a step)" in found.times[0].sentence
+    assert "Per sample convnet_v0 takes 2.03x the time (8 and 4 a step)" in found.times[0].sentence
     assert any("inputs differ" in note for note in found.notes)
 
 
@@ -122,9 +122,9 @@ def test_more_saved_but_a_lower_peak_is_explained_by_the_workspace() -> None:
     for found in (compare(v0(), v1()), compare(v1(), v0())):
         told = [one for one in found.sentences if "peaks higher" in one]
         assert len(told) == 1
-        assert "convnet_v0 saves more for backward (177 MiB, convnet_v1 69 MiB)" in told[0]
-        assert "convnet_v1 peaks higher (1.473 GiB, convnet_v0 433 MiB)" in told[0]
-        assert "1.184 GiB of workspace, in conv_r1's forward" in told[0]
+        assert "convnet_v1 peaks higher than convnet_v0 (1.473 GiB, 433 MiB)" in told[0]
+        assert "although it saves less for backward (69 MiB, 177 MiB)" in told[0]
+        assert "1.184 GiB of workspace in conv_r1's forward" in told[0]
 
 
 def test_no_such_sentence_where_both_point_the_same_way() -> None:

@@ -115,7 +115,17 @@ def test_a_comparison_shows_all_its_parts() -> None:
     b = net(2000, name="b", runs=[run(ms=40, layers=[("conv", 9.0)], memory=peak(12 * MIB, workspace=3 * MIB))])
     document = comparison_document(compare(a, b))
     titles = [one.title for one in document.sections]
-    assert titles == ["Result", "Metrics", "Time taken apart", "Peak memory taken apart", "Layers", "Notes"]
+    assert titles == [
+        "Result",
+        "Metrics",
+        "Time taken apart",
+        "Efficiency by layer",
+        "Peak memory taken apart",
+        "Usual explanations",
+        "Layers",
+        "Peak memory otherwise",
+        "Notes",
+    ]
     assert "b takes 4x the time of a: 2x the work at 0.5x the efficiency" in paragraphs(document)
     memory = section(document, "Peak memory taken apart").blocks[0]
     assert isinstance(memory, Table)

@@ -151,12 +151,14 @@ def test_a_checkpointed_module_runs_again_in_backward(name: str, calls: int, tmp
     assert model.block[0].calls == calls + 1
 
 
-def test_checkpointing_gives_the_same_gradients(tmp_path: Path) -> None:
+def test_checkpointing_gives_the_same_gradients_and_the_same_distance_to_float64(tmp_path: Path) -> None:
     found = []
     for name in ("default", "checkpoint=block"):
         runner = prepared(tmp_path, CONV, name)
-        found.append(checks.bits(runner, checks.seeded_state(runner)))
+        start = checks.seeded_state(runner)
+        found.append((checks.bits(runner, start), checks.error_against_float64(runner, start)))
     assert found[0] == found[1]
+    assert found[0][1]
 
 
 def test_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import profiler_kit.measure.axes as family
 from profiler_kit.errors import UsageError
 from profiler_kit.measure.axis import ON, Axis
 from profiler_kit.measure.naming import FLAGS, all_axes, choices, name_of, parse, spelled
@@ -158,3 +161,29 @@ def test_every_axis_can_be_told(axis: Axis) -> None:
     assert any(part is not None for part in (axis.process, axis.spec, axis.runner))
     if axis.bare:
         assert axis.read(axis.bare) == ON
+
+
+def test_a_newcomer_adds_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "warping.py").write_text(
+        "from profiler_kit.measure.axis import Axis\n"
+        "AXES = (Axis(name='warp', values='N', bare='', doc='faster', devices=frozenset({'cpu'}), read=lambda v: v),)\n"
+    )
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
+    assert parse("warp=9", CPU).name == "warp=9"
+    assert "warp=N" in choices()
+
+
+@pytest.mark.parametrize("text", ["AXES = None\n", "AXES = ('channels_last',)\n", "x = 1\n"])
+def test_a_file_without_axes_is_told(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"no_axes_{len(text)}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
+    with pytest.raises(TypeError, match=f"{name}.py: wants AXES"):
+        all_axes()
+
+
+def test_two_axes_of_one_name_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "zz_again.py").write_text("from profiler_kit.measure.axes.layout import AXES as AXES\n")
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
+    with pytest.raises(TypeError, match="there is an axis 'channels_last' already"):
+        all_axes()

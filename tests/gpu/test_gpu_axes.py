@@ -1,0 +1,178 @@
+"""On a CUDA device: compiled and captured steps compute what eager ones do, limits hold, the clock of unread losses is right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from profiler_kit.errors import TargetError, UsageError  # noqa: E402
+from profiler_kit.measure import checks, configs, environment, variant  # noqa: E402
+from profiler_kit.measure.naming import parse  # noqa: E402
+from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.target import load  # noqa: E402
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+DEFAULT = configs.plan("cudnn").configs[0]
+RESNET = TargetSpec(spec=f"{MODELS / 'resnet.py'}:resnet18", batch=4, optimizer="sgd")
+V1 = TargetSpec(spec=str(MODELS / "convnet_v1.py"))
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Iterator[None]:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    kept = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark_limit)
+    tf32 = matmul.allow_tf32
+    yield
+    cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark_limit = kept
+    matmul.allow_tf32 = tf32
+    torch.use_deterministic_algorithms(False)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+
+
+def prepared(name: str, spec: TargetSpec = RESNET) -> Runner:
+    config = parse(name, DEFAULT)
+    environment.apply(config)
+    variant.prepare(config, "cuda")
+    runner = Runner(load(variant.changed_spec(config, spec), device="cuda", compiled=True))
+    environment.apply(config)
+    variant.prepare(config, "cuda")
+    variant.change(config, runner)
+    return runner
+
+
+def after_steps(runner: Runner, steps: int = 2) -> dict[str, Any]:
+    for _ in range(steps):
+        runner.step()
+    runner.synchronize()
+    return {name: value.detach().clone() for name, value in runner.target.model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda_graph", "compile", "compile+cuda_graph", "benchmark+cuda_graph", "compile=reduce-overhead"]
+)
+def test_a_captured_or_compiled_training_step_is_the_eager_one(name: str) -> None:
+    """Parameters and running statistics after two steps: the warm-ups before a capture leave nothing behind."""
+    eager, other = after_steps(prepared("no-tf32")), after_steps(prepared(f"no-tf32+{name}"))
+    torch.testing.assert_close(other, eager, rtol=1e-3, atol=1e-4)
+    counted = [value for key, value in other.items() if key.endswith("num_batches_tracked")]
+    assert counted
+    assert {int(value) for value in counted} == {2}
+
+
+@pytest.mark.parametrize("name", ["cuda_graph", "compile", "cuda_graph+amp_bf16", "cuda_graph+channels_last"])
+def test_checks_hold_for_what_is_captured_or_compiled(name: str) -> None:
+    runner = prepared(name)
+    start = checks.seeded_state(runner)
+    runner.step()
+    bits = checks.bits(runner, start)
+    assert bits.outputs is True
+    error = checks.error_against_float64(runner, start)
+    assert error is not None
+    assert 0 < error < (0.5 if "bf16" in name else 0.1)
+    assert runner.unseen
+
+
+def test_gradients_of_a_graph_are_those_of_a_plain_pass() -> None:
+    found = []
+    for name in ("no-tf32", "no-tf32+cuda_graph"):
+        runner = prepared(name)
+        runner.forward_backward(runner.fetch())
+        found.append({key: p.grad.clone() for key, p in runner.target.model.named_parameters() if p.grad is not None})
+    assert list(found[0]) == list(found[1])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["cuda_graph", "compile"])
+def test_inference_too(name: str) -> None:
+    spec = TargetSpec(spec=RESNET.spec, batch=4, mode="infer")
+    outputs = []
+    for config in ("no-tf32", f"no-tf32+{name}"):
+        runner = prepared(config, spec)
+        runner.step()
+        with torch.no_grad():
+            outputs.append(runner.target.runs(*runner.target.batch.args).clone())
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_graph_launches_faster_where_launching_is_what_takes_time() -> None:
+    times = {}
+    for name in ("default", "cuda_graph"):
+        runner = prepared(name)
+        for _ in range(5):
+            runner.step()
+        times[name] = min(synced_step_ns(runner) for _ in range(10))
+    assert times["cuda_graph"] < 0.9 * times["default"]
+
+
+def test_a_step_that_waits_cannot_be_captured(tmp_path: Path) -> None:
+    file = tmp_path / "waits.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n        y = self.fc(x)\n        return y / y.abs().max().item()\n"
+        "example_inputs = torch.ones(2, 4)\n"
+    )
+    runner = prepared("cuda_graph", TargetSpec(spec=str(file)))
+    with pytest.raises(TargetError, match="can't be captured as a CUDA graph") as caught:
+        runner.step()
+    assert caught.value.where is not None
+    assert caught.value.where.endswith("waits.py:9")
+
+
+def test_a_limit_on_memory_changes_the_algorithm_or_ends_in_out_of_memory() -> None:
+    peaks = {}
+    for name in ("no-tf32", "no-tf32+memory_limit=1GiB"):
+        runner = prepared(name, V1)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        after_steps(runner)
+        peaks[name] = torch.cuda.max_memory_reserved()
+        del runner
+    free, capped = peaks.values()
+    assert free > 2**30 > capped
+    # cuDNN says it in its own way where none of its algorithms gets the memory it wants
+    with pytest.raises(RuntimeError, match=r"out of memory|unable to find an engine"):
+        after_steps(prepared("memory_limit=60MiB", V1))
+
+
+def test_a_limit_above_what_there_is_is_told() -> None:
+    with pytest.raises(UsageError, match="the device has"):
+        prepared("memory_limit=900GiB")
+
+
+def test_the_number_of_tuned_algorithms_reaches_torch() -> None:
+    prepared("benchmark_limit=1", V1)
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit) == (True, 1)
+
+
+def test_a_fused_optimizer_steps_as_the_other_does() -> None:
+    plain, fused = (
+        after_steps(prepared(name, V1), 1)
+        for name in ("deterministic+no-tf32", "deterministic+no-tf32+fused_optimizer")
+    )
+    torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_that_read_no_loss_are_timed_as_long_as_they_take() -> None:
+    """V1's step takes milliseconds, its launches less than one: the host's own clock would call the first steps short."""
+    runner = prepared("no_item", V1)
+    after_steps(runner, 5)
+    began = time.perf_counter_ns()
+    timed = timed_steps(runner, 10)
+    whole_ns = time.perf_counter_ns() - began
+    assert sum(timed.steps_ns) == pytest.approx(whole_ns * 10 / 11, rel=0.1)  # one more step closes the last
+    assert max(timed.steps_ns) < 1.3 * min(timed.steps_ns)
