@@ -15,7 +15,7 @@ from measure_models import job, net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
-from profiler_kit.measure import checks, variant  # noqa: E402
+from profiler_kit.measure import accuracy, checks, variant  # noqa: E402
 from profiler_kit.measure.graphed import Graphed  # noqa: E402
 from profiler_kit.measure.naming import parse  # noqa: E402
 from profiler_kit.measure.steps import Runner, timed_steps  # noqa: E402
@@ -156,7 +156,7 @@ def test_checkpointing_gives_the_same_gradients_and_the_same_distance_to_float64
     for name in ("default", "checkpoint=block"):
         runner = prepared(tmp_path, CONV, name)
         start = checks.seeded_state(runner)
-        found.append((checks.bits(runner, start), checks.error_against_float64(runner, start)))
+        found.append((checks.bits(runner, start), accuracy.error_against_float64(runner, start).max_relative))
     assert found[0] == found[1]
     assert found[0][1]
 
@@ -264,7 +264,7 @@ def test_a_compiled_model_gives_the_same_and_its_twins_stay_plain(tmp_path: Path
         bits[name] = [p.detach().clone() for p in runner.target.model.parameters()]
         assert (runner.unseen is not None) == (name == "compile")
         assert checks.bits(runner, start).outputs is True
-        error = checks.error_against_float64(runner, start)
+        error = accuracy.error_against_float64(runner, start).max_relative
         assert error is not None
         assert error < 1e-6
         assert set(runner.target.paths().values()) == {"", "fc", "out"}
