@@ -148,18 +148,17 @@ class ConfigRun:
     `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels` and
     `unattributed_ns` come from `traced_steps` other steps, with it. Peaks are bytes of the caching allocator:
     `first_step_peak_bytes` in the first step, `peak_allocated_bytes` and `peak_reserved_bytes` in the timed ones.
-    `repeatable`: two forward and backward passes of one process gave the same bits. `*_digest`: hashes of outputs and of
+    `repeatable`: three forward and backward passes of one process gave the same bits. `*_digest`: hashes of outputs, loss and
     gradients from the seeded start, to compare across processes. `max_relative_error`: largest |out - out64| over the
     largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off. `predicted`: the step's memory
     simulated with the scratch that `memory`'s probe saw.
 
     `samples`: examples in a step, the first input's leading size. `convolutions`: how each convolution was done
     (`part_workspaces` is on its way there: a report keeps none). `repeat`: the same in a second process. `needed_ns`: how
-    long the process needed the device (loading the target aside).
-    `max_relative_error` and `l2_relative_error` compare outputs with float64: the largest difference over the largest
-    output, and the norm of the difference over the norm; `gradient_l2_relative_error` is the latter for all gradients as one
-    vector, where it was cheap to measure. `flags_changed`: cuDNN flags that the model itself changed while it
-    ran, as ``name: before -> after``.
+    long the process needed the device (loading the target aside). `max_relative_error` and `l2_relative_error` compare
+    outputs with float64: the largest difference over the largest output, and the norm of the difference over the norm;
+    `gradient_l2_relative_error` is the latter for all gradients as one vector, where it was cheap to measure.
+    `flags_changed`: cuDNN flags that the model itself changed while it ran, as ``name: before -> after``.
     """
 
     config: RunConfig

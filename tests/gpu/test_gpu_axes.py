@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
-from profiler_kit.measure import checks, configs, environment, variant  # noqa: E402
+from profiler_kit.measure import accuracy, checks, configs, environment, variant  # noqa: E402
 from profiler_kit.measure.naming import parse  # noqa: E402
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
@@ -79,7 +79,7 @@ def test_checks_hold_for_what_is_captured_or_compiled(name: str) -> None:
     runner.step()
     bits = checks.bits(runner, start)
     assert bits.outputs is True
-    error = checks.error_against_float64(runner, start)
+    error = accuracy.error_against_float64(runner, start).max_relative
     assert error is not None
     assert 0 < error < (0.5 if "bf16" in name else 0.1)
     assert runner.unseen

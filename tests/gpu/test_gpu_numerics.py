@@ -1,0 +1,168 @@
+"""On a CUDA device: bits by part, errors beside float64 and what they cost, the device's state, a planted slow-down."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from profiler_kit.measure import accuracy, checks, environment  # noqa: E402
+from profiler_kit.measure.device_state import device_state  # noqa: E402
+from profiler_kit.measure.pieces import PIECE_ELEMENTS  # noqa: E402
+from profiler_kit.measure.steps import Runner, timed_steps  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.target import load  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+V0 = str(ROOT / "models" / "convnet_v0.py")
+
+
+@pytest.fixture(autouse=True)
+def _flags_put_back() -> Iterator[None]:
+    cudnn = torch.backends.cudnn
+    kept = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    yield
+    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = kept
+
+
+def runner(spec: str, **words: object) -> Runner:
+    return Runner(load(TargetSpec(spec=spec, **words), device="cuda"))  # type: ignore[arg-type]
+
+
+def written(folder: Path, forward: str, inputs: str, init: str = "pass") -> str:
+    file = folder / "net.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        {init}\n    def forward(self, x):\n        return {forward}\n"
+        f"example_inputs = {inputs}\ndef loss_fn(out):\n    return out.square().mean()\n"
+    )
+    return str(file)
+
+
+def test_parts_repeat_apart_and_one_pass_of_another_runner_has_the_same_digests() -> None:
+    torch.backends.cudnn.deterministic = True
+    of = runner(V0)
+    start = checks.seeded_state(of)
+    found = checks.bits(of, start)
+    assert found.outputs is True
+    assert None not in (found.loss, found.gradients, found.loss_digest, found.gradient_digest)
+    other = runner(V0)
+    assert checks.digests_only(other, checks.seeded_state(other)).output == found.output_digest
+
+
+def test_atomics_differ_in_the_part_they_are_in(tmp_path: Path) -> None:
+    """index_add adds with atomics: the output differs, three passes of the same program."""
+    spec = written(
+        tmp_path,
+        "torch.zeros(7, device=x.device).index_add(0, torch.arange(len(x), device=x.device) % 7, x)",
+        "torch.rand(2_000_000)",
+    )
+    of = runner(spec, mode="infer")
+    found = checks.bits(of, checks.seeded_state(of))
+    assert (found.outputs, found.loss, found.gradients) == (False, None, None)
+
+
+def test_tf32_stands_between_float32_and_float64_and_gradients_have_their_own_error() -> None:
+    found = {}
+    for tf32 in (True, False):
+        torch.backends.cudnn.allow_tf32 = tf32
+        of = runner(V0)
+        start = checks.seeded_state(of)
+        of.step()
+        begin = time.perf_counter()
+        checks.bits(of, start)
+        bits_s = time.perf_counter() - begin
+        found[tf32] = accuracy.error_against_float64(of, start, gradient_limit_ns=60_000_000_000)
+        all_s = time.perf_counter() - begin
+        print(f"TF32 {tf32}: bits {bits_s:.2f} s, errors {all_s - bits_s:.2f} s, {found[tf32]}")
+        assert all_s < 10
+    if environment.has_tf32("cuda"):
+        for key in ("max_relative", "l2_relative", "gradient_l2_relative"):
+            assert 0 < getattr(found[False], key) < 1e-4
+            assert getattr(found[False], key) < getattr(found[True], key) < 0.05
+
+
+def test_the_limit_keeps_the_cost_of_both_errors_in_bounds() -> None:
+    of = runner(V0)
+    start = checks.seeded_state(of)
+    of.step()
+    begin = time.perf_counter()
+    found = accuracy.error_against_float64(of, start)
+    took = time.perf_counter() - begin
+    print(f"errors within the limit: {took:.2f} s, {found}")
+    assert found.l2_relative is not None
+    assert took < 4
+
+
+def test_dropout_is_off_beside_float64(tmp_path: Path) -> None:
+    init = "self.fc, self.drop = nn.Linear(64, 64), nn.Dropout(0.5)"
+    of = runner(written(tmp_path, "self.drop(self.fc(x))", "torch.randn(32, 64)", init))
+    found = accuracy.error_against_float64(of, checks.seeded_state(of))
+    assert found.l2_relative is not None
+    assert found.l2_relative < 1e-2
+    assert found.note is not None
+    assert "dropout off" in found.note
+
+
+def test_checks_need_little_memory_beside_the_output_itself(tmp_path: Path) -> None:
+    of = runner(written(tmp_path, "x * 1.5", "torch.randn(96 * 2**20)"), mode="infer")  # 384 MiB in, 384 MiB out
+    start = checks.seeded_state(of)
+    device = of.target.device
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    assert checks.bits(of, start).outputs is True
+    assert torch.cuda.max_memory_allocated(device) - before <= 400 * 2**20 + 8 * PIECE_ELEMENTS
+    torch.cuda.reset_peak_memory_stats(device)
+    found = accuracy.error_against_float64(of, start)
+    assert found.max_relative is not None
+    # the output, the input twice and the output in float64, and a few pieces
+    assert torch.cuda.max_memory_allocated(device) - before <= (384 + 2 * 768 + 16) * 2**20 + 6 * 8 * PIECE_ELEMENTS
+    assert torch.cuda.memory_allocated(device) <= before + 2**20
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pynvml") is None, reason="needs nvidia-ml-py")
+def test_the_device_tells_its_clock_and_temperature() -> None:
+    heat = torch.randn(4096, 4096, device="cuda")
+    for _ in range(50):
+        heat = torch.nn.functional.normalize(heat @ heat)
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    found = device_state("cuda")
+    print(f"{found} in {1e3 * (time.perf_counter() - begin):.1f} ms")
+    assert found is not None
+    assert found.sm_clock_hz is not None
+    assert found.temperature_celsius is not None
+    assert 1e8 < found.sm_clock_hz < 4e9
+    assert 10 < found.temperature_celsius < 110
+    assert not any(reason.startswith("reason") for reason in found.throttled_by)
+
+
+def test_a_planted_slow_down_is_as_long_as_it_says(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import bench_noise
+    finally:
+        sys.path.pop(0)
+    spin_ns = 20_000_000
+    spec = bench_noise.planted(V0, tmp_path, kind="cuda", spin_ns=spin_ns, spin="device")
+    step_ns = {}
+    for slow in (False, True):
+        torch.backends.cudnn.deterministic = slow
+        of = runner(spec)
+        for _ in range(3):
+            of.step()
+        assert torch.backends.cudnn.deterministic is False
+        step_ns[slow] = sorted(timed_steps(of, 15).steps_ns)[7]
+    print(f"{spin_ns / 1e6} ms planted, {(step_ns[True] - step_ns[False]) / 1e6:.3f} ms longer")
+    assert step_ns[True] - step_ns[False] == pytest.approx(spin_ns, rel=0.1)
