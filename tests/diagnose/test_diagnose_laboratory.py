@@ -330,6 +330,11 @@ def test_what_allows_tensor_cores_is_tried() -> None:
     finding = one(report(run), "no_tensor_cores")
     assert finding.tries == ("default", "no-tf32+amp_bf16")
     assert "cudnn.allow_tf32 = True" in finding.advice
+    product = KernelStat(name="sgemm", family="gemm", calls=1, kernel_ns=9 * MS, math="fp32")
+    dense = replace(DEFAULT, environment=AMPERE, kernels=(product,), unattributed_ns=10 * MS, modules=())
+    linear = one(report(dense), "no_tensor_cores")
+    assert linear.tries == ("matmul_tf32", "amp_bf16")
+    assert "set_float32_matmul_precision" in linear.advice
 
 
 @pytest.mark.parametrize("by_parts", [False, True])

@@ -45,7 +45,10 @@ def check(report: Report) -> Iterator[Finding]:
     for item in run.modules:
         by_path[item.path] = by_path.get(item.path, 0) + sum(k.kernel_ns for k in item.kernels if _is_plain(k))
     paths = tuple(sorted((path for path, ns in by_path.items() if ns), key=lambda path: -by_path[path]))
-    tried = attempt(report, run, ("default", "amp_bf16"), noise_of(report))
+    # products first where most of the time is theirs
+    switches = ("default", "matmul_tf32") if 2 * convolutions >= spent else ("matmul_tf32", "default")
+    wanted = [word for word in switches if word == "default" or spent > convolutions]
+    tried = attempt(report, run, (*wanted, "amp_bf16"), noise_of(report))
     yield Finding(
         rule=RULE.name,
         severity="high" if share >= LARGE else "medium",
