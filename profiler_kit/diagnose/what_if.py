@@ -10,7 +10,7 @@ from typing import Final
 
 from profiler_kit.diagnose.convolution import Convolution, by
 from profiler_kit.diagnose.families import FEWER_OPERATIONS, algorithm
-from profiler_kit.diagnose.roofline import floor_of
+from profiler_kit.diagnose.roofline import FP32, floor_of
 from profiler_kit.diagnose.timing import device_share, layer_timing
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, ModuleNode
 from profiler_kit.records.report import Report
@@ -88,7 +88,8 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
         return None
     line = report.roofline_of(run)
     maths = {(layer.path, layer.phase): layer.math for layer in line.layers} if line is not None else {}
-    taken = low = high = 0.0
+    taken = high = 0.0
+    low: float | None = 0.0 if line is not None else None
     for phase in COUNT_PHASES:
         timing = layer_timing(run, node.path, phase)
         if timing is None or not node.cost(phase).macs:
@@ -99,18 +100,18 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
         floor = _floor(node, phase, change, maths.get((node.path, phase)), line.roof if line is not None else None)
         taken += timing.kernel_ns
         high += max(same, floor or 0.0)
-        low += floor if floor is not None else 0.0
+        low = low + floor if low is not None and floor is not None else None
     rest = run.step_ns.median - taken
     if taken <= 0 or rest < 0:
         return None
-    return StepBounds(high_ns=rest + high, low_ns=rest + min(low, high) if line is not None else None)
+    return StepBounds(high_ns=rest + high, low_ns=rest + min(low, high) if low is not None else None)
 
 
 def _floor(
     node: ModuleNode, phase: CountPhase, change: Change, arithmetic: str | None, roof: Roof | None
 ) -> float | None:
     """The least time of the changed layer in `phase` under the roof; backward reads and writes what is between twice."""
-    if roof is None:
+    if roof is None or roof.peak(FP32) is None:
         return None
     cost = node.cost(phase)
     rounds = 2 if phase == "forward" else 4
