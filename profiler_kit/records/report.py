@@ -63,8 +63,8 @@ class Finding:
 
     `config` may name a configuration that was not run yet: ``--try`` runs it. `weight` is the share of the step (or of the
     peak) it is about, 0 to 1: it orders findings of one severity and topic. `computed`: its gain is worked out, not measured.
-    `tries`: all configurations that try the advice, in order of preference; `config` is the best of those that were run, else
-    the first.
+    `tries`: all configurations that try the advice, in order of preference; `config` is the one whose trial is shown, else the
+    first.
     """
 
     rule: str

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from diagnose_cases import all_failed, cpu, report, single_conv, v0, v1
+from diagnose_lab import laboratory, troubled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_cases import v1_over_shapes
@@ -35,6 +36,8 @@ REPORTS = {
     "counted only": dataclasses.replace(v0(), runs=()),
     "run only": dataclasses.replace(v0(), static=None),
     "empty": report(),
+    "laboratory": laboratory(),
+    "troubled": troubled(),
 }
 RULES = all_rules()
 

@@ -64,19 +64,24 @@ def with_baseline(source: Report, run: ConfigRun) -> Report:
 def test_v0_on_an_h100() -> None:
     assert {f.rule for f in diagnose(V0)} == {
         "dominant_layer", "wrong_phase", "benchmark_pays", "slow_algorithm", "tf32_in_use", "cudnn_off_fallback",
-        "determinism_price", "not_repeatable",
+        "determinism_price", "not_repeatable", "channels_multiple",
     }  # fmt: skip
 
 
 def test_v1_on_an_h100() -> None:
     assert {f.rule for f in diagnose(V1)} == {
         "dominant_layer", "wrong_phase", "benchmark_pays", "slow_algorithm", "workspace_peak", "startup_peak", "tf32_in_use",
-        "cudnn_off_fallback", "not_repeatable",
+        "cudnn_off_fallback", "not_repeatable", "channels_multiple",
     }  # fmt: skip
 
 
 def test_one_convolution_on_an_h100() -> None:
-    assert {f.rule for f in diagnose(single_conv())} == {"wrong_phase", "benchmark_pays", "nothing_to_choose"}
+    assert {f.rule for f in diagnose(single_conv())} == {
+        "wrong_phase",
+        "benchmark_pays",
+        "nothing_to_choose",
+        "activations_peak",
+    }
 
 
 def test_a_cpu_run_has_no_findings_about_devices() -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.convolution import Convolution, by, convolution_of
+from profiler_kit.diagnose.convolution import by, convolution_of
 from profiler_kit.diagnose.efficiency import efficiency
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, time_by_path
+from profiler_kit.diagnose.what_if import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnose.words import opening, percent, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import text
 
 # With four fifths of the work in one place, making all the rest free saves a fifth (Amdahl): there is one place to look.
 WORK_SHARE: Final = 0.80
@@ -23,8 +24,6 @@ TIME_SHARE: Final = 0.60
 HIGH: Final = 0.50
 # A quarter: free, it makes the step a third faster; below it the time is somewhere else, however much work the layer has.
 MEDIUM: Final = 0.25
-# Halving a smaller kernel leaves no neighbourhood to look at (3 -> 1).
-LEAST_KERNEL_TO_HALVE: Final = 5
 
 DOC = f"""
 One module does at least {threshold(WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs where it has none), or takes at
@@ -35,9 +34,12 @@ How grave it is goes by time where that was measured, since only time can be sav
 {threshold(MEDIUM)}, else `low`: the layer has the work and does it fast, so changing it gains little. Without a
 measurement it is `high`.
 
-For a convolution the count is given as its product, input channels x output channels x kernel x output grid, and two
-changes are worked out: half the kernel size, and stride 2 before the layer (a quarter of the output grid in 2-d). What they
-would save is **computed from the counts, not measured**, and both change what the model computes.
+For a convolution the count is given as its product, input channels x output channels x kernel x output grid, and changes are
+worked out: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` and a `1 x k`
+layer in its place. What they would save is **computed from the counts, not measured**, and each changes what the model computes.
+With a measured step the new one is given too, between bounds: at most as long as if the layer stayed as efficient as it is, at
+least what the device's ceilings allow for the layer; the rest of the step as it is (layers behind a stride get faster as well).
+An FFT takes as long for a smaller kernel. No step is given where the device waits for the host.
 """
 
 
@@ -53,15 +55,17 @@ def check(report: Report) -> Iterator[Finding]:
         return
     share, spent = _work_share(report.static, path), _time_share(run, path)
     node = _node(report.static, path)
+    options = _options(report, run, node)
     yield Finding(
         rule=RULE.name,
         severity=_severity(spent),
         title=_title(report.static, path, share, spent),
         explanation=sentences(_cost(node), _rate(report, run, node), _rest(share, spent)),
-        advice=_advice(report.static, node, spent),
-        evidence=_evidence(report, run, node, path, share, spent),
+        advice=_advice(report.static, node, spent, options, run),
+        evidence=_evidence(report, run, node, path, share, spent, options),
         paths=(path,),
         weight=min(1.0, spent if spent is not None else share or 0.0),
+        computed=bool(options) and not (spent is not None and spent < MEDIUM),
     )
 
 
@@ -155,50 +159,75 @@ def _rest(share: float | None, spent: float | None) -> str:
     return f"Everything else together is {percent(left)} of {what}, so nothing else is worth changing first."
 
 
-def _advice(static: StaticCount | None, node: ModuleNode | None, spent: float | None) -> str:
+_Option = tuple[Change, StepBounds | None]
+
+
+def _options(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Option]:
+    """The changes of the convolution that `node` is, with what the step would take."""
+    conv = convolution_of(node) if node is not None else None
+    if node is None or conv is None or report.static is None or node.path == "":
+        return []
+    return [(change, step_bounds(report, run, node, change)) for change in changes(node, conv)]
+
+
+def _after(static: StaticCount, node: ModuleNode, change: Change) -> int:
+    """The forward MACs of the whole model with the change."""
+    return static.forward.macs - node.forward.macs + change.layer_macs
+
+
+def _advice(
+    static: StaticCount | None,
+    node: ModuleNode | None,
+    spent: float | None,
+    options: list[_Option],
+    run: ConfigRun | None,
+) -> str:
     if spent is not None and spent < MEDIUM:
         return (
             f"Look at the layers that take the time before this one: if it took no time at all, the step would be "
             f"at most {times(1.0 / (1.0 - spent))} as fast."
         )
     first = " first" if spent is None or spent >= HIGH else ""
-    conv = convolution_of(node) if node is not None else None
     if node is not None and node.path == "":
         return f"Look{first} at what the model's forward calls itself, outside its submodules."
-    if node is None or static is None or conv is None:
+    if node is None or static is None or convolution_of(node) is None:
         return f"Change this layer{first}: fewer channels or features, a smaller input, or fewer calls of it."
-    changes = list(_changes(static, node, conv))
-    short = [
-        f"{times(static.forward.macs / after)}{' fewer MACs' if i == 0 else ''} by {what.partition(' (')[0]}"
-        for i, (what, after) in enumerate(changes)
-    ]
-    options = [
-        f"{what} leaves {work(after, 'MACs')} of {work(static.forward.macs, 'MACs')} "
-        f"({times(static.forward.macs / after)} fewer)"
-        for what, after in changes
-    ]
     if not options:
         return f"Change this layer{first}: fewer channels, or a smaller input for it."
+    whole = static.forward.macs
+    short = [
+        f"{times(whole / _after(static, node, change))}{' fewer MACs' if i == 0 else ''} by {change.what.partition(' (')[0]}"
+        for i, (change, _) in enumerate(options)
+    ]
+    long = [
+        f"{change.what} leaves {work(_after(static, node, change), 'MACs')} of {work(whole, 'MACs')} "
+        f"({times(whole / _after(static, node, change))} fewer){_step_words(bounds, run)}"
+        for change, bounds in options
+    ]
     return (
         f"Change this layer{first}: {', '.join(short)}. For the whole forward pass, computed from the counts, not measured: "
-        f"{'; '.join(options)}. Either changes what the model computes, so train it again and check its quality."
+        f"{'; '.join(long)}. Each changes what the model computes, so train it again and check its quality."
     )
 
 
-def _changes(static: StaticCount, node: ModuleNode, conv: Convolution) -> Iterator[tuple[str, int]]:
-    rest = static.forward.macs - node.forward.macs
-    if min(conv.kernel) >= LEAST_KERNEL_TO_HALVE:
-        half = tuple(size // 2 for size in conv.kernel)
-        less = node.forward.macs * math.prod(half) // math.prod(conv.kernel)
-        yield f"half the kernel size ({by(half)}, same output size)", rest + less
-    if min(conv.grid) > 1:
-        grid = tuple(-(-size // 2) for size in conv.grid)
-        less = node.forward.macs * math.prod(grid) // math.prod(conv.grid)
-        yield f"stride 2 before it (so that it works at {by(grid)} positions)", rest + less
+def _step_words(bounds: StepBounds | None, run: ConfigRun | None) -> str:
+    if bounds is None or run is None or run.step_ns is None:
+        return ""
+    now = text(run.step_ns.median, "ns")
+    if bounds.low_ns is None:
+        return f", and a step of {text(bounds.high_ns, 'ns')} instead of {now} if it stays as efficient"
+    low, high = text(bounds.low_ns, "ns"), text(bounds.high_ns, "ns")
+    return f", and a step of {low} (at the roof) to {high} (as efficient as now) instead of {now}"
 
 
 def _evidence(
-    report: Report, run: ConfigRun | None, node: ModuleNode | None, path: str, share: float | None, spent: float | None
+    report: Report,
+    run: ConfigRun | None,
+    node: ModuleNode | None,
+    path: str,
+    share: float | None,
+    spent: float | None,
+    options: list[_Option],
 ) -> tuple[Evidence, ...]:
     found: list[Evidence] = []
     macs = report.static is not None and report.static.forward.macs > 0
@@ -219,15 +248,20 @@ def _evidence(
         rate = efficiency(report, run, path, "forward") if run is not None else None
         if rate is not None:
             found.extend(rate.evidence())
-        conv = convolution_of(node)
-        if conv is not None and report.static is not None:
-            found.extend(
-                Evidence(
-                    name=f"forward MACs with {what.partition(' (')[0]}", value=after, unit="macs", where="computed"
-                )
-                for what, after in _changes(report.static, node, conv)
-            )
+        if report.static is not None:
+            found.extend(piece for option in options for piece in _option_evidence(report.static, node, option))
     return tuple(found)
+
+
+def _option_evidence(static: StaticCount, node: ModuleNode, option: _Option) -> Iterator[Evidence]:
+    change, bounds = option
+    what = change.what.partition(" (")[0]
+    after = _after(static, node, change)
+    yield Evidence(name=f"forward MACs with {what}", value=after, unit="macs", where="computed")
+    if bounds is not None:
+        yield Evidence(name=f"step with {what}, at most", value=bounds.high_ns, unit="ns", where="computed")
+        if bounds.low_ns is not None:
+            yield Evidence(name=f"step with {what}, at least", value=bounds.low_ns, unit="ns", where="computed")
 
 
 RULE = Rule("dominant_layer", DOC, check, "place")
