@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -57,3 +59,31 @@ def any_report(request: pytest.FixtureRequest) -> Report:
     """Each sample in turn."""
     make: Callable[[], Report] = (SAMPLES | RECORDED)[request.param]
     return make()
+
+
+@pytest.fixture
+def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    """Lets a function of a target and a configuration stand for the processes that measure one: it gives the `ConfigRun`."""
+
+    class Worker:
+        def __init__(self, spec: Any, order: Any, measure: Callable[..., Any]) -> None:
+            self.order = order
+            self._spec, self._measure = spec, measure
+
+        def go(self) -> None:
+            pass
+
+        def result(self) -> Any:
+            return self._measure(self._spec, self.order.config, again=self.order.again, trace=self.order.trace)
+
+        def parts(self) -> None:
+            return None
+
+    def install(measure: Callable[..., Any]) -> None:
+        @contextlib.contextmanager
+        def launched(spec: Any, order: Any, **_: Any) -> Iterator[Worker]:
+            yield Worker(spec, order, measure)
+
+        monkeypatch.setattr("profiler_kit.measure.sweep.launched", launched)
+
+    return install

@@ -73,7 +73,7 @@ _FAMILIES: Final = _table(
     # cudnn::winograd_nonfused::winogradForwardData4x4<...>, volta_scudnn_winograd_128x128_ldg1_..., miopenSp3AsmConv_...
     ("conv:winograd", r"[wW]inograd|miopenSp3AsmConv"),
     # fft2d_r2c_32x32<...>, DSE::vector_fft<...>: convolution by Fourier transform, large filters, large workspace
-    ("conv:fft", r"fft\dd_(r2c|c2r)|DSE::|flip_filter|compute_gemm_pointers"),
+    ("conv:fft", r"fft\dd_(r2c|c2r)|DSE::|flip_filter|compute_gemm_pointers|pointwise_mult_and_sum_complex"),
     # cuFFT, asked for by torch.fft: regular_fft<...>, vector_fft<...>
     ("fft", r"(regular|vector|multi_bluestein|composite_\dway|radix\w*)_fft|cufft"),
     # ampere_cgemm_32x64_tn: inside a convolution this is the product stage of the FFT algorithm, see `classify`

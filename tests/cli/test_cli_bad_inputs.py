@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_files import FILES, call, net
@@ -233,9 +235,8 @@ class TestCheckInGit:
 
 
 def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
-    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capfd: pytest.CaptureFixture[str], measured_by: Callable[[Callable[..., Any]], None]
 ) -> None:
-    from profiler_kit.measure import launcher
     from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.runs import ConfigRun, Failure
     from profiler_kit.records.target import TargetSpec
@@ -243,7 +244,7 @@ def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
     def crashed(_: TargetSpec, config: RunConfig, **rest: object) -> ConfigRun:
         return ConfigRun(config=config, failure=Failure(kind="crash", message="the process crashed (SIGABRT)"))
 
-    monkeypatch.setattr(launcher, "measure", crashed)
+    measured_by(crashed)
     ended = call(["compare", "base.json", "wide.py", "--device", "cpu", "-q"], capfd)
     assert ended.code == TARGET_FAILED
     assert "Parameters" in ended.out
@@ -254,17 +255,15 @@ def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
 
 
 def test_ctrl_c_on_one_side_ends_the_comparison(
-    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, capfd: pytest.CaptureFixture[str], measured_by: Callable[[Callable[..., Any]], None]
 ) -> None:
-    from profiler_kit.measure import launcher
-
     asked: list[str] = []
 
     def interrupted(spec: object, *_: object, **__: object) -> None:
         asked.append("a side")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launcher, "measure", interrupted)
+    measured_by(interrupted)
     ended = call(["compare", "net.py", "wide.py", "--device", "cpu", "-q"], capfd)
     assert (ended.code, ended.out, ended.err) == (130, "", "interrupted\n")
     assert asked == ["a side"]

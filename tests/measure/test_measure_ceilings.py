@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from profiler_kit import process  # noqa: E402
 from profiler_kit.measure import ceiling_store, ceilings  # noqa: E402
 from profiler_kit.measure.ceiling_store import ceilings_of  # noqa: E402
-from profiler_kit.records import runs  # noqa: E402
+from profiler_kit.records import ceilings as ceilings_records  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402
 
@@ -55,7 +55,7 @@ def kept(cache: Path) -> list[Path]:
 
 def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "CPU_BUDGET_S", 0.3)
-    monkeypatch.setattr(runs, "STEADY_PERCENT", 1e9)  # other tests may use the machine
+    monkeypatch.setattr(ceilings_records, "STEADY_PERCENT", 1e9)  # other tests may use the machine
     said: list[str] = []
     found, notes = ceilings_of("cpu", say=said.append)
     assert notes == ()

@@ -24,7 +24,7 @@ CONFIG = RunConfig(name="default")
 def measure(folder: Path, text: str, **rest: object) -> ConfigRun:
     (folder / "net.py").write_text(text)
     spec = TargetSpec(spec=str(folder / "net.py"))
-    return launcher.measure(spec, CONFIG, device="cpu", budget_s=0.5, **rest)  # type: ignore[arg-type]
+    return launcher.measure(spec, CONFIG, device="cpu", budget_s=2.0, **rest)  # type: ignore[arg-type]
 
 
 def test_a_run_comes_back_whole_whatever_the_model_prints(tmp_path: Path) -> None:

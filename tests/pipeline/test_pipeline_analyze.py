@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.forecast import Counted  # noqa: E402
-from profiler_kit.measure import configs, launcher  # noqa: E402
+from profiler_kit.measure import configs  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
@@ -42,14 +42,15 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TargetSpec:
 
 
 class Measured:
-    """Stands for `launcher.measure`: gives samples, and at the configurations in `at` does what it is told."""
+    """Stands for the processes: gives samples, and at the configurations in `at` does what it is told."""
 
     def __init__(self, at: dict[str, BaseException | Failure]) -> None:
         self.at = at
         self.asked: list[str] = []
+        self.again: list[str] = []
 
-    def __call__(self, spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
-        self.asked.append(config.name)
+    def __call__(self, spec: TargetSpec, config: RunConfig, *, again: bool = False, **_: Any) -> ConfigRun:
+        (self.again if again else self.asked).append(config.name)
         done = self.at.get(config.name)
         if isinstance(done, BaseException):
             raise done
@@ -68,16 +69,17 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
     return names  # type: ignore[return-value]
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, **at: BaseException | Failure) -> Measured:
+MeasuredBy = Callable[[Callable[..., Any]], None]
+
+
+def stand_in(measured_by: MeasuredBy, **at: BaseException | Failure) -> Measured:
     measured = Measured(at)
-    monkeypatch.setattr(launcher, "measure", measured)
+    measured_by(measured)
     return measured
 
 
-def test_ctrl_c_keeps_what_was_measured(
-    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = stand_in(monkeypatch, benchmark=KeyboardInterrupt())
+def test_ctrl_c_keeps_what_was_measured(spec: TargetSpec, three: tuple[str, ...], measured_by: MeasuredBy) -> None:
+    measured = stand_in(measured_by, benchmark=KeyboardInterrupt())
     done = pipeline.analyze_spec(spec, device="cpu")
     assert done.interrupted
     assert measured.asked == ["default", "benchmark"]
@@ -93,9 +95,9 @@ def test_ctrl_c_keeps_what_was_measured(
 
 
 def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
-    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
-    measured = stand_in(monkeypatch)
+    measured = stand_in(measured_by)
 
     def traced(*args: Any, **rest: Any) -> ConfigRun:
         return replace(measured(*args, **rest), trace="there")
@@ -103,7 +105,7 @@ def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launcher, "measure", traced)
+    measured_by(traced)
     monkeypatch.setattr("profiler_kit.attribute.attribute", interrupted)
     done = pipeline.analyze_spec(spec, device="cpu")
     assert done.interrupted
@@ -113,10 +115,10 @@ def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
 
 
 def test_a_failed_configuration_does_not_stop_the_others(
-    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, three: tuple[str, ...], measured_by: MeasuredBy
 ) -> None:
     failure = Failure(kind="crash", message="the process crashed (SIGABRT)")
-    measured = stand_in(monkeypatch, default=failure)
+    measured = stand_in(measured_by, default=failure)
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert tuple(measured.asked) == three
     assert [run.failure for run in report.runs] == [failure, None, None]
@@ -125,21 +127,19 @@ def test_a_failed_configuration_does_not_stop_the_others(
 
 
 def test_where_all_fail_the_first_reason_is_the_error(
-    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, three: tuple[str, ...], measured_by: MeasuredBy
 ) -> None:
     first = Failure(kind="target", message="net.py:8: shape mismatch\nhint: this shape runs")
     rest = Failure(kind="error", message="no", log_tail="a traceback")
-    stand_in(monkeypatch, default=first, benchmark=rest, deterministic=rest)
+    stand_in(measured_by, default=first, benchmark=rest, deterministic=rest)
     error = pipeline.all_failed(pipeline.analyze_spec(spec, device="cpu").report)
     assert isinstance(error, TargetError)
     assert error.message == "every configuration failed, the first one so: net.py:8: shape mismatch"
     assert error.hint == "this shape runs"
 
 
-def test_an_old_trace_is_not_taken_for_a_new_one(
-    spec: TargetSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in(monkeypatch, default=Failure(kind="crash", message="x"))
+def test_an_old_trace_is_not_taken_for_a_new_one(spec: TargetSpec, tmp_path: Path, measured_by: MeasuredBy) -> None:
+    stand_in(measured_by, default=Failure(kind="crash", message="x"))
     old = tmp_path / "traces" / "default.json.gz"
     old.parent.mkdir()
     old.write_text("an earlier run's")
@@ -149,12 +149,12 @@ def test_an_old_trace_is_not_taken_for_a_new_one(
 
 
 def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
-    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
     def broken(*_: object, **options: object) -> None:
         raise KeyError("fold")
 
-    stand_in(monkeypatch)
+    stand_in(measured_by)
     monkeypatch.setattr("profiler_kit.counting.count_both", broken)
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert report.static is None
@@ -169,7 +169,7 @@ def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
 
 
 def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
-    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
     from profiler_kit.target import NeedsDataError
 
@@ -178,7 +178,7 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
             "data-dependent control flow (.item()) cannot run on meta", where="net.py:8", hint="--device"
         )
 
-    stand_in(monkeypatch)
+    stand_in(measured_by)
     monkeypatch.setattr("profiler_kit.counting.count_both", needs)
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert report.static is None
@@ -189,9 +189,9 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
 
 
 def test_what_is_wrong_with_the_target_is_raised_before_anything_is_measured(
-    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, measured_by: MeasuredBy
 ) -> None:
-    measured = stand_in(monkeypatch)
+    measured = stand_in(measured_by)
     with pytest.raises(TargetError, match="shape mismatch in fc"):
         pipeline.analyze_spec(replace(spec, inputs=("2,5",)), device="cpu")
     with pytest.raises(UsageError, match="no such device"):
@@ -211,10 +211,12 @@ def test_a_model_whose_flow_depends_on_values_is_counted_with_real_compute(tmp_p
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, about scripting
-def test_a_scripted_model_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scripted_model_is_counted_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
+) -> None:
     (tmp_path / "net.py").write_text(NET + "model = torch.jit.script(Net())\n")
     monkeypatch.chdir(tmp_path)
-    stand_in(monkeypatch)
+    stand_in(measured_by)
     spec = TargetSpec(spec="net.py:model")
     for report in (pipeline.count_spec(spec), pipeline.analyze_spec(spec, device="cpu").report):
         assert report.static is not None
@@ -223,9 +225,9 @@ def test_a_scripted_model_is_counted_whole(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_report_names_the_loss_that_was_taken_and_the_torch_that_counted(
-    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, measured_by: MeasuredBy
 ) -> None:
-    stand_in(monkeypatch)
+    stand_in(measured_by)
     for report in (pipeline.count_spec(spec), pipeline.analyze_spec(spec, device="cpu").report):
         assert report.target.loss == "cross_entropy"
         assert report.static is not None
@@ -254,26 +256,26 @@ def test_exits_and_memory_of_a_model_in_hand_are_told() -> None:
 
 
 def test_what_is_predicted_for_the_runs_stands_in_the_report(
-    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
     def with_note(runs: list[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:
         assert counted.target is not None
         assert device == "cpu"
         return [replace(run, notes=(f"predicted after {len(runs)}",)) for run in runs]
 
-    stand_in(monkeypatch)
+    stand_in(measured_by)
     monkeypatch.setattr(pipeline, "with_measured_scratch", with_note)
     report = pipeline.analyze_spec(spec, device="cpu").report
     assert [run.notes for run in report.runs] == [("predicted after 3",)] * 3
 
 
 def test_ctrl_c_while_runs_are_predicted_keeps_them(
-    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    stand_in(monkeypatch)
+    stand_in(measured_by)
     monkeypatch.setattr(pipeline, "with_measured_scratch", interrupted)
     done = pipeline.analyze_spec(spec, device="cpu")
     assert done.interrupted

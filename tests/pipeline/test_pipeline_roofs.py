@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import profiler_kit  # noqa: E402
 from profiler_kit import pipeline, roofs  # noqa: E402
 from profiler_kit.diagnose.roofline import named_roof  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
-from profiler_kit.measure import ceiling_store, environment, launcher  # noqa: E402
+from profiler_kit.measure import ceiling_store, environment  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.machine import Machine  # noqa: E402
@@ -73,7 +74,10 @@ def unmeasurable(monkeypatch: pytest.MonkeyPatch, how: BaseException | None = No
     monkeypatch.setattr(ceiling_store, "ceilings_of", ceilings_of)
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, device_name: str) -> None:
+MeasuredBy = Callable[[Callable[..., Any]], None]
+
+
+def measured(measured_by: MeasuredBy, device_name: str) -> None:
     """Stands for a run on such a device, with device times."""
 
     def measure(spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
@@ -84,7 +88,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, device_name: str) -> None:
             modules=times, unattributed_ns=0,
         )  # fmt: skip
 
-    monkeypatch.setattr(launcher, "measure", measure)
+    measured_by(measure)
 
 
 def test_a_count_has_no_roof_unless_asked(spec: TargetSpec, asked: list[dict[str, Any]]) -> None:
@@ -138,9 +142,9 @@ def test_no_ceilings_here_is_a_note(spec: TargetSpec, monkeypatch: pytest.Monkey
 
 
 def test_a_measured_report_says_what_share_of_the_roof_was_attained(
-    spec: TargetSpec, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    spec: TargetSpec, asked: list[dict[str, Any]], measured_by: MeasuredBy
 ) -> None:
-    measured(monkeypatch, "a CPU")
+    measured(measured_by, "a CPU")
     said: list[str] = []
     report = pipeline.analyze_spec(spec, device="cpu", configs=["default"], say=said.append).report
     (line,) = report.roofline
@@ -154,9 +158,13 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
 
 @pytest.mark.parametrize(("device", "lines"), [("NVIDIA H200", ["datasheet"]), ("an unknown device", [])])
 def test_without_ceilings_the_datasheet_is_taken(
-    device: str, lines: list[str], spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+    device: str,
+    lines: list[str],
+    spec: TargetSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    measured_by: MeasuredBy,
 ) -> None:
-    measured(monkeypatch, device)
+    measured(measured_by, device)
     unmeasurable(monkeypatch)
     report = pipeline.analyze_spec(spec, device="cpu", configs=["default"]).report
     assert [line.roof.source for line in report.roofline] == lines
@@ -164,8 +172,10 @@ def test_without_ceilings_the_datasheet_is_taken(
     assert any("could not be measured: no reason; " in note for note in report.notes)
 
 
-def test_ctrl_c_while_ceilings_are_measured_keeps_the_runs(spec: TargetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured(monkeypatch, "a CPU")
+def test_ctrl_c_while_ceilings_are_measured_keeps_the_runs(
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
+) -> None:
+    measured(measured_by, "a CPU")
     unmeasurable(monkeypatch, KeyboardInterrupt())
     done = pipeline.analyze_spec(spec, device="cpu")
     assert done.interrupted
