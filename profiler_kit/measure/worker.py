@@ -109,9 +109,9 @@ def _run(job: Job, say: Say, go: IO[bytes] | None) -> ConfigRun:
 
 
 def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
-    target = runner.target
     start = checks.seeded_state(runner)
     variant.change(job.config, runner)
+    target = runner.target
     environment.prewarm(target.device)
     environment.apply(job.config)  # the model's file may have set flags of its own on import
     variant.prepare(job.config, job.device)
@@ -149,6 +149,7 @@ def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
         peak_rss_bytes=None if cuda else environment.peak_rss_bytes(),
         device_state=device_state(target.device),
         clock="kernel" if cuda else "operator",
+        notes=tuple(runner.notes),
     )
     if job.again:
         return _second(run, runner, start, say)
@@ -206,6 +207,8 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[
 
 def _taken_apart(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigRun:
     """`run` with the scratch of its convolutions' parts, whose trace is left for the parent to read."""
+    if runner.unseen is not None:
+        return _noted(run, f"How its convolutions are done is not known: {runner.unseen}.")
     say("convolutions one by one")
     try:
         return replace(run, part_workspaces=algorithms.record(runner, Path(trace)))
@@ -231,7 +234,7 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> C
     """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
     doing = "Memory at the peak"
     try:
-        if runner.cuda:
+        if runner.cuda and runner.unseen is None:
             say("memory probe")
             memory = probe.peak_memory(runner)
             workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None

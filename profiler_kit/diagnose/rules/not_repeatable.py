@@ -16,8 +16,9 @@ from profiler_kit.records.runs import ConfigRun
 DOC = """
 Two forward and backward passes of one process, from the same weights and inputs, are compared bit by bit: outputs, loss and
 gradients apart. `info` where they differ, with the part that differs; `medium` where `cudnn.deterministic=True` was set and they
-differ nevertheless, as the flag covers cuDNN's algorithms only. Some losses are not repeatable by themselves (`nll_loss2d`, what
-cross-entropy on maps becomes), so a loss that differs says nothing about the convolutions.
+differ nevertheless, as the flag covers cuDNN's algorithms only; `info` again where only the loss's value does. Some losses are
+not repeatable by themselves (`nll_loss2d`, what cross-entropy on maps becomes), so a loss that differs says nothing about the
+convolutions.
 """
 
 
@@ -52,7 +53,7 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
     title = f"Two passes over the same batch give different {_part(run)} in {names}"
     return Finding(
         rule=RULE.name,
-        severity="medium" if deterministic else "info",
+        severity="medium" if deterministic and _matters(runs) else "info",
         title=title + (", although deterministic is set" if deterministic else ""),
         explanation=sentences(
             "The two passes ran in one process, from the same weights and inputs, with no optimizer step between.",
@@ -69,6 +70,11 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
         trial=tried.trial,
         tries=tried.tries,
     )
+
+
+def _matters(runs: list[ConfigRun]) -> bool:
+    """Whether more than the loss's value differs, which trains nothing."""
+    return any(set(parts_that_differ(run)) != {"loss"} for run in runs)
 
 
 def _evidence(runs: list[ConfigRun], parts: tuple[Part, ...]) -> Iterator[Evidence]:
