@@ -84,7 +84,7 @@ def _runner(job: CountersJob) -> Runner:
     variant.prepare(job.config, job.device)
     target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True)
     if target.device.type == "cuda":
-        torch.cuda.set_device(target.device)  # the profiler starts on the current device
+        torch.cuda.set_device(environment.index_of(target.device))  # the profiler starts on the current device
     runner = Runner(target)
     variant.change(job.config, runner)
     variant.prepare(job.config, job.device)

@@ -140,6 +140,11 @@ def _in_short(value: str) -> str:
     return UNREADABLE if value.startswith(UNREADABLE) else value
 
 
+def index_of(device: torch.device) -> int:
+    """The number of a CUDA device; without one in its name, of the current one. Some of torch's functions want it so."""
+    return device.index if device.index is not None else torch.cuda.current_device()
+
+
 def describe_named(device: str) -> Environment:
     """`describe` of the device that is called so: ``cuda:1``."""
     return describe(torch.device(device))

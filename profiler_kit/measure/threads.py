@@ -34,7 +34,9 @@ def first_call(runner: Runner) -> NewThread:
 def _in_thread(runner: Runner) -> list[int]:
     device = runner.target.device
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # the current device is a thread's own, as grad mode and autocast are
+        torch.cuda.set_device(
+            environment.index_of(device)
+        )  # the current device is a thread's own, as grad mode and autocast are
         environment.prewarm(device)
     return [_forward_ns(runner), *_calls(runner)]
 

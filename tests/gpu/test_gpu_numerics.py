@@ -88,8 +88,8 @@ def test_tf32_stands_between_float32_and_float64_and_gradients_have_their_own_er
         print(f"TF32 {tf32}: bits {bits_s:.2f} s, errors {all_s - bits_s:.2f} s, {found[tf32]}")
         assert all_s < 10
     if environment.has_tf32("cuda"):
-        for key in ("max_relative", "l2_relative", "gradient_l2_relative"):
-            assert 0 < getattr(found[False], key) < 1e-4
+        for key, most in (("max_relative", 1e-4), ("l2_relative", 1e-4), ("gradient_l2_relative", 1e-3)):
+            assert 0 < getattr(found[False], key) < most
             assert getattr(found[False], key) < getattr(found[True], key) < 0.05
 
 

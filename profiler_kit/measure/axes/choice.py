@@ -35,6 +35,8 @@ def _read_size(value: str) -> str:
 def _memory_limit(value: str, runner: Runner) -> None:
     import torch
 
+    from profiler_kit.measure import environment
+
     device = runner.target.device
     if device.type != "cuda":
         raise UsageError(f"memory_limit={value}: only a CUDA device's allocator takes one", hint="leave it out")
@@ -45,7 +47,7 @@ def _memory_limit(value: str, runner: Runner) -> None:
             f"memory_limit={value}: the device has {units.bytes_text(total_bytes)}", hint="take a limit below that"
         )
     torch.cuda.empty_cache()  # what loading left cached counts against the limit
-    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, device)
+    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, environment.index_of(device))
 
 
 def _read_limit(value: str) -> str:
