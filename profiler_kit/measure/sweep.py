@@ -1,4 +1,4 @@
-"""The runs of an analysis one after the other, each in a fresh process; the next one gets ready while one measures.
+"""The runs of an analysis one after the other, each in a fresh process; the next ones get ready while one measures.
 
 Configurations are visited there and back (A B C, then C B A): what drifts while a sweep lasts, clocks and temperature, weighs
 on every configuration alike, and two processes of each show how far processes differ by themselves.
@@ -7,9 +7,12 @@ on every configuration alike, and two processes of each show how far processes d
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +21,10 @@ from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
 
-# Getting ready is importing and building: a core of its own, and one for what the measuring process needs besides its own.
+# Getting ready is importing and building: one core busy for several seconds, and host memory. The process that measures must
+# not feel it.
 CORES_TO_GET_READY: Final = 4
+MOST_READY: Final = 3
 AGAIN_SHARE: Final = 0.5  # of the first process's time for steps: the second one only has to show where its median lies
 
 
@@ -39,56 +44,53 @@ def runs(
     device: str,
     begins: Callable[[Order], None],
     say: Callable[[Order, str], None],
-    early: bool | None = None,
+    ahead: int | None = None,
 ) -> Generator[Done, None, None]:
     """Each order's run, as soon as it has ended; the next one is under way by then, where it may be.
 
-    On a device beside the host the next process gets ready (imports, builds the model) while one measures, and waits before
-    it touches the device: one process at a time uses it. On the host itself nothing runs beside a measurement, and the next
-    order is asked for when its turn has come; `early` decides otherwise. `begins` is called when an order's process may use
-    the device.
+    On a device beside the host the next processes get ready (import, build the model) while one measures, and wait before
+    they touch the device: one process at a time uses it. On the host itself nothing runs beside a measurement, and the next
+    order is asked for when its turn has come. `ahead`: how many get ready (None: what the cores allow). `begins` is called
+    when an order's process may use the device.
     """
-    waiting: Worker | None = None
+    most = _ready_ahead(device) if ahead is None else ahead
     todo = iter(orders)
+    waiting: deque[Worker] = deque()
+    ends: dict[int, contextlib.ExitStack] = {}
     with contextlib.ExitStack() as stack:
 
-        def launch(order: Order | None) -> Worker | None:
-            if order is None:
-                return None
-            own = stack.enter_context(contextlib.ExitStack())
-            worker = own.enter_context(launched(spec, order, device=device, say=lambda text: say(order, text)))
-            ends[id(worker)] = own
-            return worker
+        def launch(count: int) -> None:
+            """Lets processes get ready until so many wait."""
+            for order in itertools.islice(todo, max(0, count - len(waiting))):
+                own = stack.enter_context(contextlib.ExitStack())
+                heard = partial(say, order)
+                waiting.append(own.enter_context(launched(spec, order, device=device, say=heard)))
+                ends[id(waiting[-1])] = own
 
-        def start(worker: Worker) -> Worker:
+        def begun() -> Worker | None:
+            """The next process, which may use the device from now on."""
+            launch(1)
+            if not waiting:
+                return None
+            worker = waiting.popleft()
             begins(worker.order)
             worker.go()
+            launch(most)
             return worker
 
-        ends: dict[int, contextlib.ExitStack] = {}
-        early = _gets_ready_early(device) if early is None else early
-        current = launch(next(todo, None))
-        if current is not None:
-            start(current)
-            waiting = launch(next(todo, None)) if early else None
+        current = begun()
         while current is not None:
             run = current.result()
-            following = waiting
-            if following is not None:
-                start(following)
-                waiting = launch(next(todo, None))
+            following = begun() if most else None
             yield Done(order=current.order, run=run, parts=current.parts())
             ends.pop(id(current)).close()
-            if not early:
-                following = launch(next(todo, None))
-                if following is not None:
-                    start(following)
-            current = following
+            current = following if most else begun()
 
 
-def _gets_ready_early(device: str) -> bool:
+def _ready_ahead(device: str) -> int:
+    """How many processes may get ready while one measures: each keeps a core busy for some seconds."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return device.startswith("cuda") and cores >= CORES_TO_GET_READY
+    return min(MOST_READY, cores // CORES_TO_GET_READY) if device.startswith("cuda") else 0
 
 
 def way_back(orders: Sequence[Order]) -> Iterator[Order]:

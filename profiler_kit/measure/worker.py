@@ -7,6 +7,7 @@ lines; whatever the user's model prints goes to stderr, which the parent keeps a
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -104,6 +105,8 @@ def _run(job: Job, say: Say, go: IO[bytes] | None) -> ConfigRun:
     say(f"loading {job.spec.spec}")
     environment.apply(job.config)
     variant.prepare(job.config, job.device)
+    if job.spec.mode == "train":
+        importlib.import_module("torch._dynamo")  # for seconds; the first optimizer would import it, the device waiting
     gate = _Gate(go if job.waits else None)
     target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=gate.wait)
     run = _measured(job, Runner(target), say)

@@ -9,6 +9,7 @@ from profiler_kit.records.document import Block, Document, FindingList, Head, Pa
 from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
+from profiler_kit.report.trial_words import trial_words
 from profiler_kit.units import text
 
 # An underscore inside a word is text as it is, so that names stay readable in the source too.
@@ -88,10 +89,7 @@ def _finding(finding: Finding) -> str:
     if finding.advice:
         said.append(f"  - Advice: {escape(finding.advice)}")
     if finding.trial is not None:
-        trial = finding.trial
-        before, after = text(trial.before_ns.median, "ns"), text(trial.after_ns.median, "ns")
-        note = f" {escape(trial.note)}" if trial.note else ""
-        said.append(f"  - Tried: {code(trial.config)}: {before} to {after}, {trial.verdict}.{note}")
+        said.append(f"  - Tried: {code(finding.trial.config)}: {escape(trial_words(finding.trial))}")
     if finding.paths:
         said.append(f"  - Layers: {', '.join(code(path or '(root)') for path in finding.paths)}")
     if finding.evidence:

@@ -11,11 +11,14 @@ from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
+from profiler_kit.report.trial_words import trial_words
 from profiler_kit.units import text
 
 NARROWEST: Final = 60
 # A summary gives these findings' first sentences, and of more than these the titles alone.
 SUMMARY_FINDINGS: Final = 3
+# Beyond so many, findings that ask for nothing are only counted.
+SUMMARY_TITLES: Final = 10
 
 LONGEST_EVIDENCE: Final = 72  # kernel names run to thousands of letters; JSON and Markdown have all of them
 MOST_NAMED: Final = 4  # of the sections left out
@@ -101,16 +104,24 @@ class _Page:
 
     def _findings(self, findings: Sequence[Finding]) -> list[str]:
         out: list[str] = []
+        folded = 0
         for i, finding in enumerate(findings):
-            out += self._title(finding)
             if self.detail:
-                out += self._whole(finding)
+                out += self._title(finding) + self._whole(finding)
                 continue
             self.shortened = True
+            if finding.severity == "info" and i >= SUMMARY_TITLES and not _is_tried(finding):
+                folded += 1
+                continue
+            out += self._title(finding)
+            # two findings may lead to one trial
+            told = finding.trial in [earlier.trial for earlier in findings[:i]]
             if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
-                # two findings may lead to one trial
-                told = finding.trial in [earlier.trial for earlier in findings[:i]]
                 out += self._brief(finding) + ([] if told else self._trial(finding))
+            elif _is_tried(finding) and not told:
+                out += self._trial(finding)
+        if folded:
+            out += self._wrap(f"and {folded} more for information", color=DIM)
         return out
 
     def _title(self, finding: Finding) -> list[str]:
@@ -138,9 +149,8 @@ class _Page:
         trial = finding.trial
         if trial is None:
             return []
-        change = f"{text(trial.before_ns.median, 'ns')} -> {text(trial.after_ns.median, 'ns')}"
-        note = f" {trial.note}" if self.detail and trial.note else ""
-        return self._wrap(f"tried {trial.config}: {change}, {trial.verdict}.{note}", first="  ", rest="  ")
+        said = f"tried {trial.config}: {trial_words(trial, whole=self.detail)}"
+        return self._wrap(said, first="  ", rest="  ")
 
     def _table(self, table: Table, section: Section) -> list[str]:
         pieces, left_out = fit(table, self.width)
@@ -192,6 +202,10 @@ def _joined(blocks: Sequence[Block], *, whole: bool) -> list[Block]:
 def _wrapped(title: str, width: int) -> list[str]:
     """`title` broken at its spaces to `width`, so that it makes the column no wider than its cells need."""
     return textwrap.wrap(one_line(title), width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _is_tried(finding: Finding) -> bool:
+    return finding.trial is not None and finding.trial.tried
 
 
 def _chunks(line: str, width: int) -> list[str]:

@@ -41,7 +41,7 @@ def run(spec: TargetSpec, asked: Iterator[Order] | list[Order], early: bool) -> 
             device="cpu",
             begins=lambda order: begun.append(order.config.name),
             say=lambda order, text: None,
-            early=early,
+            ahead=2 if early else 0,
         )
     )
     assert begun == [one.order.config.name for one in done]
@@ -85,7 +85,7 @@ def test_without_a_head_start_the_next_order_is_asked_for_when_its_turn_has_come
 
     target = spec(tmp_path)
     with contextlib.closing(
-        sweep.runs(target, asked(), device="cpu", begins=lambda _: None, say=lambda order, text: None, early=False)
+        sweep.runs(target, asked(), device="cpu", begins=lambda _: None, say=lambda order, text: None, ahead=0)
     ) as done:
         for one in done:
             ended.append(one.run.config.name)
@@ -102,7 +102,7 @@ def test_a_sweep_that_is_given_up_leaves_no_process(tmp_path: Path, monkeypatch:
         device="cpu",
         begins=lambda _: None,
         say=lambda order, text: None,
-        early=True,
+        ahead=1,
     )
     next(done)
     done.close()

@@ -49,7 +49,7 @@ def test_findings_carry_their_evidence_and_advice(v0_report: Report) -> None:
     text = render(report_document(v0_report))
     assert "stopwatch share: 90.3 % (`loss`)" in text
     assert "- Advice: Downsample before it" in text
-    assert "- Tried: `benchmark`: 26.2 ms to 15.03 ms, better." in text
+    assert "- Tried: `benchmark`: 26.2 ms -> 15.03 ms, better." in text
 
 
 def test_tables_have_the_same_number_of_cells_in_every_row(any_report: Report) -> None:

@@ -1,0 +1,54 @@
+"""What came of an advice that was tried, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_kit.records.report import Trial
+from profiler_kit.records.samples import Interval
+from profiler_kit.report.trial_words import trial_words
+
+BEFORE = Interval(median=20_000_000, low=19_900_000, high=20_100_000)
+AFTER = Interval(median=15_000_000, low=14_900_000, high=15_100_000)
+SWEPT = Trial(config="benchmark", before_ns=BEFORE, after_ns=AFTER, verdict="better", note="Beside default.")
+TRIED = replace(
+    SWEPT,
+    tried=True,
+    gain_percent=25.0,
+    gain_low_percent=24.0,
+    gain_high_percent=26.0,
+    stated_percent=24.5,
+    before_peak_bytes=2**30,
+    after_peak_bytes=2**29,
+    before_error=5e-4,
+    after_error=5e-4,
+    same_bits=False,
+)
+
+
+def test_a_run_of_the_sweep_is_told_in_a_line() -> None:
+    assert trial_words(SWEPT, whole=False) == "20 ms -> 15 ms, better."
+    assert trial_words(SWEPT) == "20 ms -> 15 ms, better. Beside default."
+
+
+def test_what_was_tried_has_its_interval_and_what_else_it_changed() -> None:
+    assert trial_words(TRIED, whole=False) == (
+        "20 ms -> 15 ms, 25.0 % less time (24.0 to 26.0 %), 24.5 % stated before, better, peak 1 GiB -> 512 MiB, "
+        "the same error, other bits."
+    )
+
+
+def test_a_loss_of_time_reads_as_one() -> None:
+    worse = replace(
+        TRIED, verdict="worse", gain_percent=-10.0, gain_low_percent=-12.0, gain_high_percent=-8.0, stated_percent=None
+    )
+    assert "10.0 % more time (8.0 to 12.0 %), worse" in trial_words(worse)
+
+
+def test_steps_of_different_batches_are_compared_by_example() -> None:
+    assert "25.0 % less time an example (24.0 to 26.0 %)" in trial_words(replace(TRIED, per_example=True))
+
+
+def test_a_failure_is_all_there_is_to_say() -> None:
+    failed = replace(TRIED, verdict="failed", note="out of memory")
+    assert trial_words(failed) == "failed: out of memory."
