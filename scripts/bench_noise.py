@@ -28,9 +28,9 @@ from typing import Final, Literal
 from tabulate import tabulate
 
 from profiler_kit import analyze
-from profiler_kit.diagnose.noise import noise_of, verdict
 from profiler_kit.measure.environment import pick_device
 from profiler_kit.measure.samples import gain
+from profiler_kit.records.noise import noise_of, verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec

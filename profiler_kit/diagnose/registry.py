@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import profiler_kit.diagnose.rules as family
 from profiler_kit._family import members
-from profiler_kit.diagnose.noise import FLOOR
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.words import threshold
+from profiler_kit.records.noise import FLOOR
 
 _INTRODUCTION = f"""# Rules
 

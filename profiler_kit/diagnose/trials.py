@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.diagnose.noise import Noise, by_example, gain, rounds, verdict
 from profiler_kit.diagnose.pairs import run_of, same_choice
 from profiler_kit.diagnose.words import listing, percent, quoted
 from profiler_kit.records.configs import NamedValue, RunConfig
+from profiler_kit.records.noise import Noise, by_example, gain, rounds, verdict
 from profiler_kit.records.report import Report, Trial
 from profiler_kit.records.runs import ConfigRun
 

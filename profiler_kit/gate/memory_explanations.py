@@ -6,7 +6,7 @@ from typing import Final
 
 from profiler_kit.gate.algorithms import use_words, workspace_algorithm
 from profiler_kit.gate.cases import Case, apart, bytes_words, judged, larger_first, share_words
-from profiler_kit.gate.noise import time_noise
+from profiler_kit.gate.noise import noise_between
 from profiler_kit.gate.ratios import PART_TITLES, factor
 from profiler_kit.gate.words import signed
 from profiler_kit.records.comparison import Explanation, ExplanationVerdict, PartBytes
@@ -98,9 +98,9 @@ def _ran(case: Case) -> Explanation | None:
         after.step_ns.median / before.step_ns.median for before, after in pairs if before.step_ns and after.step_ns
     ]
     peaks = [(after.peak_allocated_bytes or 0) / (before.peak_allocated_bytes or 1) for before, after in pairs]
-    noise = time_noise(case.a, case.b)[0]
-    faster = [one < 1 - noise for one in times]
-    smaller = [one < 1 - noise for one in peaks]
+    limit = noise_between(case.a, case.b).limit()
+    faster = [one < 1 - limit for one in times]
+    smaller = [one < 1 - limit for one in peaks]
     verdict: ExplanationVerdict = "off"
     if not any(faster) or not any(smaller):
         verdict = "wrong"

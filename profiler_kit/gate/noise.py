@@ -1,9 +1,17 @@
-"""How much two steps must differ before the difference is one: more than intervals and than processes of one configuration."""
+"""How much the steps of two reports must differ: what tells the runs of one report apart (`records.noise`), and more.
+
+Two reports are made at different times. No way back makes up for a clock that drifted between them, so that a gain has to be
+larger, and their processes are no pairs, so that each interval of one side has to lie apart from all of the other's.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from profiler_kit.records.comparison import Verdict
+from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.noise import Noise, gain, noise_of, verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
@@ -15,52 +23,50 @@ LEAST_NOISE: Final = 0.02
 ASSUMED_NOISE: Final = 0.05
 
 
-def process_noise(report: Report) -> float | None:
-    """The largest relative gap between two processes of one configuration; None where none ran twice.
+def noise_between(a: Report, b: Report, *sides: ConfigRun) -> Noise:
+    """The noise of two reports: the larger gap of both, and what is never claimed less of.
 
-    Those with benchmark on are left out: its search may end otherwise the second time, which is no noise of the others.
+    `sides`: those that are compared, as `side` gives them; what they differ from themselves counts whatever their flags.
     """
-    gaps = [
-        gap
-        for run in report.runs
-        if run.config.repeat_of is None and not run.config.benchmark
-        if (gap := own_gap(report, run)) is not None
-    ]
-    return max(gaps, default=None)
+    both = noise_of(a), noise_of(b)
+    noise = Noise(max((one.gap for one in both if one.gap is not None), default=None), twice=sum(n.twice for n in both))
+    return replace(noise, least=ASSUMED_NOISE if noise.largest_gap(*sides) is None else LEAST_NOISE)
 
 
-def own_gap(report: Report, run: ConfigRun) -> float | None:
-    """How far the processes of one configuration lie apart, the largest of them; None where it ran once."""
-    if run.failure is not None or run.step_ns is None or run.step_ns.median <= 0:
-        return None
-    again = [one.step_ns for one in report.runs if one.config.repeat_of == run.config.name and one.failure is None]
-    if run.repeat is not None and run.repeat.failure is None:
-        again.append(run.repeat.step_ns)
-    first = run.step_ns.median
-    return max((abs(one.median - first) / first for one in again if one is not None), default=None)
+def side(report: Report, run: ConfigRun) -> ConfigRun:
+    """`run` as it is held against one of another report: with its second process, which may be a run of its own.
 
-
-def time_noise(a: Report, b: Report, *runs: ConfigRun) -> tuple[float, str]:
-    """The relative difference of times up to which nothing is claimed, and the reason for it in words.
-
-    `runs`: those that are compared, one of each report; what they differ from themselves counts whatever their flags.
+    Steps are compared as they are, whatever they hold: the row beside a verdict shows them so.
     """
-    own = (own_gap(report, run) for report, run in zip((a, b), runs, strict=False))
-    gaps = [gap for gap in (process_noise(a), process_noise(b), *own) if gap is not None]
-    if not gaps:
-        return ASSUMED_NOISE, (
-            f"less than {percent(ASSUMED_NOISE)} apart, and no configuration was run twice, so processes may differ by as much"
-        )
-    noise = max(LEAST_NOISE, *gaps)
-    return (
-        noise,
-        f"less than {percent(noise)} apart; the same configuration, run twice, differed by {percent(max(gaps))}",
-    )
+    second = noise_of(report).second(run)
+    return replace(run, repeat=Repeat(step_ns=second) if second is not None else None, samples=None)
 
 
-def overlap(one: ConfigRun, other: ConfigRun) -> bool:
+def within(noise: Noise, *sides: ConfigRun) -> str:
+    """Why a time that differs by no more than ``noise.limit`` is not said to differ."""
+    limit, gap = percent(noise.limit(*sides)), noise.largest_gap(*sides)
+    if gap is None:
+        return f"less than {limit} apart, and no configuration was run twice, so processes may differ by as much"
+    return f"less than {limit} apart; the same configuration, run twice, differed by {percent(gap)}"
+
+
+def step_verdict(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -> tuple[Verdict, str]:
+    """The step of `other`, a run of `b`, beside that of `one`, of `a`: better, worse, or noise and why."""
+    sides = before, after = side(a, one), side(b, other)
+    noise = noise_between(a, b, *sides)
+    outcome = verdict(before, after, noise)
+    apart = not overlap(before, after, noise)
+    if outcome != "same" and apart:
+        return outcome, ""
+    gains = gain(before, after, noise), gain(after, before, noise)
+    if max(found or 0.0 for found in gains) <= noise.limit(*sides):
+        return "noise", within(noise, *sides)
+    return "noise", "second processes do not show it again" if apart else "the 95 % intervals overlap"
+
+
+def overlap(one: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
     """Whether a 95 % interval of one run's step reaches one of the other's, second processes included."""
-    sides = [_intervals(run) for run in (one, other)]
+    sides = [_intervals(run, noise) for run in (one, other)]
     if not all(sides):
         return False
     faster, slower = sorted(sides, key=lambda intervals: intervals[0].median)
@@ -72,6 +78,5 @@ def percent(share: float) -> str:
     return f"{digits(share * 100, 2)} %"
 
 
-def _intervals(run: ConfigRun) -> tuple[Interval, ...]:
-    repeated = run.repeat.step_ns if run.repeat is not None and run.repeat.failure is None else None
-    return tuple(interval for interval in (run.step_ns, repeated) if interval is not None)
+def _intervals(run: ConfigRun, noise: Noise) -> tuple[Interval, ...]:
+    return tuple(interval for interval in (run.step_ns, noise.second(run)) if interval is not None)

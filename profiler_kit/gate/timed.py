@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.gate.metrics import numbers
-from profiler_kit.gate.noise import overlap, percent, time_noise
+from profiler_kit.gate.noise import noise_between, percent, side, step_verdict, within
 from profiler_kit.records.comparison import MetricRow, Side, Verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -135,13 +135,14 @@ def _judge(
         return "not_comparable", f"added up by other clocks ({one.clock}, {other.clock})"
     if before == after:
         return "same", ""
-    larger, gap = max(before, after), abs(after - before)
+    if metric.key == STEP_TIME:
+        return step_verdict(a, b, one, other)
     if metric.unit == "bytes":
-        noise, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE)} apart"
+        limit, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE)} apart"
     else:
-        noise, why = time_noise(a, b, one, other)
-    if gap <= noise * larger:
+        both = side(a, one), side(b, other)
+        noise = noise_between(a, b, *both)
+        limit, why = noise.limit(*both), within(noise, *both)
+    if abs(after - before) <= limit * max(before, after):
         return "noise", why
-    if metric.key == STEP_TIME and overlap(one, other):
-        return "noise", "the 95 % intervals overlap"
     return ("better" if after < before else "worse"), ""

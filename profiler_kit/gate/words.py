@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from profiler_kit.gate.metrics import numbers, shapes
-from profiler_kit.gate.noise import process_noise
+from profiler_kit.gate.noise import noise_between
 from profiler_kit.gate.ratios import examples
 from profiler_kit.gate.timed import environment_reason, failure_reason
 from profiler_kit.records.comparison import EfficiencySplit, Explanation, LayerChange, Side, TimeRatio
@@ -242,7 +242,7 @@ def notes(
 
 
 def _noise(a: Report, b: Report) -> str:
-    gaps = [gap for gap in (process_noise(a), process_noise(b)) if gap is not None]
-    if not gaps:
+    gap = noise_between(a, b).gap
+    if gap is None:
         return "No configuration was run twice, so the noise between processes is not known."
-    return f"The same configuration, run twice, differed by {digits(max(gaps) * 100, 2)} %."
+    return f"The same configuration, run twice, differed by {digits(gap * 100, 2)} %."

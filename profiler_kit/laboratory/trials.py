@@ -1,7 +1,8 @@
 """The findings' advice, run, and what it gained written down.
 
 Before and after are measured in fresh processes, interleaved there and back (A B C, C B A), so that what drifts meanwhile
-weighs on both alike.
+weighs on both alike. Whether a gain is one is told by the interval of just these processes (`measure.samples.gain`). That is
+another question than which of a sweep's many configurations differ, for which `records.noise` takes the noise of them all.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import Paragraph
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns import WorkUnit
@@ -191,10 +192,9 @@ def idle(run: ConfigRun) -> str | None:
 
 def noise(report: Report, run: ConfigRun) -> str | None:
     """What a second fresh process of the same configuration gave; None without one."""
-    repeat = next((r for r in report.runs if r.config.repeat_of == run.config.name and r.step_ns is not None), None)
-    if repeat is None or repeat.step_ns is None or run.step_ns is None or not run.step_ns.median:
+    apart = noise_of(report).own_gap(run)
+    if apart is None:
         return None
-    apart = abs(repeat.step_ns.median - run.step_ns.median) / run.step_ns.median
     return f"{run.config.name} in a second process differs by {text(100 * apart, 'percent')}: a smaller difference is noise."
 
 

@@ -9,10 +9,10 @@ from diagnose_cases import DIRECT, FFT, IM2COL, MIB, MS, XMMA, around, config, l
 from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled, twice
 
 from profiler_kit.diagnose import diagnose
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.trials import attempt, changed
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
 

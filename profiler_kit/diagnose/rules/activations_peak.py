@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import layer, percent, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleMemory, StaticCount
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.diagnose.pairs import pairs, run_of, with_settings, without
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.tuning import planned, tuning_ns
 from profiler_kit.diagnose.words import plural, sentences, threshold
+from profiler_kit.records.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text

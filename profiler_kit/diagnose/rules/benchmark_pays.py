@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.noise import WORTH, Noise, faster, noise_of, saving
 from profiler_kit.diagnose.pairs import Pair, pairs
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import changed, trial
 from profiler_kit.diagnose.tuning import TUNING_SHARE, Planned, break_even_steps, planned
 from profiler_kit.diagnose.words import interval, percent, plural, quoted, sentences, threshold
+from profiler_kit.records.noise import WORTH, Noise, faster, noise_of, saving
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text

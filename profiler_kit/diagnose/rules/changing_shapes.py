@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.noise import WORTH
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.words import plural, sentences, threshold, times
 from profiler_kit.records.laboratory import ShapeSchedule
+from profiler_kit.records.noise import WORTH
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.schedules import (
     SchedulePair,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.words import listing, percent, plural, quoted, sentences
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import IM2COL
-from profiler_kit.diagnose.noise import noise_of, saving, verdict
 from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels, ratio
 from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.words import percent, quoted, sentences, threshold, times
+from profiler_kit.records.noise import noise_of, saving, verdict
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import algorithm
-from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.diagnose.pairs import Pair, pairs
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.words import interval, layer, percent, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
+from profiler_kit.records.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.units import text

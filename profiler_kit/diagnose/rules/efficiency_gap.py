@@ -8,12 +8,12 @@ from typing import Final
 
 from profiler_kit.diagnose.channels import MULTIPLE, channels_of
 from profiler_kit.diagnose.families import FEWER_OPERATIONS, algorithm
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import capital, layer, listing, percent, phase, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import family_words
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun

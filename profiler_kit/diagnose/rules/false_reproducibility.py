@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiler_kit.diagnose.bits import Part, only_within
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import listing, quoted, sentences
 from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnose.noise import Noise, noise_of
 from profiler_kit.diagnose.pairs import run_of, with_settings
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import outcome, trial
 from profiler_kit.diagnose.words import percent, plural, quoted, sentences, threshold
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.noise import Noise, noise_of
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import digits, text

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import FEWER_OPERATIONS, LAYOUT
-from profiler_kit.diagnose.noise import WORTH, noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels, ratio
 from profiler_kit.diagnose.trials import attempt, is_float32
 from profiler_kit.diagnose.words import percent, quoted, sentences, threshold, times
+from profiler_kit.records.noise import WORTH, noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.units import text

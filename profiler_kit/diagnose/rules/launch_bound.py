@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, kernels, median_kernel_ns, phase_shares
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import percent, plural, quoted, sentences, threshold
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
 

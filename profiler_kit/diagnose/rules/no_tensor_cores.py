@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import LAYOUT
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels, ratio, tf32_convolution_ns
 from profiler_kit.diagnose.trials import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnose.words import layer, listing, percent, quoted, sentences, threshold, times
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.units import text

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler_kit.diagnose.bits import PARTS, Part, differing, parts_that_differ
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.pairs import counterpart, measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import listing, quoted, sentences
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import is_convolution
-from profiler_kit.diagnose.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, kernels, time_by_family
 from profiler_kit.diagnose.words import listing, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
+from profiler_kit.records.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text

@@ -8,7 +8,6 @@ from typing import Final
 
 from profiler_kit.diagnose.efficiency import Efficiency, efficiency
 from profiler_kit.diagnose.families import DIRECT, Algorithm, algorithm, is_convolution
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.pairs import changed_flags, counterpart, plain, same_work
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
@@ -27,6 +26,7 @@ from profiler_kit.diagnose.words import (
 )
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import family_words
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.units import text

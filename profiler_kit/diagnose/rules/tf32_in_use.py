@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.families import is_convolution
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.pairs import counterpart, plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, tf32_convolution_ns
 from profiler_kit.diagnose.trials import attempt, is_float32
 from profiler_kit.diagnose.words import percent, quoted, sentences
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import digits, text

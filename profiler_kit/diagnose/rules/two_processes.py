@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.noise import FLOOR, Noise, noise_of
 from profiler_kit.diagnose.pairs import measured
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.words import listing, percent, quoted, sentences, threshold
+from profiler_kit.records.noise import FLOOR, Noise, noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnose.families import algorithm
-from profiler_kit.diagnose.noise import noise_of, saving
 from profiler_kit.diagnose.pairs import run_of, without
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.trials import trial
 from profiler_kit.diagnose.words import capital, layer, listing, percent, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
+from profiler_kit.records.noise import noise_of, saving
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import parse_bytes, text

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.noise import noise_of
 from profiler_kit.diagnose.pairs import plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, phase_shares
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import capital, percent, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 

@@ -1,15 +1,19 @@
-"""When a difference between two runs is one: intervals apart, beyond the noise between processes, and found twice."""
+"""When a difference between two runs is one: intervals apart, beyond the noise between processes, and found twice.
+
+The runs of one report are told apart by this, and those of two reports (the gate, which asks for more). The laboratory's trials
+ask another question, of one pair and its own processes: `measure.samples.gain` answers it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from profiler_kit.diagnose.words import percent
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
+from profiler_kit.units import text
 
 Verdict = Literal["better", "worse", "same"]
 
@@ -29,25 +33,31 @@ class Noise:
     """How far two fresh processes of one configuration lay apart, as a share of the step.
 
     `gap` is the largest of all configurations without benchmark, whose search may end otherwise the second time; None where
-    none ran twice: then the intervals and `FLOOR` decide. `seconds`: the step of each run's second process, by its name.
-    `twice`: how many configurations the gap is of.
+    none ran twice: then the intervals and `FLOOR` decide. `seconds`: the steps of second processes that are runs of their own
+    (A/A runs), by the name of the configuration that they repeat; the others stand in their runs. `twice`: how many
+    configurations the gap is of. `least`: what a gain has to exceed in any case.
     """
 
     gap: float | None
     seconds: Mapping[str, Interval] = field(default_factory=dict)
     twice: int = 1
+    least: float = 0.0
 
     def sentence(self) -> str:
         """What the noise was, in words."""
         if self.gap is None:
             return "No configuration was run twice (no A/A run), so the noise between processes is not known."
         if self.twice < 2:
-            return f"The same configuration, run twice, differed by {percent(self.gap)}."
-        return f"Run twice, each of {self.twice} configurations differed from itself by at most {percent(self.gap)}."
+            return f"The same configuration, run twice, differed by {_percent(self.gap)}."
+        return f"Run twice, each of {self.twice} configurations differed from itself by at most {_percent(self.gap)}."
 
     def second(self, run: ConfigRun) -> Interval | None:
         """The step of the run's second process, where it has one."""
-        return self.seconds.get(run.config.name)
+        if run.config.name in self.seconds:
+            return self.seconds[run.config.name]
+        if run.failure is not None or run.repeat is None or run.repeat.failure is not None:
+            return None
+        return run.repeat.step_ns
 
     def own_gap(self, run: ConfigRun) -> float | None:
         """How far the run's own two processes lie apart."""
@@ -55,36 +65,38 @@ class Noise:
 
     def limit(self, *runs: ConfigRun) -> float:
         """The gain that a comparison of `runs` has to exceed: `FLOOR` beyond the largest gap, their own ones included."""
-        own = (self.own_gap(run) for run in runs)
-        return FLOOR + max([self.gap or 0.0, *(gap for gap in own if gap is not None)])
+        return max(self.least, FLOOR + (self.largest_gap(*runs) or 0.0))
+
+    def largest_gap(self, *runs: ConfigRun) -> float | None:
+        """The largest gap known, those of `runs` included; None where there is none."""
+        return max((gap for gap in (self.gap, *map(self.own_gap, runs)) if gap is not None), default=None)
 
 
 def noise_of(report: Report) -> Noise:
     """The noise of `report`: its A/A runs, and the second processes of its configurations."""
-    seconds = {
-        run.config.name: run.repeat.step_ns
+    again = {
+        run.config.repeat_of: run.step_ns
         for run in report.runs
-        if run.failure is None
-        and run.repeat is not None
-        and run.repeat.failure is None
-        and run.repeat.step_ns is not None
+        if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
-    for again in report.runs:
-        if again.config.repeat_of is not None and again.step_ns is not None and again.failure is None:
-            seconds[again.config.repeat_of] = again.step_ns
+    noise = Noise(None, again, 0)
     gaps = [
         gap
         for run in report.runs
         if run.failure is None and run.config.repeat_of is None and not run.config.benchmark
-        if (gap := _gap(run.step_ns, seconds.get(run.config.name))) is not None
+        if (gap := noise.own_gap(run)) is not None
     ]
-    return Noise(max(gaps) if gaps else None, seconds, len(gaps))
+    return replace(noise, gap=max(gaps, default=None), twice=len(gaps))
 
 
 def _gap(first: Interval | None, second: Interval | None) -> float | None:
     if first is None or second is None or first.median <= 0:
         return None
     return abs(second.median - first.median) / first.median
+
+
+def _percent(share: float) -> str:
+    return text(100.0 * share, "percent")
 
 
 def saving(before: Interval, after: Interval) -> float:

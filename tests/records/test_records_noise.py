@@ -1,51 +1,37 @@
+"""When a difference between two runs is one."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from diagnose_cases import MS, again, around, config, measured, report, v0
 from hypothesis import given
 from hypothesis import strategies as st
+from noise_cases import MS, again, around, of, report
 
-from profiler_kit.diagnose.noise import FLOOR, Noise, faster, noise_of, saving, verdict
-from profiler_kit.diagnose.trials import trial
-from profiler_kit.records.laboratory import Repeat
-from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.noise import FLOOR, Noise, faster, gain, noise_of, saving, verdict
+from profiler_kit.records.runs import Failure
 from profiler_kit.records.samples import Interval
-
-XMMA = "conv:xmma_igemm"
-
-
-def run(name: str, step_ms: float) -> ConfigRun:
-    return measured(
-        name, big="conv", first_ms=50, step_ms=step_ms, kernel=(40, 0, 60, 0), watch=(5, 85, 8, 2), peak_mib=100,
-        families=(XMMA, XMMA), saved_mib=40,
-    )  # fmt: skip
 
 
 def test_the_gap_is_between_a_run_and_its_repetition() -> None:
-    first = run("default", 10.0)
+    first = of("default", around(10 * MS))
     assert noise_of(report(first, again(first, 1.03))).gap is not None
     assert round(noise_of(report(first, again(first, 1.03))).gap or 0.0, 4) == 0.03
     assert round(noise_of(report(first, again(first, 0.97))).gap or 0.0, 4) == 0.03
 
 
 def test_without_a_repetition_the_noise_is_unknown_and_said_to_be() -> None:
-    noise = noise_of(report(run("default", 10.0), run("benchmark", 5.0)))
+    noise = noise_of(report(of("default", around(10 * MS)), of("benchmark", around(5 * MS))))
     assert noise.gap is None
     assert "No configuration was run twice" in noise.sentence()
 
 
 def test_a_failed_run_makes_no_gap() -> None:
-    first = run("default", 10.0)
+    first = of("default", around(10 * MS))
     failed = replace(again(first), failure=Failure(kind="crash", message="gone"))
     assert noise_of(report(first, failed)).gap is None
     assert noise_of(report(replace(first, failure=Failure(kind="crash", message="gone")), again(first))).gap is None
-
-
-def of(name: str, value: Interval, second: Interval | None = None, samples: int | None = None) -> ConfigRun:
-    repeat = Repeat(step_ns=second) if second is not None else None
-    return ConfigRun(config=config(name), step_ns=value, repeat=repeat, samples=samples)
 
 
 def test_faster_needs_disjoint_intervals() -> None:
@@ -92,10 +78,7 @@ def test_a_search_that_ends_otherwise_makes_no_noise_for_others_but_for_its_own_
 def test_steps_of_different_sizes_are_compared_per_example() -> None:
     small, large = of("default", around(10 * MS), samples=8), of("batch", around(15 * MS), samples=16)
     assert verdict(small, large, Noise(0.0)) == "better"
-    tried = trial(small, large, Noise(0.0))
-    assert tried is not None
-    assert tried.per_example
-    assert tried.gain_percent == pytest.approx(25.0)
+    assert gain(small, large, Noise(0.0)) == pytest.approx(0.25)
     assert verdict(small, replace(large, samples=None), Noise(0.0)) == "worse"
 
 
@@ -126,23 +109,3 @@ def test_saving_is_a_share_of_what_was_before() -> None:
     assert saving(around(200 * MS), around(150 * MS)) == 0.25
     assert saving(around(150 * MS), around(200 * MS)) < 0
     assert saving(Interval(median=0, low=0, high=0), around(1)) == 0.0
-
-
-def test_a_trial_holds_both_steps_and_says_the_noise() -> None:
-    whole = v0()
-    before, after = whole.run("default"), whole.run("benchmark")
-    assert before is not None
-    tried = trial(before, after, noise_of(whole))
-    assert tried is not None
-    assert (tried.config, tried.verdict) == ("benchmark", "better")
-    assert (tried.before_ns.median, tried.after_ns.median) == (26_200_000, 15_030_000)
-    assert "differed by 0.2 %" in tried.note
-
-
-def test_there_is_no_trial_of_what_was_not_run() -> None:
-    before = run("default", 10.0)
-    assert trial(before, None, Noise(None)) is None
-    assert (
-        trial(before, replace(run("benchmark", 5.0), failure=Failure(kind="timeout", message="")), Noise(None)) is None
-    )
-    assert trial(before, replace(run("benchmark", 5.0), step_ns=None), Noise(None)) is None
