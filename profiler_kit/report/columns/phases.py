@@ -1,0 +1,62 @@
+"""The columns of a run's phases and kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_kit.records.families import family_words
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import KernelStat, PhaseTiming
+from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.values import share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRow:
+    """One phase of a run (or the sum of all), and the sum of all for the shares."""
+
+    config: str
+    label: str
+    timing: PhaseTiming
+    whole: PhaseTiming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One kernel of a run (or several in one row), and the run's device time for its share."""
+
+    config: str
+    kernel: KernelStat
+    device_ns: int | None
+
+
+def _on_operators(report: Report) -> bool:
+    return any(run.clock == "operator" for run in report.runs)
+
+
+# fmt: off
+# ruff: noqa: E501 - one column, one line
+PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
+    Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
+    Column("phase", "phase", "text", lambda r: r.label, "data, transfer, forward, loss, backward, recompute, optimizer, other"),
+    Column("stopwatch_ns", "stopwatch", "ns", lambda r: r.timing.stopwatch_ns, "median host time, as time.time() around the phase shows it, with no synchronisation; the loss ends in .item()"),
+    Column("stopwatch_percent", "%", "percent", lambda r: share(r.timing.stopwatch_ns, r.whole.stopwatch_ns), "share of the stopwatch's total"),
+    Column("event_ns", "events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, launch gaps included"),
+    Column("event_percent", "%", "percent", lambda r: share(r.timing.event_ns, r.whole.event_ns), "share of the events' total"),
+    Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _on_operators(report)),
+    Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page"),
+    Column("kernel_percent", "%", "percent", lambda r: share(r.timing.kernel_ns, r.whole.kernel_ns), "share of the kernel (or operator) time's total"),
+)
+
+KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
+    Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
+    Column("kernel_ns", "time", "ns", lambda r: r.kernel.kernel_ns, "device time per step"),
+    Column("share_percent", "%", "percent", lambda r: share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
+    Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
+    Column("family", "family", "text", lambda r: r.kernel.family or None, "its algorithm family", place="data"),
+    Column("algorithm", "algorithm", "text", lambda r: family_words(r.kernel.family) if r.kernel.family else None, "its algorithm family, in words", place="page", rank=1),
+    Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight), where the name says", rank=3),
+    Column("math", "math", "text", lambda r: r.kernel.math, "its arithmetic, where the name says", rank=2),
+    Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
+)
+# fmt: on

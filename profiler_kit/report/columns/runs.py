@@ -1,0 +1,142 @@
+"""The columns of runs: a row is a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.records.counts import Phase
+from profiler_kit.records.document import Value
+from profiler_kit.records.noise import WORTH
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.values import share
+
+NEVER: Final = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run beside the run it is compared with and, where it tunes, the same configuration without tuning."""
+
+    run: ConfigRun
+    baseline: ConfigRun | None
+    untuned: ConfigRun | None
+
+
+def _tunes(report: Report) -> bool:
+    return any(run.config.benchmark for run in report.runs)
+
+
+def _failed(report: Report) -> bool:
+    return any(run.failure is not None for run in report.runs)
+
+
+def _ms(ns: int | None) -> float | None:
+    """One unit for a whole column: configurations are compared by eye, and a unit in every cell costs a column its place."""
+    return ns / 1e6 if ns is not None else None
+
+
+def _mib(size_bytes: int | None) -> float | None:
+    return size_bytes / 2**20 if size_bytes is not None else None
+
+
+def _two_digits(error: float | None) -> str | None:
+    """``5.0e-4``; shorter than 0.0005001188 and easier to compare with 1.1e-6."""
+    if error is None or not math.isfinite(error):
+        return None if error is None else str(error)
+    number, _, power = f"{error:.1e}".partition("e")
+    return f"{number}e{int(power)}" if error else "0"
+
+
+def _spread(row: RunRow) -> float | None:
+    interval = row.run.step_ns
+    return 50.0 * (interval.high - interval.low) / interval.median if interval is not None and interval.median else None
+
+
+def _ratio(row: RunRow) -> float | None:
+    if (
+        row.run.step_ns is None
+        or row.baseline is None
+        or row.baseline.step_ns is None
+        or not row.baseline.step_ns.median
+    ):
+        return None
+    return row.run.step_ns.median / row.baseline.step_ns.median
+
+
+def break_even(row: RunRow) -> Value:
+    """Steps until tuning is paid back, against the same configuration without it; ``never`` if that gains under 2 %."""
+    run, off = row.run, row.untuned
+    if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None:
+        return None
+    gain_ns = off.step_ns.median - run.step_ns.median
+    if gain_ns < WORTH * off.step_ns.median:
+        return NEVER
+    return max(0, -(-run.tuning_ns // gain_ns))
+
+
+def phase_shares(run: ConfigRun) -> str | None:
+    """Device time of forward / loss / backward / optimizer in whole percent: ``37/0/63/0``; None without a trace."""
+    by_phase = {timing.phase: timing.kernel_ns for timing in run.phases}
+    whole = sum(ns for ns in by_phase.values() if ns)
+    if not whole:
+        return None
+    backward = (by_phase.get("backward") or 0) + (by_phase.get("recompute") or 0)
+    parts = (by_phase.get("forward") or 0, by_phase.get("loss") or 0, backward, by_phase.get("optimizer") or 0)
+    return "/".join(f"{100 * part / whole:.0f}" for part in parts)
+
+
+def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
+    def of_row(row: RunRow) -> Value:
+        by_phase = {timing.phase: timing.kernel_ns for timing in row.run.phases}
+        return share(by_phase.get(phase), sum(ns for ns in by_phase.values() if ns))
+
+    return of_row
+
+
+# fmt: off
+# ruff: noqa: E501 - one column, one line
+RUN_COLUMNS: tuple[Column[RunRow], ...] = (
+    Column("config", "config", "text", lambda r: r.run.config.name, "the cuDNN configuration, run in a process of its own", name=True),
+    Column("failure", "failed", "text", lambda r: r.run.failure.kind.replace("_", " ") if r.run.failure else None, "why there are no samples; the message stands below the table", when=_failed, rank=12),
+    Column("enabled", "enabled", "bool", lambda r: r.run.config.enabled, "cudnn.enabled", place="data"),
+    Column("benchmark", "benchmark", "bool", lambda r: r.run.config.benchmark, "cudnn.benchmark", place="data"),
+    Column("deterministic", "deterministic", "bool", lambda r: r.run.config.deterministic, "cudnn.deterministic", place="data"),
+    Column("allow_tf32", "TF32", "bool", lambda r: r.run.config.allow_tf32, "whether convolutions may use TF32", place="data"),
+    Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (the A/A run)", place="data"),
+    Column("step_ms", "step ms", "count", lambda r: _ms(r.run.step_ns.median if r.run.step_ns else None), "median of the timed steps, without the profiler", place="page"),
+    Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler", place="data"),
+    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", rank=8, aside=True),
+    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", rank=8, aside=True),
+    Column("step_spread", "CI ± %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=7),
+    Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11, aside=True),
+    Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", rank=12, aside=True),
+    Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", rank=12, aside=True),
+    Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "the first step of the process, tuning and lazy loading included", place="page", rank=8),
+    Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", place="data"),
+    Column("ratio", "vs first", "ratio", _ratio, "its median step divided by the baseline's, which is the first configuration that ran", when=lambda report: len(report.runs) > 1),
+    Column("tuning_ns", "tuning", "ns", lambda r: r.run.tuning_ns, "what benchmark costs once: (first - steady step) minus the same with benchmark off", when=_tunes, rank=9, aside=True),
+    Column("break_even_steps", "pays after", "count", break_even, "steps until the tuning is paid back; never, where it gains less than 2 %", when=_tunes, rank=3),
+    Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "most memory allocated by tensors and workspaces in the timed steps", place="page", rank=1),
+    Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "most bytes allocated by tensors and workspaces in the timed steps", place="data"),
+    Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "most bytes allocated in the first step", rank=6, aside=True),
+    Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "most bytes the caching allocator held in the timed steps", rank=10, aside=True),
+    Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "most resident memory of the whole process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
+    Column("workspace_mib", "scratch MiB", "count", lambda r: _mib(r.run.workspace_bytes), "workspace: the largest scratch memory that one op used", place="page", rank=4),
+    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "workspace: the largest scratch memory that one op used", place="data"),
+    Column("kernel_shares", "time % f/l/b/o", "text", lambda r: phase_shares(r.run), "share of device time in forward / loss / backward / optimizer, in whole percent", place="page", rank=2),
+    Column("forward_percent", "forward %", "percent", _kernel_share("forward"), "share of device time in forward", place="data"),
+    Column("loss_percent", "loss %", "percent", _kernel_share("loss"), "share of device time in the loss", place="data"),
+    Column("backward_percent", "backward %", "percent", _kernel_share("backward"), "share of device time in backward", place="data"),
+    Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
+    Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
+    Column("repeatable", "same bits", "bool", lambda r: r.run.repeatable, "whether two passes of one process gave the same bits, outputs and gradients", rank=5),
+    Column("error", "error", "text", lambda r: _two_digits(r.run.max_relative_error), "largest output error against float64, relative to the largest output", place="page", rank=6),
+    Column("max_relative_error", "error", "text", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", place="data"),
+    Column("trace", "trace", "text", lambda r: r.run.trace, "the Chrome trace of the traced steps", place="data"),
+)
+# fmt: on
