@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,46 @@ def test_nothing_to_try_is_said(spec: TargetSpec, measured_by: MeasuredBy, monke
     said: list[str] = []
     tried(spec, said)
     assert "nothing to try: no finding advises a configuration" in said
+
+
+def test_what_processes_disagree_about_is_tried_once_more(
+    spec: TargetSpec, measured_by: MeasuredBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advises(monkeypatch, ("amp_bf16",), ("no_onednn",))
+    processes = Processes()
+
+    def lottery(target: TargetSpec, config: RunConfig, **rest: Any) -> ConfigRun:
+        run = processes(target, config, **rest)
+        if config.name != "amp_bf16":
+            return run
+        first = sum(name == "amp_bf16" for name, _ in processes.asked) == 1
+        steps = tuple(ns * 19 // 10 for ns in run.steps_ns) if first else run.steps_ns
+        return replace(run, steps_ns=steps, step_ns=median_interval(steps))
+
+    measured_by(lottery)
+    report = tried(spec)
+    asked = [name for name, _ in processes.asked]
+    assert asked.count("amp_bf16") == 4
+    assert asked.count("no_onednn") == 2
+    trial = report.findings[0].trial
+    assert trial is not None
+    assert "4 and 4 fresh processes" in trial.note
+
+
+def test_what_was_tried_may_leave_advice_of_its_own(
+    spec: TargetSpec, measured_by: MeasuredBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advice that appears once something was tried is tried too; what was left out before is not."""
+    processes = Processes()
+    measured_by(processes)
+
+    def diagnose(report: Report) -> tuple[Finding, ...]:
+        first = Finding(
+            rule="r", severity="high", title="t", explanation="e.", advice="a.", evidence=(), config="amp_bf16"
+        )
+        on_top = replace(first, config="amp_bf16+no_onednn")
+        return (first, on_top) if report.run("amp_bf16") is not None else (first,)
+
+    monkeypatch.setattr("profiler_kit.diagnose.diagnose", diagnose)
+    trials = [finding.trial for finding in tried(spec).findings]
+    assert [one.config if one is not None else None for one in trials] == ["amp_bf16", "amp_bf16+no_onednn"]
