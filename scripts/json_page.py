@@ -84,7 +84,7 @@ def unit(name: str, kind: Any) -> str:
     """`, ` and the unit that a name ends with; empty for what is no number, or has none."""
     if not {int, float} & _leaves(kind):
         return ""
-    return next((f", {unit}" for end, unit in UNITS.items() if f"_{name}".endswith(f"_{end}") or name == f"n{end}"), "")
+    return next((f", {unit}" for end, unit in UNITS.items() if f"_{name}".endswith(f"_{end}")), "")
 
 
 def _leaves(kind: Any) -> set[Any]:
