@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+from json_page import json_page
+
 from profiler_kit.cli import main as run_command
 from profiler_kit.diagnose import diagnose, rules_page
 from profiler_kit.measure import configs
@@ -151,6 +153,7 @@ def configurations_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
     "configurations.md": configurations_page,
+    "report_json.md": lambda: json_page(GENERATED),
     "rules.md": rules_page,
 }
 

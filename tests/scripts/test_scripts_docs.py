@@ -12,10 +12,17 @@ import make_docs
 import pytest
 
 from profiler_kit.cli.options import parser
+from profiler_kit.diagnose import noise
+from profiler_kit.diagnose.rules import unsteady
+from profiler_kit.laboratory import bench, trials
+from profiler_kit.measure import samples, sweep, worker
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+NAMED = re.compile(
+    r"`(?:python -m profiler_kit |profiler-kit )?(?P<verb>analyze|count|compare|check|show|env) (?P<rest>[^`]+)`"
+)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<file>[^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -41,6 +48,51 @@ def test_commands_that_a_page_shows_are_understood(page: Path) -> None:
         words = [word for word in shlex.split(line.rstrip(").,;:"), comments=True) if word not in ("[...]", "...", "…")]
         if words and not words[0].startswith("-"):
             parser().parse_args(words)  # raises where a verb or an option does not exist
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_a_page_names_beside_a_verb_exist(page: Path) -> None:
+    verbs = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    unknown = [
+        f"{found['verb']} {option}"
+        for found in NAMED.finditer(page.read_text(encoding="utf-8"))
+        for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", found["rest"])
+        if option not in verbs[found["verb"]]._option_string_actions
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_headings_that_a_page_links_to_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    missing = []
+    for name, anchor in re.findall(r"\]\(([^):#\s]*\.md|)#([^)\s]+)\)", text):
+        there = (page.parent / name).read_text(encoding="utf-8") if name else text
+        headings = re.findall(r"^#+ (.+)$", FENCE.sub("", there), re.MULTILINE)
+        anchors = re.findall(r'<a id="([^"]+)">', there)
+        anchors += [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        if anchor not in anchors:
+            missing.append(f"{name}#{anchor}")
+    assert missing == []
+
+
+def test_the_laboratorys_page_has_the_codes_numbers() -> None:
+    text = " ".join((ROOT / "docs" / "laboratory.md").read_text(encoding="utf-8").split())
+    said = (
+        f"one process ahead for every {sweep.CORES_TO_GET_READY} cores, at most {sweep.MOST_READY}",
+        f"lie within {samples.STEADY_SPREAD:.0%} of each other".replace("%", " %"),
+        f"at most {samples.MOST_WARMUP_STEPS} steps, or what",
+        f"{samples.FEWEST_STEPS} to {samples.MOST_STEPS}, without the profiler",
+        f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
+        f"at least {bench.LEAST_RUN_BUDGET_S:g} s for each configuration's first one",
+        f"or of the two at hand, and {noise.FLOOR:.0%} beyond that".replace("%", " %"),
+        f"For less than {noise.WORTH:.0%} nothing is advised".replace("%", " %"),
+        f"at most {trials.MOST_TRIALS} configurations",
+        f"a gain or loss of {trials.WORTH_PERCENT:g} %",
+        f"first and second half differ by more than {unsteady.HALVES:.0%}".replace("%", " %"),
+    )
+    assert [one for one in said if one not in text] == []
+    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, sweep.AGAIN_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)
 
 
 def test_the_readme_shows_commands_and_output() -> None:

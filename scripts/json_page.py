@@ -1,0 +1,108 @@
+"""The page of report.json: every record's docstring, and its fields with type and unit, read from the records themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Final, Literal, Union
+
+from profiler_kit.records.report import SCHEMA, Report
+from profiler_kit.render.markdown import code
+
+INTRODUCTION: Final = f"""\
+`analyze` writes `report.json` into its folder; `-f json`, `-o FILE.json` and `show REPORT -f json` give the same. It is one
+`Report`, and its names are those below: each section is a record, with what its fields mean and then all of them.
+
+- `schema` is {SCHEMA}. It goes up where a name goes away or changes its meaning; names are added without that, so ignore
+  those you do not know. A reader refuses a newer schema.
+- `null` (None in the texts below) is *unknown*, never zero. A list that does not apply is empty. Every field is written;
+  those in **bold** are always there, the others may be missing in older reports.
+- Numbers are in base units, which most names end with: `_ns`, `_bytes`, `_percent` (of 100). Times of phases, layers and
+  kernels are per step.
+- Layers, ops and runs name each other by `path` and by `config`. A path is the module's name in `named_modules()`, `""` for
+  the root, or one of `(loss)`, `(optimizer)`, `(transfer)`, `(data)`, which are no modules.
+
+```
+jq '.runs[] | select(.step_ns) | {{config: .config.name, ms: (.step_ns.median / 1e6)}}' report.json
+jq '.findings[] | select(.trial.tried) | {{rule, config: .trial.config, verdict: .trial.verdict}}' report.json
+jq '.runs[] | select(.failure) | {{config: .config.name, why: .failure.message}}' report.json
+```
+
+In Python `profiler_kit.read_report(path)` gives the records, and `profiler_kit.dataframe(report, "runs")` tables
+([columns](columns.md)); neither needs torch. The JSON of `compare` and `check` is in [CI](ci.md#the-json)."""
+
+# what a name ends with, the longer ending first
+UNITS: Final = {
+    "flops_per_s": "FLOP/s", "bytes_per_s": "byte/s", "flops_per_byte": "FLOP/byte", "bytes": "bytes", "percent": "percent",
+    "celsius": "°C", "flops": "FLOPs", "macs": "MACs", "hz": "Hz", "ns": "ns",
+}  # fmt: skip
+WORDS: Final = {int: "integer", float: "number", str: "text", bool: "true or false"}
+
+
+def json_page(generated: str) -> str:
+    """The page's text; `generated` is the line that says so."""
+    parts = ["# report.json", generated, INTRODUCTION]
+    for record in records(Report):
+        parts += [f"## {record.__name__}", meaning(record), "\n".join(rows(record))]
+    return "\n\n".join(parts) + "\n"
+
+
+def records(kind: Any, seen: dict[type, None] | None = None) -> Iterator[type]:
+    """`kind` and every record in it, each once, where it is met first."""
+    seen = {} if seen is None else seen
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if kind in seen:
+            return
+        seen[kind] = None
+        yield kind
+        inner: tuple[Any, ...] = tuple(typing.get_type_hints(kind).values())
+    else:
+        inner = typing.get_args(kind)
+    for one in inner:
+        yield from records(one, seen)
+
+
+def meaning(record: type) -> str:
+    """The docstring, as Markdown."""
+    return inspect.cleandoc(record.__doc__ or "").replace("``", "`")
+
+
+def rows(record: type) -> Iterator[str]:
+    """The table of the record's fields."""
+    hints = typing.get_type_hints(record)
+    yield from ("| field | is |", "|---|---|")
+    for field in dataclasses.fields(record):
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        name = f"**{code(field.name)}**" if needed else code(field.name)
+        yield f"| {name} | {words(hints[field.name])}{unit(field.name, hints[field.name])} |"
+
+
+def unit(name: str, kind: Any) -> str:
+    """`, ` and the unit that a name ends with; empty for what is no number, or has none."""
+    if not {int, float} & _leaves(kind):
+        return ""
+    return next((f", {unit}" for end, unit in UNITS.items() if f"_{name}".endswith(f"_{end}")), "")
+
+
+def _leaves(kind: Any) -> set[Any]:
+    inner = typing.get_args(kind)
+    return set().union(*(_leaves(one) for one in inner)) if inner else {kind}
+
+
+def words(kind: Any) -> str:
+    """A field's type as JSON has it."""
+    inner = typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return " or ".join(code(f'"{one}"') for one in inner)
+    if origin is tuple:
+        return f"list of {words(inner[0])}"
+    if origin in (Union, types.UnionType):
+        real = [words(one) for one in inner if one is not type(None)]
+        return " or ".join([*real, "null"] if type(None) in inner else real)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    return WORDS[kind]
