@@ -293,10 +293,12 @@ def test_a_started_child_runs_beside_and_hears_one_line() -> None:
 
 
 def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
+    before = open_files()
     with process.started([sys.executable, "-c", "raise SystemExit(4)"], talks=True) as child:
         time.sleep(0.5)
         child.tell("go")
         assert child.finish(20).returncode == 4
+    assert open_files() == before
 
 
 def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:

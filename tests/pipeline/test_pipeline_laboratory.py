@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ torch = pytest.importorskip("torch")
 from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import INTERRUPTED, OK, UsageError  # noqa: E402
-from profiler_kit.laboratory import bench  # noqa: E402
-from profiler_kit.measure import configs  # noqa: E402
+from profiler_kit.laboratory import bench, further  # noqa: E402
+from profiler_kit.measure import configs, sweep  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
-from profiler_kit.records.runs import ConfigRun  # noqa: E402
+from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
+from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import loads_report  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
@@ -70,6 +72,9 @@ DEFAULT = RunConfig(name="default", benchmark=False, deterministic=False, allow_
 AGAIN = replace(DEFAULT, name="default (again)", repeat_of="default")
 
 
+MeasuredBy = Callable[[Callable[..., Any]], None]
+
+
 class Place:
     """A folder with a model in it, and what its processes left there."""
 
@@ -112,13 +117,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *first: RunConfig, optional: tuple[RunConfig, ...] = ()) -> None:
-    """These configurations, wherever the test runs; a name that is asked for alone is read as usual on a CPU."""
-    usual = configs.plan
+    """These configurations, wherever the test runs; `a` and `b` by name."""
 
     def plan(*args: Any, only: Any = None, **rest: Any) -> configs.Plan:
-        if only == ["a"]:
-            return configs.Plan(configs=(A,), notes=())
-        return configs.Plan(configs=first, notes=(), optional=optional) if only is None else usual(*args, only=only)
+        if only is None:
+            return configs.Plan(configs=first, notes=(), optional=optional)
+        return configs.Plan(configs=tuple(one for one in (A, B) if one.name in only), notes=())
 
     monkeypatch.setattr(configs, "plan", plan)
 
@@ -187,11 +191,11 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
 ) -> None:
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, A, DEFAULT)
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, timeout_s=8.0).report
+    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, timeout_s=6.0).report
     hung, stands = report.runs
     assert failure(hung) == (
         "timeout",
-        "no result after 8 s, so the process was ended; raise --timeout if the model is only slow",
+        "no result after 6 s, so the process was ended; raise --timeout if the model is only slow",
     )
     assert len(stands.steps_ns) == 3
     place.assert_tidy()
@@ -202,10 +206,10 @@ def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, mo
     monkeypatch.setattr(bench, "LEAST_LIMIT_S", 4.0)
     monkeypatch.setattr(bench, "SLOWER", 1.0)
     place.write("if which == 'a': time.sleep(300)")
-    planned(monkeypatch, DEFAULT, AGAIN, optional=(A, B))
+    planned(monkeypatch, DEFAULT, optional=(A, B))
     report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report
     runs = by_name(report.runs)
-    assert list(runs) == ["default", "a", "default (again)"]
+    assert list(runs) == ["default", "a"]
     kind, message = failure(runs["a"])
     assert kind == "timeout"
     assert re.fullmatch(
@@ -216,13 +220,14 @@ def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, mo
     assert [note for note in report.notes if note.startswith("Not tried")] == [
         "Not tried, for lack of time (8 s): b. Give it more with --budget, or name them in --also."
     ]
-    assert runs["default (again)"].failure is None
 
 
 def test_optional_configurations_are_not_tried_beside_a_baseline_that_failed(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
-    place.write("raise ValueError('no')")
+    place.write("pass")
+    failed = Failure(kind="error", message="no")
+    measured_by(lambda spec, config, **_: ConfigRun(config=config, failure=failed))
     planned(monkeypatch, DEFAULT, optional=(A, B))
     report = pipeline.analyze_spec(place.spec, device="cpu", steps=3).report
     assert [run.config.name for run in report.runs] == ["default"]
@@ -298,18 +303,89 @@ def test_ctrl_c_during_trials(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
     place.assert_tidy()
 
 
-def test_progress_of_trials_counts_every_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There and back the known configuration's orders are equal, and are two processes all the same."""
+def quick(spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
+    return ConfigRun(config=config, steps_ns=(9, 10, 11), step_ns=Interval(median=10, low=9, high=11), first_step_ns=50)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[str], None]]:
+    """What each process that may use the device says its progress by: a stand-in for one can do so too."""
+    heard: list[Callable[[str], None]] = []
+    real = sweep.runs
+
+    def runs(*args: Any, begins: Callable[[Any], None], say: Callable[..., None], **rest: Any) -> Any:
+        def begun(order: Any) -> None:
+            begins(order)
+            heard.append(partial(say, order))
+
+        return real(*args, begins=begun, say=say, **rest)
+
+    monkeypatch.setattr(sweep, "runs", runs)
+    return heard
+
+
+@pytest.mark.parametrize(("fails", "counted"), [(False, [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]),
+                                                (True, [(1, 6), (2, 6), (3, 5), (4, 5), (5, 5)])])  # fmt: skip
+def test_progress_of_trials_counts_every_process(
+    fails: bool,
+    counted: list[tuple[int, int]],
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    measured_by: MeasuredBy,
+    told: list[Callable[[str], None]],
+) -> None:
+    """There and back the orders of a known configuration are equal, and are two processes all the same."""
     place.write("pass")
-    planned(monkeypatch, DEFAULT)
-    monkeypatch.setattr("profiler_kit.diagnose.diagnose", advising("a"))
+    planned(monkeypatch, DEFAULT, B)
+    monkeypatch.setattr("profiler_kit.diagnose.diagnose", advising("a", "b"))
+
+    def measured(spec: TargetSpec, config: RunConfig, **rest: Any) -> ConfigRun:
+        told[-1]("first step")
+        if fails and config == A:
+            return ConfigRun(config=config, failure=Failure(kind="error", message="no"))
+        return quick(spec, config, **rest)
+
+    measured_by(measured)
     said: list[str] = []
     questions = LaboratoryQuestions(trials=True)
     report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, say=said.append, asked=questions).report
-    trying = [line for line in said if "trying" in line]
-    assert numbers(trying) == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert report.findings[0].trial is not None
-    assert report.findings[0].trial.verdict != "failed"
+    assert numbers([line for line in said if "trying" not in line]) == [(1, 3), (2, 3), (3, 3)]
+    assert numbers([line for line in said if "trying" in line]) == counted
+    trial = report.findings[0].trial
+    assert trial is not None
+    assert (trial.config, trial.verdict) == ("a", "failed" if fails else "same")
+
+
+def test_a_configuration_with_a_very_long_name_has_a_trace_file_all_the_same(
+    place: Place, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
+) -> None:
+    place.write("pass")
+    files: list[str] = []
+
+    def measured(spec: TargetSpec, config: RunConfig, *, trace: Path | None, **_: Any) -> ConfigRun:
+        if trace is not None:
+            trace.touch()
+            files.append(trace.name)
+        return quick(spec, config)
+
+    measured_by(measured)
+    long = "checkpoint=" + "ü." * 200
+    planned(monkeypatch, DEFAULT, RunConfig(name=long), RunConfig(name=f"{long}x"))
+    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, traces=place.folder / "traces").report
+    assert [run.failure for run in report.runs] == [None, None, None]
+    assert len(set(files)) == 3
+
+
+def test_questions_that_no_run_can_answer_are_told_why() -> None:
+    failed = ConfigRun(config=DEFAULT, failure=Failure(kind="error", message="no"))
+    here = bench.Bench(spec=TargetSpec(spec="net.py"), device="cuda", budget_s=1.0, say=lambda _: None, runs=[failed])
+    further.measure_under_cap(here, 2**30, Path())
+    further.count_operations(here, True)
+    assert here.notes == [
+        "Nothing was run under a limit of 1 GiB: no configuration was measured without one.",
+        "Hardware counters were not read: no run has convolutions whose kernels are known.",
+    ]
+    assert here.runs == [failed]
 
 
 def test_ctrl_c_while_shapes_change(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,8 +438,11 @@ def test_everything_asked_at_once_on_a_cpu(place: Place) -> None:
     place.assert_tidy()
 
 
-def test_ctrl_c_while_the_findings_are_made_costs_no_measurement(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_findings_are_made_costs_no_measurement(
+    place: Place, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
+) -> None:
     place.write("pass")
+    measured_by(quick)
     planned(monkeypatch, DEFAULT)
     asked: list[float] = []
 
