@@ -6,7 +6,8 @@ weighs on both alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -18,7 +19,9 @@ from profiler_kit.records.report import Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
 
 # Trials cost a minute or two each on a slow model; findings come in the order of what is at stake.
-MOST_TRIALS: Final = 6
+MOST_TRIALS: Final = 8
+# What is tried may leave advice of its own: what computes in bfloat16 waits for its launches, and graphs then help.
+TURNS: Final = 2
 # A gain below this is not worth a line of code, however surely it was measured.
 WORTH_PERCENT: Final = 1.0
 
@@ -43,37 +46,76 @@ def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Cal
     baseline = report.baseline()
     if baseline is None:
         return report
-    configs = _advised(report, read, bench)
-    if not configs:
-        bench.say("nothing to try: no finding advises a configuration")
-        return report
-    stated = {finding.rule: finding.trial for finding in report.findings if finding.trial is not None}
-    visits = run_visits(bench, [baseline.config, *configs], folder, what="trying")
-    again = explained()
+    stated: dict[tuple[str, str], Trial] = {}
     found: dict[str, Trial] = {}
-    for config in configs:
-        made = _trial(again, baseline, config, visits)
-        if made is not None:
-            found[config.name] = made
-    return replace(again, findings=tuple(_with_trial(finding, found, stated) for finding in again.findings))
+    seen: set[str] = set()
+    for _ in range(TURNS):
+        stated = {(one.rule, one.trial.config): one.trial for one in report.findings if one.trial is not None} | stated
+        configs = _advised(report, read, bench, seen)
+        if not configs or bench.interrupted:
+            break
+        visits = run_visits(bench, [baseline.config, *configs], folder, what="trying")
+        unsure = [config for config in configs if _is_open(_trial(report, baseline, config, visits))]
+        if unsure and not bench.interrupted:
+            more = run_visits(bench, [baseline.config, *unsure], folder, what="trying once more")
+            visits = {name: [*runs, *more.get(name, ())] for name, runs in visits.items()}
+        report = explained()
+        for config in configs:
+            made = _trial(report, baseline, config, visits)
+            if made is not None:
+                found[config.name] = made
+    if not found:
+        bench.say("nothing to try: no finding advises a configuration")
+    return replace(report, findings=tuple(_with_trial(finding, found, stated) for finding in report.findings))
 
 
-def _advised(report: Report, read: Read, bench: Bench) -> list[RunConfig]:
-    """What the findings advise, the most at stake first, each once; what means nothing here is left out with a note."""
+def _is_open(made: Trial | None) -> bool:
+    """Whether more processes would tell: a gain or loss that is worth it, by an interval that does not exclude none."""
+    if made is None or made.gain_percent is None or made.gain_low_percent is None or made.gain_high_percent is None:
+        return False
+    return abs(made.gain_percent) >= WORTH_PERCENT and made.gain_low_percent <= 0 <= made.gain_high_percent
+
+
+def _advised(report: Report, read: Read, bench: Bench, seen: set[str]) -> list[RunConfig]:
+    """What the findings advise, each once: every finding's first advice, the most at stake first, then their further ones.
+
+    What means nothing here is left out with a note, and so is what would be too many; `seen` holds all that was looked at.
+    """
     baseline = report.baseline()
+    by_rank = itertools.zip_longest(*(_names(finding) for finding in report.findings))
+    names = dict.fromkeys(name for rank in by_rank for name in rank if name is not None)
     found: dict[str, RunConfig] = {}
-    for finding in report.findings:
-        for name in finding.tries or ((finding.config,) if finding.config is not None else ()):
-            if name in found or len(found) == MOST_TRIALS or (baseline is not None and name == baseline.config.name):
-                continue
-            try:
-                config = read(name)
-            except UsageError as error:
-                bench.notes.append(f"Not tried: {error.message}")
-                continue
-            if config is not None:
-                found[name] = config
+    left: list[str] = []
+    for name in names:
+        if name in seen or (baseline is not None and name == baseline.config.name):
+            continue
+        seen.add(name)
+        try:
+            config = read(name)
+        except UsageError as error:
+            _note(bench, f"Not tried: {error.message}.")
+            continue
+        if config is None or config.name in found:
+            continue
+        if len(found) == MOST_TRIALS:
+            left.append(name)
+        else:
+            found[config.name] = config
+    if left:
+        _note(
+            bench, f"Not tried, as {MOST_TRIALS} trials are enough at a time: {', '.join(left)}. Name them in --also."
+        )
     return list(found.values())
+
+
+def _note(bench: Bench, said: str) -> None:
+    if said not in bench.notes:
+        bench.notes.append(said)
+
+
+def _names(finding: Finding) -> tuple[str, ...]:
+    """The configurations that a finding advises, the best first."""
+    return finding.tries or ((finding.config,) if finding.config is not None else ())
 
 
 def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[str, list[ConfigRun]]) -> Trial | None:
@@ -126,14 +168,17 @@ def _verdict(percent: float, low: float, high: float) -> Verdict:
     return "worse" if high < 0 and -percent >= WORTH_PERCENT else "same"
 
 
-def _with_trial(finding: Finding, found: dict[str, Trial], stated: dict[str, Trial]) -> Finding:
+def _with_trial(finding: Finding, found: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:
     """`finding` with the trial of the first of its advices that was tried, and what it had stated before."""
-    names: Sequence[str] = finding.tries or ((finding.config,) if finding.config is not None else ())
-    made = next((found[name] for name in names if name in found), None)
+    made = next((found[name] for name in _names(finding) if name in found), None)
     if made is None:
         return finding
-    earlier = stated.get(finding.rule)
-    said = None
-    if earlier is not None and earlier.config == made.config and earlier.before_ns.median > 0:
-        said = 100.0 * (1 - earlier.after_ns.median / earlier.before_ns.median)
-    return replace(finding, trial=replace(made, stated_percent=said))
+    earlier = stated.get((finding.rule, made.config))
+    if earlier is not None:
+        made = replace(
+            made,
+            stated_percent=earlier.gain_percent,
+            stated_low_percent=earlier.gain_low_percent,
+            stated_high_percent=earlier.gain_high_percent,
+        )
+    return replace(finding, trial=made)

@@ -35,7 +35,8 @@ class Trial:
 
     `tried`: measured for this finding, before and after in interleaved fresh processes; else both come from the sweep.
     `gain_percent`: the share of the time that is saved, with its 95 % interval; per example where the two steps hold
-    different numbers of them (`per_example`). `stated_percent`: the gain that the finding stated before. Peaks, errors against
+    different numbers of them (`per_example`). `stated_percent`: the gain that the finding stated before, from the sweep, with
+    its interval. Peaks, errors against
     float64 and repeatability are those of the two configurations' own runs; `same_bits`: their outputs are equal to the bit.
     """
 
@@ -50,6 +51,8 @@ class Trial:
     gain_low_percent: float | None = None
     gain_high_percent: float | None = None
     stated_percent: float | None = None
+    stated_low_percent: float | None = None
+    stated_high_percent: float | None = None
     before_peak_bytes: int | None = None
     after_peak_bytes: int | None = None
     before_error: float | None = None

@@ -32,9 +32,20 @@ def _gain(trial: Trial) -> str:
     if trial.tried and low is not None and high is not None:
         ends = sorted((low, high) if less else (-low, -high))
         said += f" ({ends[0]:.1f} to {ends[1]:.1f} %)"
-    if trial.stated_percent is not None:
-        said += f", {text(trial.stated_percent, 'percent')} stated before"
-    return said
+    return said + _stated(trial)
+
+
+def _stated(trial: Trial) -> str:
+    """What the finding had stated before, and whether that was it: whether the two intervals meet."""
+    if trial.stated_percent is None:
+        return ""
+    said = f", stated before: {text(trial.stated_percent, 'percent')}"
+    bounds = (trial.stated_low_percent, trial.stated_high_percent, trial.gain_low_percent, trial.gain_high_percent)
+    stated_low, stated_high, low, high = bounds
+    if stated_low is None or stated_high is None or low is None or high is None:
+        return said
+    said += f" ({stated_low:.1f} to {stated_high:.1f} %)"
+    return said if stated_low <= high and low <= stated_high else f"{said}, which it is not"
 
 
 def _effects(trial: Trial) -> list[str]:

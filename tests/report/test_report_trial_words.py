@@ -18,6 +18,8 @@ TRIED = replace(
     gain_low_percent=24.0,
     gain_high_percent=26.0,
     stated_percent=24.5,
+    stated_low_percent=23.5,
+    stated_high_percent=25.5,
     before_peak_bytes=2**30,
     after_peak_bytes=2**29,
     before_error=5e-4,
@@ -33,8 +35,8 @@ def test_a_run_of_the_sweep_is_told_in_a_line() -> None:
 
 def test_what_was_tried_has_its_interval_and_what_else_it_changed() -> None:
     assert trial_words(TRIED, whole=False) == (
-        "20 ms -> 15 ms, 25.0 % less time (24.0 to 26.0 %), 24.5 % stated before, better, peak 1 GiB -> 512 MiB, "
-        "the same error, other bits."
+        "20 ms -> 15 ms, 25.0 % less time (24.0 to 26.0 %), stated before: 24.5 % (23.5 to 25.5 %), better, "
+        "peak 1 GiB -> 512 MiB, the same error, other bits."
     )
 
 
@@ -43,6 +45,11 @@ def test_a_loss_of_time_reads_as_one() -> None:
         TRIED, verdict="worse", gain_percent=-10.0, gain_low_percent=-12.0, gain_high_percent=-8.0, stated_percent=None
     )
     assert "10.0 % more time (8.0 to 12.0 %), worse" in trial_words(worse)
+
+
+def test_what_was_stated_and_did_not_come_true_is_said() -> None:
+    other = replace(TRIED, stated_percent=40.0, stated_low_percent=38.0, stated_high_percent=42.0)
+    assert "stated before: 40.0 % (38.0 to 42.0 %), which it is not, better" in trial_words(other)
 
 
 def test_steps_of_different_batches_are_compared_by_example() -> None:

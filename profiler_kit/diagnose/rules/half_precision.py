@@ -9,9 +9,9 @@ from profiler_kit.diagnose.families import FEWER_OPERATIONS, LAYOUT
 from profiler_kit.diagnose.noise import WORTH, noise_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels, ratio
-from profiler_kit.diagnose.trials import attempt, is_float32
+from profiler_kit.diagnose.trials import attempt, is_float32, outcome
 from profiler_kit.diagnose.words import percent, quoted, sentences, threshold, times
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.units import text
 
@@ -43,7 +43,7 @@ def check(report: Report) -> Iterator[Finding]:
     yield Finding(
         rule=RULE.name,
         severity="low" if helps and saved >= WORTH else "info",
-        title=f"bfloat16 autocast would save {percent(saved)} of the step, computed from the ceilings",
+        title=_title(saved, tried.trial),
         explanation=sentences(
             f"Products in TF32 take {text(spent, 'ns')} of the {text(run.step_ns.median, 'ns')} step of {quoted(run)}; large "
             "ones reach "
@@ -74,6 +74,12 @@ def _is_tf32(kernel: KernelStat) -> bool:
         and family != LAYOUT
         and family not in FEWER_OPERATIONS
     )
+
+
+def _title(saved: float, tried: Trial | None) -> str:
+    if tried is None or tried.verdict == "failed":
+        return f"bfloat16 autocast would save {percent(saved)} of the step, computed from the ceilings"
+    return f"bfloat16 autocast: {outcome(tried)}, where the ceilings alone give {percent(saved)} less"
 
 
 RULE = Rule("half_precision", DOC, check, "remedy")

@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.diagnose.efficiency import Efficiency, efficiency
 from profiler_kit.diagnose.families import DIRECT, Algorithm, algorithm, is_convolution
 from profiler_kit.diagnose.noise import noise_of
-from profiler_kit.diagnose.pairs import changed_flags, counterpart, plain, same_work
+from profiler_kit.diagnose.pairs import changed_flags, counterpart, plain
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import layer_timing
 from profiler_kit.diagnose.trials import attempt, trial
@@ -123,7 +123,7 @@ def _rate(report: Report, run: ConfigRun, timing: LayerTiming) -> Efficiency | N
 
 def _faster_elsewhere(report: Report, run: ConfigRun, timing: LayerTiming, used: Algorithm) -> _Faster | None:
     found = []
-    for other in same_work(report):
+    for other in plain(report):  # what further axes bring has a rule of its own
         there = layer_timing(other, timing.path, timing.phase)
         by = algorithm(there.kernels) if there is not None else None
         if other is run or other.clock != "kernel" or there is None or by is None or there.kernel_ns <= 0:
