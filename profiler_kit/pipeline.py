@@ -211,7 +211,11 @@ def analyze_spec(
         further.count_operations(bench, asked.counters)
 
         def explained() -> Report:
-            return _measured_report(bench, counted, plan.notes, asked, schedules)
+            try:
+                return _measured_report(bench, counted, plan.notes, asked, schedules)
+            except KeyboardInterrupt:  # a second's work that saves what may have taken an hour: once more
+                bench.interrupted = True
+                return _measured_report(bench, counted, plan.notes, asked, schedules)
 
         def read(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import ctypes
 import os
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
@@ -30,6 +32,7 @@ POLL_S: Final = 0.2  # how late the end of a child whose own child holds the pip
 DRAIN_S: Final = 2.0
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
+PR_SET_PDEATHSIG: Final = 1  # of linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,17 @@ def started(
             yield child
         finally:
             child.end()
+
+
+def end_with_parent() -> None:
+    """Has the system kill this process as soon as the one that started it ends, in whatever way: for a child's first line.
+
+    A parent that is killed can't end its children, and one that hangs would keep the device for ever. Only Linux can do it;
+    elsewhere a child notices when it next hears or says something.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # a C library that can't be loaded so, or lacks the call
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 class Child:

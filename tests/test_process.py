@@ -293,10 +293,12 @@ def test_a_started_child_runs_beside_and_hears_one_line() -> None:
 
 
 def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
+    before = open_files()
     with process.started([sys.executable, "-c", "raise SystemExit(4)"], talks=True) as child:
         time.sleep(0.5)
         child.tell("go")
         assert child.finish(20).returncode == 4
+    assert open_files() == before
 
 
 def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:
@@ -314,3 +316,42 @@ def test_the_time_limit_counts_from_where_the_end_is_waited_for() -> None:
         time.sleep(0.6)  # longer than the limit below: waiting to be told is not the child's time
         child.tell("go")
         assert child.finish(0.5).ok
+
+
+def test_a_child_hears_the_end_of_its_input_though_others_were_started_since() -> None:
+    """A later child that held the pipe would keep an earlier one waiting for ever."""
+    reads = [sys.executable, "-c", "import sys; print(repr(sys.stdin.read()))"]
+    with (
+        process.started(reads, talks=True) as first,
+        process.started([sys.executable, "-c", "import time; time.sleep(300)"], talks=True),
+    ):
+        first.tell("go")
+        outcome = first.finish(20)
+    assert outcome.ok
+    assert outcome.stdout == "'go\\n'\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux does it")
+def test_a_child_ends_with_a_parent_that_is_killed() -> None:
+    inner = textwrap.dedent(
+        """
+        import os, time
+        from profiler_kit.process import end_with_parent
+        end_with_parent()
+        print(os.getpid(), flush=True)
+        time.sleep(300)
+        """
+    )
+    outer = textwrap.dedent(
+        f"""
+        import os, subprocess, sys
+        own = dict(stdout=subprocess.PIPE, start_new_session=True)
+        child = subprocess.Popen([sys.executable, "-c", {inner!r}], **own)
+        print(int(child.stdout.readline()), flush=True)
+        os.kill(os.getpid(), 9)
+        """
+    )
+    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent)}
+    outcome = run([sys.executable, "-c", outer], env=paths, timeout_s=30)
+    assert outcome.signal_name == "SIGKILL", outcome.log_tail
+    assert gone(int(outcome.stdout))

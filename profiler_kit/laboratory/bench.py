@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.errors import UsageError
 from profiler_kit.laboratory.reading import attributed, with_parts
+from profiler_kit.laboratory.tour import Tour
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import SweepTime
 from profiler_kit.records.runs import ConfigRun, Span
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 LEAST_RUN_BUDGET_S: Final = 2.0  # a configuration's share below this would leave fast models without a steady state
+LONGEST_NAME_BYTES: Final = 160  # of a trace's file; file systems take 255, and some of that are suffixes
+# A step that is five times as slow is an answer, and to wait for its figures would take the time that the others need.
+SLOWER: Final = 5.0
+LEAST_LIMIT_S: Final = 20.0  # an import that stumbles over a cold disk is not slow in this sense
 VISITS: Final = 1.5  # of a configuration, in shares of the budget: the second one gets half the time of the first
 
 
@@ -39,7 +47,11 @@ class Traced:
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """What is measured, where, with how much time, and what came of it so far."""
+    """What is measured, where, with how much time, and what came of it so far.
+
+    `begun`: the configurations of which a process has had the device. `took_s`: how long the first one of each had it, and
+    `failed_s` all that failed.
+    """
 
     spec: TargetSpec
     device: str
@@ -54,6 +66,9 @@ class Bench:
     interrupted: bool = False
     wall_ns: int = 0
     needed_ns: int = 0
+    failed_s: float = 0.0
+    begun: set[RunConfig] = field(default_factory=set)
+    took_s: dict[RunConfig, float] = field(default_factory=dict)
 
     @property
     def time(self) -> SweepTime | None:
@@ -66,33 +81,36 @@ def measure_plan(bench: Bench, plan: Plan, folder: Path) -> None:
 
     Ctrl-C ends the run in hand; what had not begun stands in `bench.runs` as interrupted.
     """
+    from profiler_kit.measure.sweep import way_back
+
     first = [config for config in plan.configs if config.repeat_of is None]
     again = [config for config in plan.configs if config.repeat_of is not None]
     share_s = max(LEAST_RUN_BUDGET_S, bench.budget_s / (VISITS * (len(first) + len(plan.optional) + len(again))))
+    there = [_order(bench, config, share_s, folder) for config in first]
     chosen = list(first)
 
-    def orders() -> Iterator[Order]:
-        from profiler_kit.measure.sweep import way_back
+    def optional_order(config: RunConfig) -> Order | None:
+        left = plan.optional[plan.optional.index(config) :]
+        if _has_failed(bench, first[0]):
+            bench.notes.append(f'Not tried, as "{first[0].name}" failed: {_names(left)}.')
+            return None
+        if not _has_time(bench, len(chosen)):
+            bench.notes.append(_no_time(left, bench))
+            return None
+        chosen.append(config)
+        return _not_much_slower(bench, _order(bench, config, share_s, folder), first[0])
 
-        there = [_order(bench, config, share_s, folder) for config in first]
-        yield from there
-        for config in plan.optional:
-            if not _has_time(bench, len(chosen)):
-                left = plan.optional[plan.optional.index(config) :]
-                bench.notes.append(_no_time(left, bench))
-                break
-            chosen.append(config)
-            there.append(_order(bench, config, share_s, folder))
-            yield there[-1]
-        if len(there) > 1:
-            yield from (order for order in way_back(there[1:]) if not _has_failed(bench, order.config))
-            for config in again:
-                yield _order(bench, config, share_s, folder)
-
-    expected = [*first, *plan.optional, *again] if len(first) + len(plan.optional) > 1 else first
-    _run(bench, orders(), len(expected) + len(first) + len(plan.optional) - 1)
+    tour = Tour(
+        failed=partial(_has_failed, bench),
+        there=there,
+        back=list(way_back(there[1:])),
+        last=[_order(bench, config, share_s, folder) for config in again],
+        optional=list(plan.optional),
+        optional_order=optional_order,
+    )
+    _run(bench, tour)
     if bench.interrupted:
-        _note_what_is_missing(bench, [*first, *again])
+        _note_what_is_missing(bench, [*chosen, *again])
 
 
 def measure_more(bench: Bench, configs: Sequence[RunConfig], folder: Path) -> None:
@@ -101,12 +119,7 @@ def measure_more(bench: Bench, configs: Sequence[RunConfig], folder: Path) -> No
 
     share_s = max(LEAST_RUN_BUDGET_S, bench.budget_s / (VISITS * (len(bench.runs) + len(configs))))
     there = [_order(bench, config, share_s, folder) for config in configs]
-
-    def orders() -> Iterator[Order]:
-        yield from there
-        yield from (order for order in way_back(there) if not _has_failed(bench, order.config))
-
-    _run(bench, orders(), 2 * len(there))
+    _run(bench, Tour(failed=partial(_has_failed, bench), there=there, back=list(way_back(there))))
     if bench.interrupted:
         _note_what_is_missing(bench, configs)
 
@@ -121,9 +134,17 @@ def run_visits(bench: Bench, configs: Sequence[RunConfig], folder: Path, *, what
     share_s = max(LEAST_RUN_BUDGET_S, bench.budget_s / (VISITS * (len(bench.runs) + len(configs))))
     known = {run.config.name for run in bench.runs}
     full = [_order(bench, config, share_s, folder) for config in configs]
-    there = [next(iter(way_back([order]))) if order.config.name in known else order for order in full]
+    there = [next(way_back([order])) if order.config.name in known else order for order in full]
     visits: dict[str, list[ConfigRun]] = {}
-    _run(bench, [*there, *way_back(full)], 2 * len(full), what=f"{what} ", visits=visits)
+    _run(
+        bench,
+        Tour(failed=partial(_has_failed, bench), there=there, back=list(way_back(full))),
+        what=f"{what} ",
+        visits=visits,
+    )
+    if bench.interrupted:
+        done = sum(map(len, visits.values()))
+        bench.notes.append(f"Interrupted while {what}: {done} of {2 * len(full)} processes had ended.")
     return visits
 
 
@@ -140,6 +161,10 @@ def trace_folder(given: Path | None) -> Iterator[Path]:
         raise UsageError(
             f"cannot be written: {error.strerror}", where=str(given), hint="give another folder with --out"
         ) from error
+    if not os.access(given, os.W_OK | os.X_OK):  # now, rather than by the first trace
+        raise UsageError(
+            "cannot be written: permission denied", where=str(given), hint="give another folder with --out"
+        )
     yield given.resolve()
 
 
@@ -147,6 +172,8 @@ def _order(bench: Bench, config: RunConfig, share_s: float, folder: Path) -> Ord
     from profiler_kit.measure.launcher import Order
 
     name = config.name.replace(" ", "_").replace("(", "").replace(")", "").replace("/", "-")
+    if len(name.encode()) > LONGEST_NAME_BYTES:  # checkpointing many modules, each by its path
+        name = f"{name.encode()[:LONGEST_NAME_BYTES].decode(errors='ignore')}_{zlib.crc32(name.encode()):08x}"
     return Order(
         config=config,
         budget_s=share_s,
@@ -156,41 +183,68 @@ def _order(bench: Bench, config: RunConfig, share_s: float, folder: Path) -> Ord
     )
 
 
-def _run(
-    bench: Bench,
-    orders: Iterable[Order],
-    count: int,
-    *,
-    what: str = "",
-    visits: dict[str, list[ConfigRun]] | None = None,
-) -> None:
-    """Runs `orders`, and reads each trace while the next run is under way. Ctrl-C ends it: `bench.interrupted`.
+def _not_much_slower(bench: Bench, order: Order, base: RunConfig) -> Order:
+    """`order` with little patience: nobody asked for it, and one that is much slower than `base` is answered by that."""
+    took_s = bench.took_s[base]
+    limit_s = max(LEAST_LIMIT_S, SLOWER * took_s)
+    if order.timeout_s is not None and order.timeout_s <= limit_s:
+        return order
+    late = (
+        f'much slower than "{base.name}": not done after {limit_s:.0f} s, where that process took {took_s:.1f} s, so it was '
+        "ended; name it in --also to give it more time"
+    )
+    return replace(order, timeout_s=limit_s, late=late)
+
+
+def _run(bench: Bench, tour: Tour, *, what: str = "", visits: dict[str, list[ConfigRun]] | None = None) -> None:
+    """Runs the orders of `tour`, and reads each trace while the next run is under way. Ctrl-C ends it: `bench.interrupted`.
 
     With `visits` every process's run is noted there, and second processes of what `bench` knows already stay out of it.
     """
     from profiler_kit.measure import sweep
 
     began_ns = time.monotonic_ns()
-    labels: dict[Order, str] = {}
+    begun: list[_Begun] = []
 
     def begins(order: Order) -> None:
+        number = len(begun) + 1
         name = f"{order.config.name}, again" if order.again else order.config.name
-        labels[order] = f"[{len(labels) + 1}/{count}] {what}{name}"
+        label = f"[{number}/{max(number, tour.count())}] {what}{name}"
+        begun.append(_Begun(order=order, label=label, at_ns=time.monotonic_ns()))
+        bench.begun.add(order.config)
         if order.trace is not None:
             order.trace.unlink(missing_ok=True)  # an earlier report's, which a failing run would leave in this one
 
+    def find(order: Order) -> _Begun | None:  # the very one: there and back two orders may be equal
+        return next((one for one in reversed(begun) if one.order is order), None)
+
     def say(order: Order, text: str) -> None:
-        bench.say(f"{labels[order]}: {text}" if order in labels else text)
+        one = find(order)
+        bench.say(f"{one.label}: {text}" if one is not None else text)
 
     try:
-        with contextlib.closing(sweep.runs(bench.spec, orders, device=bench.device, begins=begins, say=say)) as ended:
+        asked = tour.orders()
+        with contextlib.closing(sweep.runs(bench.spec, asked, device=bench.device, begins=begins, say=say)) as ended:
             for done in ended:
+                one = find(done.order)
+                took_s = (time.monotonic_ns() - one.at_ns) * 1e-9 if one is not None else 0.0
+                bench.took_s.setdefault(done.run.config, took_s)
+                bench.failed_s += took_s if done.run.failure is not None else 0.0
                 if visits is not None:
                     visits.setdefault(done.run.config.name, []).append(done.run)
                 _take(bench, done, lambda text, order=done.order: say(order, text))  # type: ignore[misc]
     except KeyboardInterrupt:
         bench.interrupted = True
     bench.wall_ns += time.monotonic_ns() - began_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """An order whose process may use the device since `at_ns`, and how its progress is told."""
+
+    order: Order
+    label: str
+    at_ns: int
 
 
 def _take(bench: Bench, done: Done, say: Say) -> None:
@@ -223,8 +277,8 @@ def _has_time(bench: Bench, visited: int) -> bool:
     """Whether one more configuration fits into the budget, at what those before it took, its second process included."""
     if not bench.needed_ns or not visited:
         return False
-    each_s = bench.needed_ns / visited * 1e-9
-    return bench.needed_ns * 1e-9 + (VISITS * (visited + 1) - visited) * each_s <= bench.budget_s
+    spent_s = bench.needed_ns * 1e-9 + bench.failed_s
+    return spent_s + (VISITS * (visited + 1) - visited) * spent_s / visited <= bench.budget_s
 
 
 def _has_failed(bench: Bench, config: RunConfig) -> bool:
@@ -233,8 +287,14 @@ def _has_failed(bench: Bench, config: RunConfig) -> bool:
 
 
 def _no_time(left: Sequence[RunConfig], bench: Bench) -> str:
-    names = ", ".join(config.name for config in left)
-    return f"Not tried, for lack of time ({bench.budget_s:g} s): {names}. Give it more with --budget, or name them in --also."
+    return (
+        f"Not tried, for lack of time ({bench.budget_s:g} s): {_names(left)}. Give it more with --budget, or name them in "
+        "--also."
+    )
+
+
+def _names(configs: Sequence[RunConfig]) -> str:
+    return ", ".join(config.name for config in configs)
 
 
 def _note_what_is_missing(bench: Bench, configs: Sequence[RunConfig]) -> None:
@@ -242,4 +302,4 @@ def _note_what_is_missing(bench: Bench, configs: Sequence[RunConfig]) -> None:
 
     there = {run.config.name for run in bench.runs}
     missing = [config for config in configs if config.name not in there]
-    bench.runs.extend(interrupted(config, started=i == 0) for i, config in enumerate(missing))
+    bench.runs.extend(interrupted(config, started=config in bench.begun) for config in missing)

@@ -21,8 +21,11 @@ def measure_under_cap(bench: Bench, limit_bytes: int | None, folder: Path) -> No
     known = [
         (run, held) for run in bench.runs if (held := _held_bytes(run)) is not None and run.config.repeat_of is None
     ]
-    if not known:
+    if not bench.device.startswith("cuda"):
         bench.notes.append(f"Nothing was run under a limit of {limit}: only a CUDA device's memory can be capped.")
+        return
+    if not known:
+        bench.notes.append(f"Nothing was run under a limit of {limit}: no configuration was measured without one.")
         return
     fits = [run.config.name for run, held in known if held <= limit_bytes]
     if fits:
@@ -60,12 +63,19 @@ def schedules(bench: Bench, shapes: str | None) -> tuple[ShapeSchedule, ...]:
             )
     except KeyboardInterrupt:
         bench.interrupted = True
+        bench.notes.append(f'Interrupted while shapes changed, under "{configs[len(found)].name}".')
     return tuple(found)
 
 
 def count_operations(bench: Bench, asked: bool) -> None:
     """Adds what hardware counters say to the runs whose convolutions are done differently from those counted before."""
     if not asked or bench.interrupted:
+        return
+    if not any(run.convolutions for run in bench.runs):
+        lacking = "no run has convolutions whose kernels are known"
+        of_device = f"{bench.device} has none that this tool knows, only NVIDIA's devices"
+        why = lacking if bench.device.startswith("cuda") else of_device
+        bench.notes.append(f"Hardware counters were not read: {why}.")
         return
     from profiler_kit.measure import counters
 
@@ -94,6 +104,7 @@ def count_operations(bench: Bench, asked: bool) -> None:
             )
     except KeyboardInterrupt:
         bench.interrupted = True
+        bench.notes.append("Interrupted while hardware counters were read.")
 
 
 def _held_bytes(run: ConfigRun) -> int | None:

@@ -16,7 +16,7 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
-Backend = Literal["cudnn", "miopen", "mps", "cpu"]
+Backend = Literal["cudnn", "miopen", "native", "mps", "cpu"]
 AGAIN = "default (again)"
 MEMORY_LIMIT: Final = "memory_limit"
 
@@ -26,7 +26,9 @@ INSTEAD: Final[dict[Backend, tuple[str, ...]]] = {
     "cpu": ("amp_bf16", "threads=half", "no_onednn", "channels_last"),
     "mps": ("channels_last", "amp_fp16"),
 }
-_DEVICE_OF: Final[dict[Backend, str]] = {"cudnn": "cuda", "miopen": "cuda", "mps": "mps", "cpu": "cpu"}
+_DEVICE_OF: Final[dict[Backend, str]] = {
+    "cudnn": "cuda", "miopen": "cuda", "native": "cuda", "mps": "mps", "cpu": "cpu",
+}  # fmt: skip
 _DEVICE_WORDS: Final = {"cuda": "a CUDA device", "cpu": "a CPU", "mps": "Metal (MPS)"}
 _OF_CONVOLUTIONS: Final = frozenset({"no_onednn", "channels_last"})  # what changes convolutions and what is around them
 
@@ -154,6 +156,12 @@ def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tu
         return [RunConfig(name=DEFAULT)], [note]
     if backend == "mps":
         return [RunConfig(name=DEFAULT)], ["Metal (MPS) ignores the cuDNN flags."]
+    if backend == "native":
+        note = (
+            "One configuration: this torch has no cuDNN (torch.backends.cudnn.is_available() is False), so its flags change "
+            "nothing and convolutions run in torch's own kernels; install a torch that comes with cuDNN."
+        )
+        return [RunConfig(name=DEFAULT)], [note]
     if not uses_cudnn:
         note = "One cuDNN configuration: the model has no convolution, recurrent layer or batch norm, so no op that it runs."
         return [_EVERYWHERE], [note]

@@ -60,8 +60,10 @@ def _check_device(asked: str) -> None:
 
 
 def backend(device: str) -> Backend:
-    """Which library runs convolutions on `device`."""
+    """Which library runs convolutions on `device`; ``native`` where none does but torch's own kernels."""
     if device.startswith("cuda"):
+        if not torch.backends.cudnn.is_available():  # built without it; on ROCm the same word means MIOpen
+            return "native"
         return "miopen" if torch.version.hip else "cudnn"
     return "mps" if device.startswith("mps") else "cpu"
 
@@ -114,13 +116,22 @@ def describe(device: torch.device) -> Environment:
         python=platform.python_version(),
         platform=platform.platform(),
         cuda=torch.version.cuda if cuda else None,
-        cudnn=str(torch.backends.cudnn.version()) if cuda else None,
+        cudnn=_cudnn_version() if cuda else None,
         device_memory_bytes=properties.total_memory if properties else None,
         capability=f"{properties.major}.{properties.minor}" if properties else None,
         threads=torch.get_num_threads(),
         flags=flags_snapshot(),
         variables=tuple(NamedValue(name=name, value=os.environ[name]) for name in VARIABLES if name in os.environ),
     )
+
+
+def _cudnn_version() -> str | None:
+    """cuDNN's version; None without it. One that torch was not built for is no reason to fail: convolutions may run in it."""
+    try:
+        version = torch.backends.cudnn.version()
+    except RuntimeError as error:
+        return f"{UNREADABLE}: {str(error).splitlines()[0]}"
+    return None if version is None else str(version)
 
 
 def flags_snapshot() -> tuple[NamedValue, ...]:

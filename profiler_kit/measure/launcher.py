@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiler_kit import process
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import KitError
 from profiler_kit.measure.job import GO, PROGRESS, Job
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
@@ -29,8 +29,9 @@ PATIENCE = 10.0  # budgets a run may take before it counts as hanging: a slow st
 class Order:
     """One run to make: the configuration, the time for its steps, and where to keep its trace (None: nowhere).
 
-    `timeout_s` limits the process from the moment it may use the device (default: 180 s and ten budgets). `again`: a second
-    process of a configuration, which only times steps and compares bits.
+    `timeout_s` limits the process from the moment it may use the device (default: 180 s and ten budgets); `late` is what to
+    say of one that was not done by then. `again`: a second process of a configuration, which only times steps and compares
+    bits.
     """
 
     config: RunConfig
@@ -38,6 +39,7 @@ class Order:
     trace: Path | None = None
     steps: int | None = None
     timeout_s: float | None = None
+    late: str | None = None
     checks: bool = True
     again: bool = False
 
@@ -64,12 +66,16 @@ class Worker:
         outcome = self._child.finish(self.order.limit_s)
         result = self._folder / RESULT
         if not result.exists():
-            return ConfigRun(config=self.order.config, failure=_failure(outcome, self.order.limit_s))
+            return ConfigRun(config=self.order.config, failure=_failure(outcome, self.order))
         run = from_json(ConfigRun, json.loads(result.read_text(encoding="utf-8")), "the worker's result")
         trace = self.order.trace
         if trace is None or run.trace is None:
             return replace(run, trace=None)
-        _keep(self._folder / TRACE, trace)
+        try:
+            _keep(self._folder / TRACE, trace)
+        except OSError as error:
+            said = f"No times by layer: the trace cannot be written to {trace}: {error.strerror or error}"
+            return replace(run, trace=None, traced_steps=0, notes=(*run.notes, said))
         return replace(run, trace=str(trace))
 
     def parts(self) -> Path | None:
@@ -78,13 +84,32 @@ class Worker:
         return made if made.exists() else None
 
 
+class NotStarted:
+    """Stands for a `Worker` whose process can't be started: memory, processes or room on the disk may have run out."""
+
+    def __init__(self, order: Order, reason: KitError | OSError) -> None:
+        self.order = order
+        self._reason = reason
+
+    def go(self) -> None:
+        """Nothing is there to be let."""
+
+    def result(self) -> ConfigRun:
+        """A failed run that says why."""
+        failure = Failure(kind="error", message=f"its process could not be started: {self._reason}")
+        return ConfigRun(config=self.order.config, failure=failure)
+
+    def parts(self) -> None:
+        """No trace."""
+
+
 @contextlib.contextmanager
 def launched(
     spec: TargetSpec, order: Order, *, device: str, say: Callable[[str], None] | None = None
 ) -> Iterator[Worker]:
     """The run that `order` asks for, in a fresh process, which is ended when the block is left. `say` hears of progress."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="profiler_kit_")))
+        folder = Path(stack.enter_context(_own_folder()))
         # traces are here until they are whole: a worker that is ended leaves no half of one
         job = Job(
             spec=spec,
@@ -147,25 +172,32 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{inherited}" if inherited else home}
 
 
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder that goes with its block, as far as it can: what the model left running outside its group may write into it."""
+    return tempfile.TemporaryDirectory(prefix="profiler_kit_", ignore_cleanup_errors=True)
+
+
 def _keep(made: Path, wanted: Path) -> None:
-    """Copies `made` to `wanted`, which is whole or absent whatever happens; the two may lie on different disks."""
+    """Copies `made` to `wanted`, which is whole or absent whatever happens; the two may lie on different disks.
+
+    Raises OSError.
+    """
     partial = wanted.with_name(f".{wanted.name}.partial")
     try:
         shutil.copyfile(made, partial)
         partial.replace(wanted)
-    except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror}", where=str(wanted), hint="give another folder, or make room"
-        ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # without the folder there is no half of a file either
+            partial.unlink(missing_ok=True)
 
 
-def _failure(outcome: process.Outcome, limit_s: float) -> Failure:
+def _failure(outcome: process.Outcome, order: Order) -> Failure:
     kind: FailureKind = "crash"
     if outcome.timed_out:
         kind = "timeout"
-        message = f"no result after {limit_s:g} s, so the process was ended; raise --timeout if the model is only slow"
+        message = order.late or (
+            f"no result after {order.limit_s:g} s, so the process was ended; raise --timeout if the model is only slow"
+        )
     elif outcome.signal_name == "SIGKILL":
         kind = "out_of_memory"
         message = "killed (SIGKILL), which is what the system does to a process when host memory runs out"

@@ -233,6 +233,7 @@ def _rss_by_ps() -> int | None:
 
 
 if __name__ == "__main__":
+    process.end_with_parent()
     status = main(sys.argv[1:])
     sys.stderr.flush()
     os._exit(status)  # the ending is written: threads that the user's code left running would keep the process for ever

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from profiler_kit.measure.launcher import Order, Worker, launched
+from profiler_kit.errors import KitError
+from profiler_kit.measure.launcher import NotStarted, Order, Worker, launched
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
@@ -51,11 +52,11 @@ def runs(
     On a device beside the host the next processes get ready (import, build the model) while one measures, and wait before
     they touch the device: one process at a time uses it. On the host itself nothing runs beside a measurement, and the next
     order is asked for when its turn has come. `ahead`: how many get ready (None: what the cores allow). `begins` is called
-    when an order's process may use the device.
+    when an order's process may use the device. A process that can't be started is a failed run.
     """
     most = _ready_ahead(device) if ahead is None else ahead
     todo = iter(orders)
-    waiting: deque[Worker] = deque()
+    waiting: deque[Worker | NotStarted] = deque()
     ends: dict[int, contextlib.ExitStack] = {}
     with contextlib.ExitStack() as stack:
 
@@ -64,10 +65,13 @@ def runs(
             for order in itertools.islice(todo, max(0, count - len(waiting))):
                 own = stack.enter_context(contextlib.ExitStack())
                 heard = partial(say, order)
-                waiting.append(own.enter_context(launched(spec, order, device=device, say=heard)))
+                try:
+                    waiting.append(own.enter_context(launched(spec, order, device=device, say=heard)))
+                except (KitError, OSError) as error:  # what runs out for this one need not be lacking for the others
+                    waiting.append(NotStarted(order, error))
                 ends[id(waiting[-1])] = own
 
-        def begun() -> Worker | None:
+        def begun() -> Worker | NotStarted | None:
             """The next process, which may use the device from now on."""
             launch(1)
             if not waiting:

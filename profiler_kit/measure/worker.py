@@ -20,6 +20,7 @@ from typing import IO
 
 import torch
 
+from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measure import accuracy, algorithms, checks, environment, probe, samples, threads, tracing, variant
 from profiler_kit.measure.device_state import device_state
@@ -276,6 +277,7 @@ def _noted(run: ConfigRun, note: str) -> ConfigRun:
 
 
 if __name__ == "__main__":
+    process.end_with_parent()
     status = main(sys.argv[1:])
     sys.stderr.flush()
     os._exit(status)  # the result is written: threads that the user's code left running would keep the process for ever

@@ -213,3 +213,15 @@ def test_how_benchmark_tunes_is_no_difference_to_the_twin() -> None:
 def test_a_repetition_has_the_twin_that_its_own_run_has() -> None:
     tuned = with_tuning([named_run("default", 152, 26), named_run("benchmark (again)", 400, 16)])
     assert tuned[1].tuning_ns == (400 - 16) - (152 - 26)
+
+
+def test_a_torch_without_cudnn_has_one_configuration_and_one_sentence() -> None:
+    """Nine that are all the same would be nine times the wait, and differences between them would be noise."""
+    bare = plan("native")
+    assert [(c.name, c.enabled, c.benchmark, c.allow_tf32) for c in bare.configs] == [("default", None, None, None)]
+    assert bare.optional == ()
+    (note,) = bare.notes
+    assert "no cuDNN" in note
+    asked = plan("native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO)
+    assert names(asked.configs) == ["default", "channels_last", AGAIN]
+    assert "Not run here, as they would be the same as default: benchmark, cudnn-off, no-tf32." in asked.notes

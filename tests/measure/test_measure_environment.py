@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 
-from profiler_kit.measure.environment import describe
+from profiler_kit.measure.environment import backend, describe
 
 
 def test_precisions_are_read_back_or_said_not_to_be_there() -> None:
@@ -23,3 +26,33 @@ def test_the_legacy_switch_moves_the_newer_precision_too() -> None:
         assert flags["cudnn.conv.fp32_precision"] != "tf32"
     finally:
         torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.parametrize(("hip", "library"), [(None, "cudnn"), ("6.4", "miopen")])
+def test_convolutions_run_in_torch_s_own_kernels_where_its_library_is_missing(
+    hip: str | None, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr("torch.backends.cudnn.is_available", lambda: True)
+    assert backend("cuda:1") == library
+    monkeypatch.setattr("torch.backends.cudnn.is_available", lambda: False)
+    assert (backend("cuda"), backend("cpu"), backend("mps")) == ("native", "cpu", "mps")
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(91002, "91002"), (None, None), (RuntimeError("cuDNN version incompatibility: 9.1\n..."), "!")],
+)
+def test_a_cudnn_of_another_version_is_written_down_and_no_failure(
+    version: int | RuntimeError | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer() -> int | None:
+        if isinstance(version, RuntimeError):
+            raise version
+        return version
+
+    properties = SimpleNamespace(name="H100", total_memory=1, major=9, minor=0)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: properties)
+    monkeypatch.setattr("torch.backends.cudnn.version", answer)
+    wanted = "unreadable: cuDNN version incompatibility: 9.1" if told == "!" else told
+    assert describe(torch.device("cuda")).cudnn == wanted

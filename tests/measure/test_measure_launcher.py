@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ from measure_models import job, net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measure import launcher  # noqa: E402
 from profiler_kit.measure.worker import run_job  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
@@ -80,11 +81,21 @@ def test_a_hang_is_ended_and_says_how_to_wait_longer(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
-def test_a_trace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        measure(tmp_path, net(), trace=tmp_path / "nowhere" / "trace.json.gz", checks=False, steps=1)
-    assert "cannot be written" in caught.value.message
-    assert "nowhere" in (caught.value.where or "")
+def test_a_trace_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
+    done = measure(tmp_path, net(), trace=tmp_path / "nowhere" / "trace.json.gz", checks=False, steps=1)
+    assert len(done.steps_ns) == 1
+    assert (done.trace, done.traced_steps) == (None, 0)
+    (note,) = [note for note in done.notes if "trace" in note]
+    assert note.startswith("No times by layer: the trace cannot be written to ")
+    assert note.endswith("nowhere/trace.json.gz: No such file or directory")
+
+
+def test_a_process_whose_parent_is_gone_ends_before_it_touches_the_device(tmp_path: Path) -> None:
+    waiting = replace(job(tmp_path, net("open(__file__ + '.ran', 'w')")), waits=True)
+    done = run_job(waiting, lambda _: None, io.BytesIO(b""))
+    assert done.failure is not None
+    assert "the parent has gone" in done.failure.message
+    assert not (tmp_path / "net.py.ran").exists()
 
 
 @pytest.mark.parametrize(

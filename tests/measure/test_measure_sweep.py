@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from measure_models import net
@@ -14,7 +20,7 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.measure import sweep  # noqa: E402
-from profiler_kit.measure.launcher import Order, launched  # noqa: E402
+from profiler_kit.measure.launcher import Order, Worker, launched  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
@@ -135,3 +141,87 @@ def test_the_second_process_times_steps_and_compares_bits(tmp_path: Path) -> Non
     assert merged.repeat.output_digest == one.output_digest is not None
     assert merged.repeat.gradient_digest == one.gradient_digest is not None
     assert merged.repeat.loss_digest == one.loss_digest is not None
+
+
+DIES_WAITING = """
+import signal, threading
+if torch.backends.cudnn.benchmark:  # which can be set on a CPU, and tells the configurations apart
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGABRT)).start()
+"""
+
+
+def test_a_process_that_dies_while_it_waits_is_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 2: time.sleep(0.05)"
+    after = STAMP.replace("{word}", "import") + DIES_WAITING
+    target = spec(tmp_path, on_cpu=f"{wait}\n            time.sleep(0.1)", after=after)
+    first, second, third = orders("a", "b", "c")
+    dies = replace(second, config=RunConfig(name="b", benchmark=True))
+    one, two, three = run(target, [first, dies, third], early=True)
+    assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
+    assert two.failure is not None
+    assert (two.failure.kind, two.failure.message) == ("crash", "the process crashed (SIGABRT)")
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_process_that_cannot_be_started_is_a_failed_run(
+    early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full, or the user has as many processes as are allowed."""
+    real = sweep.launched
+
+    def scarce(target: TargetSpec, order: Order, **rest: Any) -> contextlib.AbstractContextManager[Worker]:
+        if order.config.name == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(target, order, **rest)
+
+    monkeypatch.setattr(sweep, "launched", scarce)
+    one, two, three = run(spec(tmp_path), orders("a", "b", "c"), early=early)
+    assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
+    assert two.failure is not None
+    assert two.failure.message == "its process could not be started: [Errno 28] No space left on device"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_children_end_when_their_parent_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that measures, though it hangs, and those that wait."""
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    stamp = STAMP.replace("{word}", "import") + "\n"
+    target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward") + "; time.sleep(300)", after=stamp)
+    program = f"""
+from profiler_kit.measure import sweep
+from profiler_kit.measure.launcher import Order
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.target import TargetSpec
+orders = [Order(config=RunConfig(name=name), budget_s=1.0) for name in "abc"]
+silent = lambda *_: None
+list(sweep.runs(TargetSpec(spec={target.spec!r}), orders, device="cpu", begins=silent, say=silent, ahead=2))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)})
+    try:
+        until = time.monotonic() + 60
+        while not (stamps.exists() and len(pids := told(stamps)) == 3 and "forward" in stamps.read_text()):
+            assert time.monotonic() < until, "the children never got there"
+            assert parent.poll() is None
+            time.sleep(0.05)
+    finally:
+        parent.kill()
+        parent.wait()
+    until = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}/stat").exists() and not is_zombie(pid) for pid in pids):
+        assert time.monotonic() < until, "a child outlived its parent"
+        time.sleep(0.05)
+
+
+def told(stamps: Path) -> set[int]:
+    return {int(line.split()[1]) for line in stamps.read_text().splitlines() if line.count(" ") == 2}
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended, and nobody has collected it: init does not in every container."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
