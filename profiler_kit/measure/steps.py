@@ -34,7 +34,7 @@ class Runner:
 
     What an axis may change before the first step: `run_as`, `optimizer`, `reads_loss` (whether a step reads the loss, which
     waits for the device), `lasting` (contexts that hold for all steps). `unseen` says why what runs can't be watched op by
-    op (None: it can); `notes` are sentences for the report.
+    op (None: it can); `memory_apart`: CUDA graphs hold memory that no allocation shows; `notes` are sentences for the report.
     """
 
     def __init__(self, target: Target) -> None:
@@ -45,6 +45,7 @@ class Runner:
         self.reads_loss = True
         self.lasting = contextlib.ExitStack()
         self.unseen: str | None = None
+        self.memory_apart = False
         self.notes: list[str] = []
         self._labels: tuple[object, ...] | None = None
         self._feed = _endless(target) if target.loader is not None else None

@@ -104,6 +104,8 @@ def _configurations(report: Report) -> Iterator[Section]:
     noise = sentences.noise(report, baseline) if baseline else None
     if noise is not None:
         blocks.append(Paragraph(text=noise, detail=True))
+    if report.sweep is not None:
+        blocks.append(Paragraph(text=sentences.sweep(report.sweep), detail=True))
     for run in report.runs:
         if run.failure is not None:
             message = " ".join(run.failure.message.split())

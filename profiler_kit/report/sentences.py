@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import Paragraph
+from profiler_kit.records.laboratory import SweepTime
 from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -196,6 +197,14 @@ def noise(report: Report, run: ConfigRun) -> str | None:
     if apart is None:
         return None
     return f"{run.config.name} in a second process differs by {text(100 * apart, 'percent')}: a smaller difference is noise."
+
+
+def sweep(time: SweepTime) -> str:
+    """How long all the runs took, and how much of it the device was needed."""
+    return (
+        f"All processes together took {text(time.wall_ns, 'ns')}; for {text(time.needed_ns, 'ns')} of that one of them "
+        "needed the device."
+    )
 
 
 def _some(number: int, noun: str) -> str:

@@ -12,10 +12,10 @@ import make_docs
 import pytest
 
 from profiler_kit.cli.options import parser
-from profiler_kit.diagnose import noise
 from profiler_kit.diagnose.rules import unsteady
 from profiler_kit.laboratory import bench, trials
 from profiler_kit.measure import samples, sweep, worker
+from profiler_kit.records import noise
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

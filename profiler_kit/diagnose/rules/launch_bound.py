@@ -26,6 +26,7 @@ SHORT_NS: Final = 10_000
 # What launches fewer kernels, or gives each more to do: first what changes least of the training script.
 TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_ON_TOP: Final = ("cuda_graph",)  # of what is tried already
+LIMITS: Final = frozenset({"memory_limit", "benchmark_limit"})  # nothing that one would choose to be faster
 LAUNCH_LESS: Final = frozenset({"cuda_graph", "compile"})  # they launch few kernels of their own accord
 
 DOC = f"""
@@ -47,10 +48,18 @@ def check(report: Report) -> Iterator[Finding]:
     base = report.baseline()
     yield from _bound(report, base, TRIES)
     noise = noise_of(report)
-    faster = [run for run in with_settings(report) if base is not None and verdict(base, run, noise) == "better"]
+    faster = [
+        run
+        for run in with_settings(report)
+        if base is not None and not _names(run) & LIMITS and verdict(base, run, noise) == "better"
+    ]
     first = max(faster, key=lambda run: gain(base, run, noise) or 0.0, default=None) if base is not None else None
-    if first is not None and not {item.name for item in first.config.settings} & LAUNCH_LESS:
+    if first is not None and not _names(first) & LAUNCH_LESS:
         yield from _bound(report, first, TRIES_ON_TOP)
+
+
+def _names(run: ConfigRun) -> set[str]:
+    return {item.name for item in run.config.settings}
 
 
 def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Iterator[Finding]:

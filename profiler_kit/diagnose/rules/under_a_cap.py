@@ -70,7 +70,12 @@ def check(report: Report) -> Iterator[Finding]:
 def _finding(cases: list[_Case]) -> Finding:
     worst = max(
         cases,
-        key=lambda case: (case.tried is None, case.tried is not None and case.tried.verdict == "worse", case.price),
+        key=lambda case: (
+            case.free.config.enabled is not False,  # a fallback that fails stops nobody
+            case.tried is None,
+            case.tried is not None and case.tried.verdict == "worse",
+            case.price,
+        ),
     )
     return Finding(
         rule=RULE.name,
@@ -88,7 +93,7 @@ def _finding(cases: list[_Case]) -> Finding:
 
 def _severity(case: _Case) -> Severity:
     if case.tried is None:
-        return "high"
+        return "high" if case.free.config.enabled is not False else "low"
     return "medium" if case.tried.verdict == "worse" and case.price >= PRICE else "info"
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from profiler_kit.measure.steps import Runner
 
 _DEFAULT: Final = "default"
+_WITH_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 _MODES: Final = (_DEFAULT, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _WITHOUT: Final = "take --also without compile"
 
@@ -43,6 +44,7 @@ def _runner(value: str, runner: Runner) -> None:
     compiled: Any = torch.compile(runner.target.runs, mode=mode)  # a module again, which its types don't say
     runner.run_as(compiled)
     runner.unseen = "compiled code allocates and launches without torch's dispatcher"
+    runner.memory_apart = mode in _WITH_GRAPHS
 
 
 def _require_compiler(device: object) -> None:

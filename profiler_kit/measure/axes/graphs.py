@@ -15,6 +15,7 @@ def _runner(value: str, runner: Runner) -> None:
 
     runner.run_as(Graphed(runner.target.runs, runner.target.model))
     runner.unseen = "a CUDA graph replays without torch's dispatcher, from memory of its own"
+    runner.memory_apart = True
 
 
 AXES: Final = (
