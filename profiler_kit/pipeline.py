@@ -186,6 +186,7 @@ def analyze_spec(
     tell("counting")
     counted = counted_if_possible(spec, convention, place)
     by_kit = counted.by_kit
+    further.check(asked, counted.info)
     plan_of = partial(
         configurations.plan,
         environment.backend(place),

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit.laboratory.bench import Bench, measure_more
-from profiler_kit.records.laboratory import ConvolutionTiming, ShapeSchedule
+from profiler_kit.records.laboratory import ConvolutionTiming, LaboratoryQuestions, ShapeSchedule
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import text
 
 
@@ -33,6 +34,14 @@ def measure_under_cap(bench: Bench, limit_bytes: int | None, folder: Path) -> No
     over = [capped(run.config, limit_bytes) for run, held in known if held > limit_bytes]
     if over:
         measure_more(bench, over, folder)
+
+
+def check(asked: LaboratoryQuestions, info: TargetInfo) -> None:
+    """Raises UsageError for a schedule of shapes that makes no sense for the target: before anything is measured."""
+    if asked.shapes is not None and info.inputs:
+        from profiler_kit.measure import shapes
+
+        shapes.schedule(asked.shapes, info.inputs)
 
 
 def schedules(bench: Bench, shapes: str | None) -> tuple[ShapeSchedule, ...]:

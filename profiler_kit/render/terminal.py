@@ -17,7 +17,7 @@ from profiler_kit.units import text
 NARROWEST: Final = 60
 # A summary gives these findings' first sentences, and of more than these the titles alone.
 SUMMARY_FINDINGS: Final = 3
-# Beyond so many, findings that ask for nothing are only counted.
+# Beyond so many, findings that ask for little or nothing are only counted.
 SUMMARY_TITLES: Final = 10
 
 LONGEST_EVIDENCE: Final = 72  # kernel names run to thousands of letters; JSON and Markdown have all of them
@@ -110,7 +110,7 @@ class _Page:
                 out += self._title(finding) + self._whole(finding)
                 continue
             self.shortened = True
-            if finding.severity == "info" and i >= SUMMARY_TITLES and not _is_tried(finding):
+            if finding.severity in ("low", "info") and i >= SUMMARY_TITLES and not _is_tried(finding):
                 folded += 1
                 continue
             out += self._title(finding)
@@ -121,7 +121,7 @@ class _Page:
             elif _is_tried(finding) and not told:
                 out += self._trial(finding)
         if folded:
-            out += self._wrap(f"and {folded} more for information", color=DIM)
+            out += self._wrap(f"and {folded} more of less weight", color=DIM)
         return out
 
     def _title(self, finding: Finding) -> list[str]:

@@ -21,7 +21,7 @@ from profiler_kit.report.rows import TOTAL
 from profiler_kit.report.tables import page_table
 from profiler_kit.units import text
 
-SUMMARY_PARTS: Final = 4  # on a screen; one to four of a network's parts take nearly all the time
+SUMMARY_PARTS: Final = 3  # on a screen; one to three of a network's parts take nearly all the time
 SUMMARY_CHANGES: Final = 3
 DETAIL_ROWS: Final = 60  # ResNet-50 has 159 parts; programs get all of them
 

@@ -16,6 +16,7 @@ from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.forecast import Counted  # noqa: E402
 from profiler_kit.measure import configs  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -280,3 +281,12 @@ def test_ctrl_c_while_runs_are_predicted_keeps_them(
     done = pipeline.analyze_spec(spec, device="cpu")
     assert done.interrupted
     assert [run.failure for run in done.report.runs] == [None, None, None]
+
+
+def test_a_schedule_that_makes_no_sense_is_told_before_anything_is_measured(
+    spec: TargetSpec, measured_by: MeasuredBy
+) -> None:
+    measured = stand_in(measured_by)
+    with pytest.raises(UsageError, match="sixty"):
+        pipeline.analyze_spec(spec, device="cpu", asked=LaboratoryQuestions(shapes="sixty"))
+    assert measured.asked == []

@@ -99,7 +99,7 @@ def test_a_report_without_parts_says_nothing_of_them() -> None:
 def test_the_longest_parts_come_first_and_all_rows_add_up() -> None:
     shown = table(section(v0(), "Convolutions"), "convolutions")
     assert cells(shown, "layer")[:3] == ["conv2"] * 3
-    assert cells(shown, "layer")[-1] == "(4 more)"
+    assert cells(shown, "layer")[-1] == "(5 more)"
     assert len(shown.rows) == SUMMARY_PARTS + 1
     for key in ("kernel_ns", "layout_ns"):
         at = [head.key for head in shown.heads].index(key)
