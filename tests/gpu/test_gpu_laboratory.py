@@ -1,0 +1,75 @@
+"""On a CUDA device: the sweep there and back, what fails in one configuration only, advice that is tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from profiler_kit import pipeline  # noqa: E402
+from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
+
+NET = """
+import os
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 7, padding=3)
+    def forward(self, x):
+        if x.is_cuda and torch.backends.cudnn.benchmark:
+            {action}
+        return self.conv(x)
+example_inputs = torch.zeros(4, 8, 64, 64)
+"""
+ENDINGS = {
+    "killed in the middle of tuning": ("self.conv(x); os.kill(os.getpid(), 9)", "out_of_memory", "killed (SIGKILL)"),
+    "out of memory": ("torch.empty(1 << 46, device=x.device)", "out_of_memory", "CUDA out of memory"),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_fails_in_one_configuration_leaves_the_rest(name: str, tmp_path: Path) -> None:
+    action, kind, said = ENDINGS[name]
+    file = tmp_path / "net.py"
+    file.write_text(NET.format(action=action))
+    report = pipeline.analyze(
+        str(file), loss="sum", optimizer="sgd", configs=["default", "benchmark", "deterministic"], budget_s=3
+    )
+    failed = report.run("benchmark")
+    assert failed is not None
+    assert failed.failure is not None
+    assert failed.failure.kind == kind
+    assert said in failed.failure.message
+    others = [run for run in report.runs if run is not failed]
+    assert [run.config.name for run in others] == ["default", "deterministic", "default (again)"]
+    assert all(run.failure is None and run.step_ns is not None for run in others)
+    assert others[1].repeat is not None
+    assert "failed_runs" in {finding.rule for finding in report.findings}
+
+
+def test_advice_is_tried_and_a_configuration_of_further_axes_stands_beside(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(NET.format(action="pass"))
+    report = pipeline.analyze(
+        str(file),
+        loss="sum",
+        optimizer="sgd",
+        configs=["default"],
+        budget_s=3,
+        asked=LaboratoryQuestions(also=("cuda_graph", "memory_limit=1GiB"), trials=True),
+    )
+    names = {run.config.name for run in report.runs}
+    assert {"default", "cuda_graph", "memory_limit=1GiB", "default (again)"} <= names
+    assert all(run.failure is None for run in report.runs), [run.failure for run in report.runs]
+    assert any(finding.trial is not None and finding.trial.tried for finding in report.findings)
+    assert report.sweep is not None
+    print(f"wall {report.sweep.wall_ns / 1e9:.1f} s, needed {report.sweep.needed_ns / 1e9:.1f} s")
