@@ -11,7 +11,7 @@ from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled
 from profiler_kit.diagnose import diagnose
 from profiler_kit.diagnose.trials import attempt, changed
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState
+from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, Repeat
 from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
@@ -524,3 +524,26 @@ def test_launching_shows_what_was_tried_and_leaves_waiting_for_data_alone() -> N
         for timing in run.phases
     )
     assert silent(report(replace(run, phases=data)), "launch_bound")
+
+
+# --- what two processes of one configuration tell besides their times
+
+
+def test_what_the_first_process_paid_on_top_is_said() -> None:
+    cold = replace(
+        BENCHMARK, first_step_ns=5000 * MS, repeat=Repeat(first_step_ns=2000 * MS, step_ns=BENCHMARK.step_ns)
+    )
+    said = one(report(DEFAULT, cold), "benchmark_pays").explanation
+    assert 'The first process of "benchmark" began with a step of 5 s, the second with one of 2 s' in said
+    warm = replace(cold, first_step_ns=2100 * MS)
+    assert "read from disk" not in one(report(DEFAULT, warm), "benchmark_pays").explanation
+
+
+def test_a_loss_that_differs_by_itself_is_no_false_reproducibility_to_act_on() -> None:
+    same = replace(
+        BENCHMARK, repeatable=True, repeatable_outputs=True, repeatable_loss=True, repeatable_gradients=True,
+        output_digest="o", loss_digest="l", gradient_digest="g",
+    )  # fmt: skip
+    for other, severity in ((Repeat(loss_digest="x"), "info"), (Repeat(gradient_digest="x"), "low")):
+        second = replace(same, repeat=replace(other, output_digest="o"))
+        assert one(report(DEFAULT, second), "false_reproducibility").severity == severity

@@ -21,11 +21,15 @@ SMALL: Final = 0.05
 # The fewest algorithms that leave a choice between two kinds and one more: what to try where the search costs too much.
 FEW: Final = "benchmark_limit=3"
 
+# A first step that is shorter by this share in the second process had something to fetch that the system then kept.
+COLD: Final = 0.3
+
 DOC = f"""
 Compares each run with `cudnn.benchmark=True` with the run whose other flags are the same, the baseline's pair first.
 
 It pays where the step is surely faster and saves at least {threshold(WORTH)}. The price is the search on the first step of
-every new input shape: tuning = (first step - steady step), less the same without benchmark. It is paid back after
+every new input shape: tuning = (first step - steady step), less the same without benchmark. Of a configuration's two
+processes the one that began faster counts; where the first began much slower, that is said. It is paid back after
 tuning / (steady step without - steady step with) steps; that is *never* where the saving is below {threshold(WORTH)} or within
 the noise. While it searches, cuDNN tries algorithms with large workspaces, so the first step's peak is given too.
 `high` from {threshold(LARGE)}, `medium` from {threshold(SMALL)}.
@@ -53,6 +57,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=_title(pair, pays, even, noise, whole),
         explanation=sentences(
             _price(pair, pays, even),
+            _cold(pair),
             _plan(whole),
             f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it"
             + (f", {percent(saving(pair.before, pair.after))} less." if pays else "."),
@@ -108,6 +113,18 @@ def _price(pair: Pair, pays: bool, even: int | None) -> str:
         return f"{spent}." if pays else f"{spent}, and nothing pays that back."
     saved = text(pair.before.median - pair.after.median, "ns")
     return f"{spent}, then saves {saved} a step."
+
+
+def _cold(pair: Pair) -> str:
+    """What the first process paid on top, where the second began much faster: kernels read from disk for the first time."""
+    first = pair.on.first_step_ns
+    second = pair.on.repeat.first_step_ns if pair.on.repeat is not None else None
+    if first is None or second is None or first - second < COLD * first:
+        return ""
+    return (
+        f"The first process of {quoted(pair.on)} began with a step of {text(first, 'ns')}, the second with one of "
+        f"{text(second, 'ns')}: what is read from disk for the first time comes on top."
+    )
 
 
 def _plan(whole: Planned | None) -> str:

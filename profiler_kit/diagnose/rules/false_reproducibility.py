@@ -17,7 +17,8 @@ from profiler_kit.records.runs import ConfigRun
 
 DOC = """
 Two passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
-seed: `low`, `medium` where `cudnn.deterministic=True` was set. Outputs, loss and gradients are compared apart. With
+seed: `low`, `medium` where `cudnn.deterministic=True` was set, `info` where only the loss's value differs (some losses do not
+repeat by themselves). Outputs, loss and gradients are compared apart. With
 `cudnn.benchmark=True` the search may end with another algorithm next time, also among the deterministic ones; without it,
 a choice that depends on free memory, or a seeded start that is none. One finding for runs with benchmark, one for those without.
 """
@@ -59,7 +60,7 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
     )
     return Finding(
         rule=RULE.name,
-        severity="medium" if strict else "low",
+        severity="info" if parts == "loss" else "medium" if strict else "low",
         title=f"{names} {verb} within a process, but two processes give different {parts}",
         explanation=sentences(
             "Within one process two passes gave the same bits. A second, fresh process of the same configuration, "
