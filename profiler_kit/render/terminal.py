@@ -18,7 +18,7 @@ NARROWEST: Final = 60
 # A summary gives these findings' first sentences, and of more than these the titles alone.
 SUMMARY_FINDINGS: Final = 3
 # Beyond so many, findings that ask for little or nothing are only counted.
-SUMMARY_TITLES: Final = 10
+SUMMARY_TITLES: Final = 8
 
 LONGEST_EVIDENCE: Final = 72  # kernel names run to thousands of letters; JSON and Markdown have all of them
 MOST_NAMED: Final = 4  # of the sections left out

@@ -59,7 +59,7 @@ def test_one_process_at_a_time_uses_the_device(early: bool, tmp_path: Path, monk
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
     # the first process is slow: the others' imports take longer than its steps
-    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 2: time.sleep(0.05)"
+    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 3: time.sleep(0.05)"
     target = spec(
         tmp_path,
         on_cpu=STAMP.replace("{word}", "forward") + (f"\n            {wait}" if early else ""),
@@ -153,7 +153,7 @@ if torch.backends.cudnn.benchmark:  # which can be set on a CPU, and tells the c
 def test_a_process_that_dies_while_it_waits_is_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
-    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 2: time.sleep(0.05)"
+    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 3: time.sleep(0.05)"
     after = STAMP.replace("{word}", "import") + DIES_WAITING
     target = spec(tmp_path, on_cpu=f"{wait}\n            time.sleep(0.1)", after=after)
     first, second, third = orders("a", "b", "c")
