@@ -59,6 +59,7 @@ PRINTS = {
     "measure/schedule_worker.py",
     "measure/counters_worker.py",
     "measure/ceilings.py",
+    "measure/talk.py",
 }
 
 

@@ -18,8 +18,9 @@ from typing import Final
 import torch
 
 from profiler_kit.measure import environment, samples
+from profiler_kit.measure.talk import write_result
 from profiler_kit.records.ceilings import Ceilings, MathRate
-from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.serde import from_json
 from profiler_kit.target.place import first_line
 
 # With Python's start (importing torch, creating the context) both stay near 5 s.
@@ -52,11 +53,7 @@ class CeilingsJob:
 def main(argv: list[str]) -> int:
     """Measures as the job in the file ``argv[0]`` says and writes the result, whole or not at all."""
     job = from_json(CeilingsJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
-    found = measure(job.device, budget_s=job.budget_s)
-    result = Path(job.result)
-    partial = result.with_suffix(".partial")
-    partial.write_text(dumps(found), encoding="utf-8")
-    partial.replace(result)
+    write_result(measure(job.device, budget_s=job.budget_s), job.result)
     return 0
 
 

@@ -23,8 +23,8 @@ from profiler_kit.errors import KitError
 from profiler_kit.measure import counter_metrics
 from profiler_kit.measure.counter_metrics import KernelRow, Metrics, UnreadableError
 from profiler_kit.measure.counters_job import CountersEnd, CountersJob
-from profiler_kit.measure.job import PROGRESS
 from profiler_kit.measure.launcher import child_environment
+from profiler_kit.measure.talk import hears
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
 from profiler_kit.records.serde import dumps, from_json
@@ -182,16 +182,12 @@ def _profiled(
             dumps(CountersJob(spec=spec, config=config, device=device, result=str(result))), encoding="utf-8"
         )
 
-        def on_line(line: str) -> None:
-            if say is not None and line.startswith(PROGRESS):
-                say(line.removeprefix(PROGRESS))
-
         outcome = process.run(
             [*_command(ncu, metrics, table), sys.executable, "-m", "profiler_kit.measure.counters_worker", str(file)],
             env=child_environment(),
             timeout_s=timeout_s,
             log=Path(folder) / "log.txt",
-            on_line=on_line,
+            on_line=hears(say),
         )
         # By itself a model may print what ncu says, so only its own file is believed.
         text = table.read_text(encoding="utf-8", errors="replace") if table.exists() else ""

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,15 +21,13 @@ from profiler_kit.errors import KitError
 from profiler_kit.measure import environment, variant
 from profiler_kit.measure.counter_metrics import range_name
 from profiler_kit.measure.counters_job import CountersEnd, CountersJob
-from profiler_kit.measure.job import PROGRESS
 from profiler_kit.measure.parts import ConvolutionParts, Watch
 from profiler_kit.measure.steps import Runner
+from profiler_kit.measure.talk import Say, streams_apart, write_result
 from profiler_kit.records.laboratory import ConvolutionPart
-from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.serde import from_json
 from profiler_kit.target import load
 from profiler_kit.target.place import first_line, user_place
-
-Say = Callable[[str], None]
 
 WARMUP_STEPS: Final = (
     2  # the first chooses algorithms and makes the optimizer's state, the second has all caches filled
@@ -39,19 +37,9 @@ WARMUP_STEPS: Final = (
 def main(argv: list[str]) -> int:
     """Runs the job in the file ``argv[0]`` and writes how it ended; the exit status is 0 whenever that was written."""
     job = from_json(CountersJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
-    # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
-    to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
 
-    def say(text: str) -> None:
-        print(f"{PROGRESS}{text}", file=to_parent, flush=True)
-
-    with contextlib.redirect_stdout(sys.stderr), to_parent:
-        end = run_job(job, say)
-    result = Path(job.result)
-    partial = result.with_suffix(".partial")
-    partial.write_text(dumps(end), encoding="utf-8")
-    partial.replace(result)
+    with streams_apart() as say:
+        write_result(run_job(job, say), job.result)
     return 0
 
 

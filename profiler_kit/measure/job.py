@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
 
-PROGRESS = "pk:progress:"  # begins the worker's stdout lines that are meant for the user
-GO = "go"  # the line that a waiting worker is told
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.measure.job import GO, PROGRESS, Job
+from profiler_kit.measure.job import Job
+from profiler_kit.measure.talk import GO, hears
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.serde import dumps, from_json
@@ -127,17 +128,13 @@ def launched(
         file = folder / "job.json"
         file.write_text(dumps(job), encoding="utf-8")
 
-        def on_line(line: str) -> None:
-            if say is not None and line.startswith(PROGRESS):
-                say(line.removeprefix(PROGRESS))
-
         child = stack.enter_context(
             process.started(
                 [sys.executable, "-m", "profiler_kit.measure.worker", str(file)],
                 env=child_environment(),
                 talks=True,
                 log=folder / "log.txt",
-                on_line=on_line,
+                on_line=hears(say),
             )
         )
         yield Worker(order, child, folder)

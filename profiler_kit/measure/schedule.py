@@ -12,8 +12,8 @@ from typing import Final
 
 from profiler_kit import process
 from profiler_kit.measure import shapes
-from profiler_kit.measure.job import PROGRESS
 from profiler_kit.measure.launcher import child_environment
+from profiler_kit.measure.talk import hears
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
 from profiler_kit.records.serde import dumps, from_json
@@ -65,16 +65,12 @@ def run_schedule(
         )  # fmt: skip
         file.write_text(dumps(job), encoding="utf-8")
 
-        def on_line(line: str) -> None:
-            if say is not None and line.startswith(PROGRESS):
-                say(line.removeprefix(PROGRESS))
-
         outcome = process.run(
             [sys.executable, "-m", "profiler_kit.measure.schedule_worker", str(file)],
             env=child_environment(),
             timeout_s=limit_s,
             log=Path(folder) / "log.txt",
-            on_line=on_line,
+            on_line=hears(say),
         )
         found = ShapeSchedule(
             config=config.name,

@@ -22,12 +22,12 @@ from torch import Tensor
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measure import environment, shapes, variant
-from profiler_kit.measure.job import PROGRESS
 from profiler_kit.measure.schedule import Ending, ScheduleJob
 from profiler_kit.measure.shapes import PlannedStep, Schedule
 from profiler_kit.measure.steps import Runner
+from profiler_kit.measure.talk import Say, streams_apart, write_result
 from profiler_kit.records.laboratory import ShapeStep
-from profiler_kit.records.serde import dumps, from_json, to_json
+from profiler_kit.records.serde import from_json, to_json
 from profiler_kit.target import Batch, Target, load
 from profiler_kit.target.batch import map_batch, map_tensors
 from profiler_kit.target.failure import NeedsDataError
@@ -35,7 +35,6 @@ from profiler_kit.target.kinds import on_first_kind, telling
 from profiler_kit.target.losses import plain
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place
 
-Say = Callable[[str], None]
 Note = Callable[[ShapeStep], None]
 
 STATM: Final = Path("/proc/self/statm")
@@ -45,24 +44,14 @@ PS_S: Final = 5.0
 def main(argv: list[str]) -> int:
     """Runs the job in the file ``argv[0]`` and writes its ending; the exit status is 0 whenever one was written."""
     job = from_json(ScheduleJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
-    # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
-    to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
 
-    def say(text: str) -> None:
-        print(f"{PROGRESS}{text}", file=to_parent, flush=True)
-
-    with contextlib.redirect_stdout(sys.stderr), to_parent, Path(job.steps).open("w", encoding="utf-8") as steps:
+    with streams_apart() as say, Path(job.steps).open("w", encoding="utf-8") as steps:
 
         def note(step: ShapeStep) -> None:
             steps.write(json.dumps(to_json(step)) + "\n")
             steps.flush()
 
-        ending = run_job(job, say, note)
-        result = Path(job.result)
-        partial = result.with_suffix(".partial")
-        partial.write_text(dumps(ending), encoding="utf-8")
-        partial.replace(result)
+        write_result(run_job(job, say, note), job.result)
     return 0
 
 

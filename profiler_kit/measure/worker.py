@@ -6,14 +6,12 @@ lines; whatever the user's model prints goes to stderr, which the parent keeps a
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -24,15 +22,14 @@ from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measure import accuracy, algorithms, checks, environment, probe, samples, threads, tracing, variant
 from profiler_kit.measure.device_state import device_state
-from profiler_kit.measure.job import GO, PROGRESS, Job
+from profiler_kit.measure.job import Job
 from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
+from profiler_kit.measure.talk import GO, Say, streams_apart, write_result
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
-from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.serde import from_json
 from profiler_kit.target import Batch, explain_forward_failure, load
 from profiler_kit.target.place import first_line, is_out_of_memory, user_place
-
-Say = Callable[[str], None]
 
 TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
 TRACED_STEPS = 3
@@ -48,24 +45,14 @@ CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, a
 def main(argv: list[str]) -> int:
     """Runs the job in the file ``argv[0]`` and writes its result; the exit status is 0 whenever a result was written."""
     job = from_json(Job, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
-    # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
-    to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
     go = os.fdopen(os.dup(0), "rb") if job.waits else None
     with Path(os.devnull).open(
         "rb"
     ) as nothing:  # a model that asks its user something gets no answer, and no word of ours
         os.dup2(nothing.fileno(), 0)
 
-    def say(text: str) -> None:
-        print(f"{PROGRESS}{text}", file=to_parent, flush=True)
-
-    with contextlib.redirect_stdout(sys.stderr), to_parent:
-        run = run_job(job, say, go)
-        result = Path(job.result)
-        partial = result.with_suffix(".partial")
-        partial.write_text(dumps(run), encoding="utf-8")
-        partial.replace(result)
+    with streams_apart() as say:
+        write_result(run_job(job, say, go), job.result)
     return 0
 
 
