@@ -131,7 +131,7 @@ def configurations_page() -> str:
         "Off by default. `=` gives a value; `[=…]` may be left out.",
         "\n".join(["| word | on | what it does |", "|---|---|---|", *axes]),
         "- `batch=2x` is a multiple of the batch that the target is fed otherwise, by `--batch` too. A step then does more "
-        "work: compare time by row. A target's loader is not used under it.",
+        "work: compare time by row. A target with a loader of its own has no such choice: it decides how large its batches are.",
         "- `compile` and `cuda_graph` do their work in the first step, which is as long as that takes; torch keeps compiled "
         "code on disk, so that a second process compiles faster. What they run is not seen op by op: the step's time by layer "
         "stands at the model's root, and its memory is not taken apart.",

@@ -154,6 +154,8 @@ def _pointless(report: Report, run: ConfigRun, word: str) -> bool:
         return target.channels_last or not any(len(given.shape) in _IMAGES for given in target.inputs)
     if name == "amp_bf16":
         return target.amp is not None or not is_float32(report) or (device == "cuda" and has_tensor_cores(run) is False)
+    if name == "batch":
+        return target.has_loader  # which decides how large its batches are
     if name == "cuda_graph":
         return not device.startswith("cuda")
     return name in _TRAINING and target.mode != "train"

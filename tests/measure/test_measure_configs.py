@@ -225,3 +225,15 @@ def test_a_torch_without_cudnn_has_one_configuration_and_one_sentence() -> None:
     asked = plan("native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO)
     assert names(asked.configs) == ["default", "channels_last", AGAIN]
     assert "Not run here, as they would be the same as default: benchmark, cudnn-off, no-tf32." in asked.notes
+
+
+def test_a_target_with_a_loader_of_its_own_has_no_batch_to_choose() -> None:
+    info = TargetInfo(
+        spec="net.py", name="Net", inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="train", loss=None,
+        optimizer=None,
+    )  # fmt: skip
+    free = plan("cpu", also=["batch=2x"], only=["default"], info=info)
+    assert "batch=2x" in {config.name for config in free.configs}
+    fed = plan("cpu", also=["batch=2x"], only=["default"], info=dataclasses.replace(info, has_loader=True))
+    assert {config.name for config in fed.configs} == {"default"}
+    assert any("loader" in note for note in fed.notes)

@@ -9,7 +9,6 @@ import torch
 
 from profiler_kit.measure.environment import backend, describe
 
-
 HAS_PRECISIONS = hasattr(torch.backends.cudnn, "conv")  # since torch 2.9
 
 

@@ -65,7 +65,8 @@ def _ratio(row: RunRow) -> float | None:
         or not row.baseline.step_ns.median
     ):
         return None
-    return row.run.step_ns.median / row.baseline.step_ns.median
+    examples = (row.run.samples or 1) / (row.baseline.samples or 1) if row.run.samples and row.baseline.samples else 1.0
+    return row.run.step_ns.median / row.baseline.step_ns.median / examples
 
 
 def break_even(row: RunRow) -> Value:
@@ -118,7 +119,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", rank=12, aside=True),
     Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "the first step of the process, tuning and lazy loading included", place="page", rank=8),
     Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", place="data"),
-    Column("ratio", "vs first", "ratio", _ratio, "its median step divided by the baseline's, which is the first configuration that ran", when=lambda report: len(report.runs) > 1),
+    Column("ratio", "vs first", "ratio", _ratio, "its median step divided by the baseline's, which is the first configuration that ran; per example where the steps hold different numbers of them", when=lambda report: len(report.runs) > 1),
     Column("tuning_ns", "tuning", "ns", lambda r: r.run.tuning_ns, "what benchmark costs once: (first - steady step) minus the same with benchmark off", when=_tunes, rank=9, aside=True),
     Column("break_even_steps", "pays after", "count", break_even, "steps until the tuning is paid back; never, where it gains less than 2 %", when=_tunes, rank=3),
     Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "most memory allocated by tensors and workspaces in the timed steps", place="page", rank=1),
