@@ -14,6 +14,7 @@ Flag = Literal["benchmark", "deterministic", "allow_tf32"]
 _FLAGS: Final = ("enabled", "benchmark", "deterministic", "allow_tf32")
 # Settings that leave each layer's work and arithmetic as they are, so that its times can be compared, layer by layer.
 SAME_WORK: Final = frozenset({"channels_last", "benchmark_limit"})
+LIMITS: Final = frozenset({"benchmark_limit", "memory_limit"})
 
 
 def measured(report: Report) -> tuple[ConfigRun, ...]:
@@ -31,9 +32,9 @@ def with_settings(report: Report) -> tuple[ConfigRun, ...]:
     return tuple(run for run in measured(report) if not run.config.is_plain)
 
 
-def same_work(report: Report) -> tuple[ConfigRun, ...]:
-    """The measured runs whose layers do the baseline's work in the arithmetic that cuDNN's flags ask for."""
-    return tuple(run for run in measured(report) if does_same_work(run.config))
+def is_limited(config: RunConfig) -> bool:
+    """Whether a setting only limits the choice: nothing that one would take to be faster, and with a rule of its own."""
+    return any(config.setting(name) is not None for name in LIMITS)
 
 
 def does_same_work(config: RunConfig) -> bool:

@@ -102,18 +102,25 @@ def count_operations(bench: Bench, asked: bool) -> None:
                     timeout_s=bench.timeout_s,
                     say=lambda said, run=run: bench.say(f"counting operations, {run.config.name}: {said}"),  # type: ignore[misc]
                 )
+                if counted is not None:
+                    notes = (*notes, *counters.otherwise_done(run.convolutions, counted))
                 bench.notes.extend(note for note in notes if note not in bench.notes)
                 if counted is None:
                     return
                 seen[kernels] = counters.with_counters(run.convolutions, counted)
-            known = {(one.path, one.part): one.counters for one in seen[kernels]}
+            known = {(one.path, one.part): one for one in seen[kernels]}
             bench.runs[at] = replace(
                 run,
-                convolutions=tuple(replace(one, counters=known[one.path, one.part]) for one in run.convolutions),
+                convolutions=tuple(_counted_as(one, known[one.path, one.part]) for one in run.convolutions),
             )
     except KeyboardInterrupt:
         bench.interrupted = True
         bench.notes.append("Interrupted while hardware counters were read.")
+
+
+def _counted_as(one: ConvolutionTiming, other: ConvolutionTiming) -> ConvolutionTiming:
+    """`one` with the counters of `other`, which runs by the same kernels."""
+    return replace(one, counters=other.counters, counted_kernels=other.counted_kernels)
 
 
 def _held_bytes(run: ConfigRun) -> int | None:

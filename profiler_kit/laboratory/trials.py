@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.errors import UsageError
 from profiler_kit.laboratory.bench import Bench, run_visits
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.noise import by_example
 from profiler_kit.records.report import Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
 
@@ -28,14 +29,6 @@ WORTH_PERCENT: Final = 1.0
 
 Read = Callable[[str], RunConfig | None]
 Verdict = Literal["better", "worse", "same", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """One advice tried: the steps of each process before and after, in ns, and the runs that say the rest."""
-
-    before: tuple[ConfigRun, ...]
-    after: tuple[ConfigRun, ...]
 
 
 def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
@@ -67,7 +60,9 @@ def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Cal
                 found[config.name] = made
     if not found:
         bench.say("nothing to try: no finding advises a configuration")
-    return replace(report, findings=tuple(_with_trial(finding, found, stated) for finding in report.findings))
+    notes = (*report.notes, *(note for note in bench.notes if note not in report.notes))  # of a turn that ran nothing
+    findings = tuple(_with_trial(finding, found, stated) for finding in report.findings)
+    return replace(report, findings=findings, notes=notes)
 
 
 def _is_open(made: Trial | None) -> bool:
@@ -132,13 +127,12 @@ def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[
         said = failure.message.partition("\n")[0] if failure is not None else "no samples"
         return Trial(config=config.name, before_ns=was, after_ns=was, verdict="failed", note=said, tried=True)
     now = samples.median_interval([ns for run in after for ns in run.steps_ns])
-    examples = (before[0].samples, after[0].samples)
-    per_example = None not in examples and examples[0] != examples[1]
+    per_example = by_example(before[0], after[0])
     gain = samples.gain(
         [run.steps_ns for run in before],
         [run.steps_ns for run in after],
-        examples_before=examples[0] or 1 if per_example else 1,
-        examples_after=examples[1] or 1 if per_example else 1,
+        examples_before=(before[0].samples or 1) if per_example else 1,
+        examples_after=(after[0].samples or 1) if per_example else 1,
     )
     one, other = report.run(baseline.config.name), report.run(config.name)
     same = None

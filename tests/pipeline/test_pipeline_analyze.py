@@ -14,9 +14,16 @@ torch = pytest.importorskip("torch")
 from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.forecast import Counted  # noqa: E402
+from profiler_kit.laboratory.bench import Bench  # noqa: E402
+from profiler_kit.laboratory.further import count_operations  # noqa: E402
 from profiler_kit.measure import configs  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
+from profiler_kit.records.laboratory import (  # noqa: E402
+    ConvolutionTiming,
+    CountedKernel,
+    KernelCounters,
+    LaboratoryQuestions,
+)
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -290,3 +297,27 @@ def test_a_schedule_that_makes_no_sense_is_told_before_anything_is_measured(
     with pytest.raises(UsageError, match="sixty"):
         pipeline.analyze_spec(spec, device="cpu", asked=LaboratoryQuestions(shapes="sixty"))
     assert measured.asked == []
+
+
+def test_counters_are_read_once_for_all_that_run_the_same_kernels(
+    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both runs get the kernels' own counters too, and what was done otherwise in the counted process is a note."""
+    part = ConvolutionTiming(path="c", part="fprop", calls=1, kernel_ns=9, layout_ns=0, family="conv:fft", kernel="k")
+    figures = KernelCounters(flops=7, dram_read_bytes=1, dram_write_bytes=2, kernels=1)
+    made = replace(part, counters=figures, counted_kernels=(CountedKernel(name="k", counters=figures),))
+    asked: list[str] = []
+
+    def count(_: object, config: RunConfig, **__: object) -> tuple[object, tuple[str, ...]]:
+        asked.append(config.name)
+        return object(), ("said once",)
+
+    monkeypatch.setattr("profiler_kit.measure.counters.count", count)
+    monkeypatch.setattr("profiler_kit.measure.counters.with_counters", lambda parts, counted: (made,))
+    monkeypatch.setattr("profiler_kit.measure.counters.otherwise_done", lambda parts, counted: ("another kernel",))
+    bench = Bench(spec=spec, device="cuda", budget_s=1.0, say=lambda text: None)
+    bench.runs += [ConfigRun(config=RunConfig(name=name), convolutions=(part,)) for name in ("a", "b")]
+    count_operations(bench, True)
+    assert asked == ["a"]
+    assert [run.convolutions for run in bench.runs] == [(made,), (made,)]
+    assert bench.notes == ["said once", "another kernel"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnose.pairs import run_of, with_settings
+from profiler_kit.diagnose.pairs import is_limited, run_of, with_settings
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.trials import outcome, trial
 from profiler_kit.diagnose.words import percent, plural, quoted, sentences, threshold
@@ -23,8 +23,6 @@ SMALL: Final = 0.05
 MORE_ERROR: Final = 2.0
 # A peak that moves by less than this is the allocator's rounding.
 OTHER_PEAK: Final = 0.02
-# These have rules of their own.
-OWN_RULES: Final = frozenset({"benchmark_limit", "memory_limit"})
 
 DOC = f"""
 Every run in which more than cuDNN's flags differs (`--also channels_last,amp_bf16,compile,batch=2x`) stands beside the baseline:
@@ -53,7 +51,7 @@ def check(report: Report) -> Iterator[Finding]:
     if base is None or not base.config.is_plain:
         return
     noise = noise_of(report)
-    runs = [run for run in with_settings(report) if not {item.name for item in run.config.settings} & OWN_RULES]
+    runs = [run for run in with_settings(report) if not is_limited(run.config)]
     cases = [case for run in runs if (case := _case(report, base, run, noise)) is not None]
     if not cases:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnose.pairs import with_settings
+from profiler_kit.diagnose.pairs import is_limited, with_settings
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, kernels, median_kernel_ns, phase_shares
 from profiler_kit.diagnose.trials import attempt
@@ -26,7 +26,6 @@ SHORT_NS: Final = 10_000
 # What launches fewer kernels, or gives each more to do: first what changes least of the training script.
 TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_ON_TOP: Final = ("cuda_graph",)  # of what is tried already
-LIMITS: Final = frozenset({"memory_limit", "benchmark_limit"})  # nothing that one would choose to be faster
 LAUNCH_LESS: Final = frozenset({"cuda_graph", "compile"})  # they launch few kernels of their own accord
 
 DOC = f"""
@@ -51,15 +50,11 @@ def check(report: Report) -> Iterator[Finding]:
     faster = [
         run
         for run in with_settings(report)
-        if base is not None and not _names(run) & LIMITS and verdict(base, run, noise) == "better"
+        if base is not None and not is_limited(run.config) and verdict(base, run, noise) == "better"
     ]
     first = max(faster, key=lambda run: gain(base, run, noise) or 0.0, default=None) if base is not None else None
-    if first is not None and not _names(first) & LAUNCH_LESS:
+    if first is not None and not {item.name for item in first.config.settings} & LAUNCH_LESS:
         yield from _bound(report, first, TRIES_ON_TOP)
-
-
-def _names(run: ConfigRun) -> set[str]:
-    return {item.name for item in run.config.settings}
 
 
 def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Iterator[Finding]:
