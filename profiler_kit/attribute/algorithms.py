@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from profiler_kit.attribute.correlate import Frame, Links, correlate
 from profiler_kit.attribute.events import DeviceEvent, HostKind, Trace, read_trace
-from profiler_kit.attribute.intervals import charge_once
-from profiler_kit.attribute.kernels import ConvolutionOp, KernelName, classify
+from profiler_kit.traces.intervals import charge_once
+from profiler_kit.traces.kernels import ConvolutionOp, KernelName, classify
 from profiler_kit.attribute.totals import apportion
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.attribute.correlate import Frame, Links
 from profiler_kit.attribute.events import HostKind
-from profiler_kit.attribute.kernels import classify
+from profiler_kit.traces.kernels import classify
 from profiler_kit.attribute.totals import Charge
 from profiler_kit.records import marks
 from profiler_kit.records.runs import Span

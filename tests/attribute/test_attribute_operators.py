@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.attribute import attribute
 from profiler_kit.attribute.events import HostKind, read_trace
-from profiler_kit.attribute.intervals import length
+from profiler_kit.traces.intervals import length
 from profiler_kit.records import marks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_kit.attribute.kernels import classify, families
+from profiler_kit.traces.kernels import classify, families
 from profiler_kit.records.families import WORDS, family_words
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_kit.attribute.kernels import KernelName, classify
+from profiler_kit.traces.kernels import KernelName, classify
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared" / "traces"
 NVIDIA = "_execute_kernel__5x_cudnn"

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.attribute.intervals import charge_once, length, subtract, union
+from profiler_kit.traces.intervals import charge_once, length, subtract, union
 
 Intervals = list[tuple[int, int]]
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
