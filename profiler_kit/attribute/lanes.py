@@ -7,10 +7,10 @@ from typing import Final
 
 from profiler_kit.attribute.correlate import Frame, Links
 from profiler_kit.attribute.events import HostKind
-from profiler_kit.traces.kernels import classify
 from profiler_kit.attribute.totals import Charge
 from profiler_kit.records import marks
 from profiler_kit.records.runs import Span
+from profiler_kit.traces.kernels import classify
 
 UNATTRIBUTED: Final = "unattributed"
 ROOT_NAME: Final = "(root)"  # the root module's path is empty, and a box without a name can't be read

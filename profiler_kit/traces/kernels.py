@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from profiler_kit.attribute import operators
+from profiler_kit.traces import operators
 
 ConvolutionOp = Literal["fprop", "dgrad", "both gradients"]
 

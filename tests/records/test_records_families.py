@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_kit.traces.kernels import classify, families
 from profiler_kit.records.families import WORDS, family_words
+from profiler_kit.traces.kernels import classify, families
 
 
 def test_every_family_has_words_and_none_is_left_over() -> None:
