@@ -154,8 +154,13 @@ def written(path: Path, text: str) -> Path:
 
 
 FOLDERS: Final = r"(?:site|dist)-packages|lib/python[\d.]+|torchinductor_\w+|tests|scripts"
-BUILTIN: Final = (
-    r'  \{\n\s*"ph": "X",\s*"cat": "python_function",\s*"name": "<built-in[^{}]*\{[^{}]*\}\s*\},\n'  # one whole event
+# Calls that begin and end within torch's own machinery, which every loop has by the thousand; and builtin functions.
+WITHIN_TORCH: Final = (
+    r"weakref|typing|abc|contextlib|torch/(?:_jit_internal|_tensor|_ops|_utils|_dynamo|compiler|overrides|utils/checkpoint"
+    r"|utils/_contextlib|autograd/grad_mode|autograd/function|autograd/graph|nn/modules/module|nn/functional)"
+)
+CALL: Final = (  # one whole event
+    rf'  \{{\n\s*"ph": "X",\s*"cat": "python_function",\s*"name": "(?:<built-in|{WITHIN_TORCH})[^{{}}]*\{{[^{{}}]*\}}\s*\}},\n'
 )
 
 
@@ -163,12 +168,13 @@ def anonymous(text: str) -> str:
     """The trace without the names of the machine and of the folders its files are in."""
     text = re.sub(r'("(?:host_name|traceName|trace_id)"\s*:\s*)"[^"]*"', r'\1""', text)
     # a function's file, from the package that brings it on: no folder of anybody's
-    return re.sub(rf'"(?:[^"\s(]*/)?(?:{FOLDERS})/([^"]*\(\d+\): )', r'"\1', text)
+    text = re.sub(rf'"(?:[^"\s(]*/)?(?:{FOLDERS})/([^"]*\(\d+\): )', r'"\1', text)
+    return re.sub(r'"/(?:[^"\s]*/)?([^"/\s]+)"', r'"\1"', text)  # other files: their names alone
 
 
 def thinned(text: str) -> str:
-    """The trace without what makes it large and says nothing of owners: calls of builtin functions, and strides."""
-    return re.sub(r'"Input Strides": .*?, (?="Input Dims")', "", re.sub(BUILTIN, "", text))
+    """The trace without what makes it large and says nothing of owners: calls of torch's own machinery, and strides."""
+    return re.sub(r'"Input Strides": .*?, (?="Input Dims")', "", re.sub(CALL, "", text))
 
 
 def main() -> None:

@@ -87,4 +87,4 @@ def test_fixtures_say_nothing_of_the_machine(path: Path) -> None:
     text = gzip.decompress(path.read_bytes()).decode()
     for word in ('"/', "/tmp", "/home", "/root", "site-packages"):
         assert word not in text, word
-    assert '"host_name": ""' in text
+    assert '"host_name": ""' in text or "host_name" not in text
