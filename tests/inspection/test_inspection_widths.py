@@ -14,8 +14,9 @@ from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces" / "strangers"
-TOLD = [FOLDER / f"{name}.cpu.json.gz" for name in ("eager", "checkpoint", "checkpoint_reentrant")]
-COMPILED = FOLDER / "compiled.cpu.json.gz"
+CASES = ("eager", "checkpoint", "checkpoint_reentrant")
+TOLD = [FOLDER / f"{case}.{device}.json.gz" for case in CASES for device in ("cpu", "cuda")]
+COMPILED = [FOLDER / f"compiled.{device}.json.gz" for device in ("cpu", "cuda")]
 
 
 def named(path: Path) -> str:
@@ -48,6 +49,27 @@ def test_all_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -
     assert not wrong
 
 
+@pytest.mark.parametrize("path", [path for path in TOLD if ".cuda." in path.name], ids=named)
+def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -> None:
+    truth = width_truth.truth_of(path)
+    owned = own(read(path))
+    table, device = owned.table, owned.device
+    checked = seeds = 0
+    for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
+        expected = truth.by_external.get(int(table.external[row]))
+        phase = TRACE_PHASES[number] if number != NONE else ""
+        name = table.names[int(table.name[row])]
+        if expected is None:  # in no node; of backward that is the loss's own gradient, a one
+            seeds += phase in ("backward", "recompute")
+            assert phase not in ("backward", "recompute") or "FillFunctor" in name
+            continue
+        checked += 1
+        calls = width_truth.names_in(owned.modules[module].path) if module != NONE else ()
+        assert (calls, phase) == (expected.calls, expected.phase), name
+    assert checked > 50
+    assert seeds == len(owned.steps)
+
+
 @pytest.mark.parametrize("path", TOLD, ids=named)
 def test_every_layer_has_backward_and_only_the_checkpointed_are_done_anew(path: Path) -> None:
     said = said_of(own(read(path)))
@@ -60,21 +82,22 @@ def test_every_layer_has_backward_and_only_the_checkpointed_are_done_anew(path: 
     assert all("Sequential_1" in module for module in anew)
 
 
-def test_of_compiled_work_only_the_phase_is_said() -> None:
-    owned = own(read(COMPILED))
+@pytest.mark.parametrize("path", COMPILED, ids=named)
+def test_of_compiled_work_only_the_phase_is_said(path: Path) -> None:
+    owned = own(read(path))
     assert owned.compiled
     assert any("torch.compile" in note for note in owned.notes)
     said = said_of(owned)
-    for group in width_truth.groups(COMPILED):
+    for group in width_truth.groups(path):
         assert {said[place][1] for place in group.operators} == {"backward"}, group.name
         if group.name == "CompiledFunctionBackward":
             leaf = {said[place][0] for place in group.operators}
-            assert not any(word in path for word in ("Conv2d", "Linear", "Norm") for path in leaf)
+            assert not any(word in module for word in ("Conv2d", "Linear", "Norm") for module in leaf)
     forward = {phase for place, (_, phase) in said.items() if place.name.startswith("Torch-Compiled Region")}
     assert forward == {"forward"}
 
 
-@pytest.mark.parametrize("path", [*TOLD, COMPILED], ids=named)
+@pytest.mark.parametrize("path", [*TOLD, *COMPILED], ids=named)
 def test_the_loop_s_other_phases_are_there_too(path: Path) -> None:
     owned = own(read(path))
     phases = set(owned.host.phase.tolist())
