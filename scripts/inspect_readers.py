@@ -9,6 +9,7 @@ starts when that is imported; the memory is the process's, or its children's whe
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.metadata
 import json
@@ -67,6 +68,11 @@ def _json(path: Path, clock: Clock) -> str:
 
 def _orjson(path: Path, clock: Clock) -> str:
     return f"{len(importlib.import_module('orjson').loads(path.read_bytes())['traceEvents']):,} events"
+
+
+def _orjson_without_gc(path: Path, clock: Clock) -> str:
+    gc.disable()
+    return _orjson(path, clock)
 
 
 def _msgspec(path: Path, clock: Clock) -> str:
@@ -132,6 +138,7 @@ READERS: Final[dict[str, Reader]] = {
     "read only": Reader(package="", modules=(), does="bytes into memory: the floor", work=_bytes),
     "msgspec": Reader(package="msgspec", modules=("msgspec",), does="parse, typed, whole file", work=_msgspec),
     "orjson": Reader(package="orjson", modules=("orjson",), does="parse", work=_orjson),
+    "orjson, gc off": Reader(package="orjson", modules=("orjson",), does="parse", work=_orjson_without_gc),
     "json": Reader(package="", modules=(), does="parse", work=_json),
     "profiler-kit read": Reader(
         package="profiler-kit", modules=("profiler_kit.traces.reader",), does="parse, typed, columns", work=_read
