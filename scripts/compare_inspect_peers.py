@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.inspection.attribution import own
-from profiler_kit.inspection.summary import summarise
 from tabulate import tabulate
 
 from profiler_kit.errors import KitError
+from profiler_kit.inspection.attribution import own
+from profiler_kit.inspection.summary import summarise
 from profiler_kit.process import run
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.reader import read

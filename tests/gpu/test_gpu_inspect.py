@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import width_truth
@@ -134,16 +136,12 @@ def test_a_trace_of_analyze_inspected_gives_the_figures_of_analyze(tmp_path: Pat
 
 
 def test_an_ordinary_loop_agrees_with_cuda_events(tmp_path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "models"))
-    try:
-        from convnet_v0 import ConvNetV0  # the case study's network, as its file has it
-    finally:
-        sys.path.pop(0)
+    network = runpy.run_path(str(ROOT / "models" / "convnet_v0.py"))["ConvNetV0"]
     torch.manual_seed(0)
-    model = ConvNetV0().cuda()
+    model = network().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     images, labels = torch.randn(8, 3, 256, 256).cuda(), torch.randint(0, 2, (8, 64, 64)).cuda()
-    marks: list[list[torch.cuda.Event]] = []
+    marks: list[list[Any]] = []
 
     def step() -> None:
         events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
