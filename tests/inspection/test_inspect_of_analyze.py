@@ -37,12 +37,14 @@ def test_phases_and_modules_are_the_same(path: Path) -> None:
         phases[layer.phase] += layer.kernel_ns
     found = {phase.phase: phase.kernel_ns for phase in inspected.phases}
     owned = {(module.path, module.phase): module.kernel_ns for module in inspected.modules}
-    rounded = analyzed.steps * len(analyzed.layers)  # each layer's figure is a step's, in whole ns
+    # a figure is a step's, in whole ns, added up from its kernels'
+    rounded = analyzed.steps * sum(1 + len(layer.kernels) for layer in analyzed.layers)
     for phase, ns in phases.items():
         assert abs(found[phase] - ns * analyzed.steps) <= rounded, phase
     for layer in analyzed.layers:
         if layer.path.startswith(("stem", "block", "head")):
-            assert abs(owned[layer.path, layer.phase] - layer.kernel_ns * analyzed.steps) <= 2 * analyzed.steps
+            off_ns = owned[layer.path, layer.phase] - layer.kernel_ns * analyzed.steps
+            assert abs(off_ns) <= analyzed.steps * (1 + len(layer.kernels)), layer.path
 
 
 @pytest.mark.parametrize("path", sorted(set(FILES) - set(SAME_OWNERS)), ids=named)
@@ -50,5 +52,5 @@ def test_backward_with_what_it_does_anew_is_the_same(path: Path) -> None:
     analyzed, (inspected,) = attribute(path), profiler_kit.inspect(path).traces
     phases = {phase.phase: phase.kernel_ns for phase in inspected.phases}
     ns = sum(layer.kernel_ns for layer in analyzed.layers if layer.phase in ("backward", "recompute"))
-    rounded = analyzed.steps * len(analyzed.layers)
+    rounded = analyzed.steps * sum(1 + len(layer.kernels) for layer in analyzed.layers)
     assert abs(phases["backward"] + phases["recompute"] - ns * analyzed.steps) <= rounded
