@@ -110,7 +110,7 @@ def once(name: str, trace: Path, python: str) -> dict[str, Any] | str:
 
 def table(size: float, names: list[str], answers: dict[str, list[dict[str, Any]]], failed: dict[str, str]) -> str:
     """Medians, and what they are to the yardstick's."""
-    seconds = {name: statistics.median(one["seconds"] for one in all_of) for name, all_of in answers.items()}
+    seconds = {name: statistics.median(one["seconds"] for one in all_of) for name, all_of in answers.items() if all_of}
     yardstick = seconds.get(YARDSTICK)
     rows: list[list[str]] = []
     for name in sorted(names, key=lambda name: (name in failed, seconds.get(name, 0.0))):
