@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import profiler_kit
 from profiler_kit.attribute import attribute
+from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
 FILES = sorted(FOLDER.glob("*.json.gz"))
@@ -54,3 +56,13 @@ def test_backward_with_what_it_does_anew_is_the_same(path: Path) -> None:
     ns = sum(layer.kernel_ns for layer in analyzed.layers if layer.phase in ("backward", "recompute"))
     rounded = analyzed.steps * sum(1 + len(layer.kernels) for layer in analyzed.layers)
     assert abs(phases["backward"] + phases["recompute"] - ns * analyzed.steps) <= rounded
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_the_lanes_that_analyze_adds_change_nothing(path: Path, tmp_path: Path) -> None:
+    plain = profiler_kit.inspect(path).traces[0]
+    annotated = tmp_path / path.name
+    annotated.write_bytes(annotate(path.read_bytes(), attribute(path).spans))
+    (found,) = profiler_kit.inspect(annotated).traces
+    assert found.events > plain.events
+    assert replace(found, file=plain.file, events=plain.events) == plain
