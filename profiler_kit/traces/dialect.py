@@ -315,8 +315,13 @@ def loose_object(text: bytes, floats: type[str] | None = None) -> dict[str, Any]
     return found if isinstance(found, dict) else None
 
 
+def is_json(text: bytes) -> bool:
+    """Whether `text` is a JSON value, broken strings allowed."""
+    return text.strip() == b"null" or loose_value(text) is not None
+
+
 def loose_value(text: bytes, floats: type[str] | None = None) -> Any:
-    """The JSON value in `text`, also where its strings are broken; None for what is none."""
+    """The JSON value in `text`, also where its strings are broken; None for what is none, and for null."""
     try:
         return json.loads(text.decode("utf-8", errors="replace"), strict=False, parse_float=floats)
     except (ValueError, RecursionError):

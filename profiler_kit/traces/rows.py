@@ -99,7 +99,7 @@ class Rows:
             event = _loose(text)
             if event is None:
                 self.malformed += 1
-                self.no_json += dialect.loose_object(text) is None
+                self.no_json += not dialect.is_json(text)
             else:
                 events.append(event)
                 texts.append(text)
