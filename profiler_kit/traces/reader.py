@@ -76,7 +76,7 @@ def _no_garbage_collection() -> Iterator[None]:
 def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool) -> None:
     """Raises: TraceError for what is no trace, or not enough of one."""
     where = source.where
-    if not source.text_bytes and not source.damage:
+    if not document.first.strip() and not source.damage:
         raise TraceError("the file is empty", where=where, hint=HINT_AGAIN)
     guess = what_it_is(document.first, document.keys)
     seems = f"; it seems to be {guess}" if guess else ""

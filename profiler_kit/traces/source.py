@@ -98,7 +98,7 @@ class Source:
 
     def _plain(self) -> bytes:
         first, self._first = self._first, b""
-        return first or self._from_file(self._block_bytes)
+        return first + self._from_file(self._block_bytes)
 
     def _unzipped(self) -> bytes:
         """Members of a gzip file are one text; what follows the last one is padding."""
