@@ -242,7 +242,8 @@ BOMBS: Final = (
 def bomb(random_: random.Random, _text: bytes) -> bytes:
     """A few hundred kB that expand a thousandfold: brackets, spaces, one text, events, each over and over."""
     begin, again = random_.choice(BOMBS)
-    return gzip.compress(begin + again * (BOMB_BYTES // len(again)), 6, mtime=0)
+    again *= (1 << 20) // len(again)
+    return gzip.compress(begin, mtime=0) + gzip.compress(again, 9, mtime=0) * (BOMB_BYTES // len(again))
 
 
 def noise(random_: random.Random, text: bytes) -> bytes:
