@@ -8,7 +8,7 @@ Times are decimal µs in all of them: whole until March 2024, then with three di
 file again cut down to those that are not zero. ``"displayTimeUnit": "ns"`` tells viewers how to show times, and nothing about
 the file. `baseTimeNanoseconds` is what they count from since April 2024, so that floats hold them.
 
-Source: pytorch/kineto, libkineto/include/ActivityType.h and libkineto/src/output_json.cpp, with their history (dfd563dd, 327ac505).
+Source: pytorch/kineto, libkineto/include/ActivityType.h and libkineto/src/output_json.cpp; their commits dfd563dd, 327ac505.
 """
 
 from __future__ import annotations
