@@ -58,8 +58,9 @@ def host_phases(table: Table, nesting: Nesting, context: Context, role: Bytes, n
     alone = np.isin(nesting.thread, autograd_threads(nesting, context, role, nodes))
     found.put(alone & (found.phase == NONE), BACKWARD, How.NODE)
     if not ours:
-        window = forward_windows(nesting, context, role, nodes, steps)
-        found.put(window & (found.phase == NONE), FORWARD, How.WINDOW)
+        windows = forward_windows(table, nesting, context, role, nodes, steps)
+        for where, phase in ((windows.backward, BACKWARD), (windows.loss, LOSS), (windows.forward, FORWARD)):
+            found.put(where & (found.phase == NONE), phase, How.WINDOW)
     return found
 
 
