@@ -47,7 +47,10 @@ _LOSSES: Final = (
 _LOSS_OP: Final = re.compile(rf"aten::(_?(cudnn|thnn|use_cudnn)\w*_)?({_LOSSES})\Z")
 # A custom function's forward, as autograd records it: LigerFusedLinearCrossEntropyFunction, FocalLoss
 _LOSS_FUNCTION: Final = re.compile(r"\w*(CrossEntropy\w*|Loss(Function|Fn)?)\Z")
-_LOSS_MODULE: Final = re.compile(r"\w*Loss\w*?(_\d+)?\Z")
+# Not ModelWithLoss, LossWrapper: they call the network too.
+_LOSS_MODULE: Final = re.compile(
+    r"(?!\w*(With|And|Wrapper|Model|Net))\w*(Loss([1-3]d|Fn|Function)?|Criterion|CrossEntropy\w*)(_\d+)?\Z"
+)
 _OPTIMIZER: Final = re.compile(r"Optimizer\.(step|zero_grad)#")
 _WRAPPER: Final = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::\w*(pre|post)_forward")
 _WRAPPER_BACKWARD: Final = re.compile(r"FSDP::\w*(pre|post)_backward|FullyShardedDataParallel\._(pre|post)_backward")
@@ -94,7 +97,8 @@ def roles(table: Table, rows: Ids) -> Bytes:
     operator = kind == Kind.OPERATOR
     # A custom function's node has any name; only nodes say which thread their forward ran on.
     found[operator & (table.forward_thread[rows] != 0) & (table.sequence[rows] >= 0)] = Role.NODE
-    found[~operator & (found == Role.NODE)] = Role.PLAIN
+    # What authors call their own ranges is theirs.
+    found[(kind == Kind.ANNOTATION) & np.isin(found, (Role.NODE, Role.LOSS))] = Role.PLAIN
     return found
 
 

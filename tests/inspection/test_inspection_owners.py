@@ -479,3 +479,35 @@ def test_positions_of_the_host_point_at_what_they_say(tmp_path: Path) -> None:
             while at != NONE and of.kind[host.rows[at]] != kind:
                 pytest.fail(of.names[of.name[row]])
             assert at == NONE or at <= position
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "phase"),
+    [
+        ("python_function", "nn.Module: CrossEntropyLoss_0", "loss"),
+        ("python_function", "nn.Module: FocalLoss_3", "loss"),
+        ("python_function", "nn.Module: ModelWithLoss_0", "forward"),
+        ("python_function", "nn.Module: LossWrapper_0", "forward"),
+        ("python_function", "nn.Module: LosslessEncoder_0", "forward"),
+        ("python_function", "torch/nn/functional.py(3000): cross_entropy", "loss"),
+        ("python_function", "torch/nn/functional.py(3000): linear", "other"),
+        ("python_function", "train.py(10): compute_loss", "other"),
+        ("cpu_op", "aten::cross_entropy_loss", "loss"),
+        ("cpu_op", "aten::nll_loss2d", "loss"),
+        ("cpu_op", "aten::_cudnn_ctc_loss", "loss"),
+        ("cpu_op", "LigerFusedLinearCrossEntropyFunction", "loss"),
+        ("cpu_op", "aten::log_softmax", "other"),
+        ("user_annotation", "MyLoss", "other"),
+        ("user_annotation", "## forward ##", "other"),
+        ("user_annotation", "FullyShardedDataParallel.forward", "forward"),
+        ("user_annotation", "FSDP::post_backward_reduce", "backward"),
+    ],
+)
+def test_what_a_name_says(tmp_path: Path, category: str, name: str, phase: str) -> None:
+    events = [
+        span(category, name, 0, 50),
+        launch(1, 10),
+        kernel("k", 15, 16, 1),
+        mark("Optimizer.step#SGD.step", 100, 110),
+    ]
+    assert said_of_device(owned(tmp_path, events))["k"].phase == phase
