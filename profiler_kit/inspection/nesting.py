@@ -78,7 +78,7 @@ def in_time(start: Ints, end: Ints, group: Ids | None = None) -> Ints:
     key = start - first
     if group is not None:
         key += group.astype(np.int64) << span.bit_length()
-    order = np.argsort(key)  # not a stable sort, which is slower: ties are few and set right below
+    order = np.argsort(key, kind="stable")  # by merging the runs that a trace is written in
     key = key[order]
     tied = key[1:] == key[:-1]
     if tied.any():
@@ -119,7 +119,7 @@ def _parents(line: _Line, encloses: Mask) -> Ids:
         return np.zeros(0, dtype=np.int32)
     depth = np.cumsum(encloses, dtype=np.int64)
     depth -= encloses.astype(np.int8)
-    depth -= np.searchsorted(np.sort(line.end[encloses]), line.start, side="right")
+    depth -= np.searchsorted(np.sort(line.end[encloses], kind="stable"), line.start, side="right")
     parent = np.arange(-1, count - 1, dtype=np.int32)  # what is deeper than the event before it lies in that one
     change = np.diff(depth, prepend=-1)
     # Where something ended in between: the last one less deep, among all of that depth.

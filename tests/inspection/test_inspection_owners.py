@@ -303,6 +303,30 @@ def test_several_nodes_of_one_op_and_one_of_none(tmp_path: Path) -> None:
     assert any("1 of 3 backward nodes" in note for note in found.notes)
 
 
+def test_a_loop_that_runs_ahead(tmp_path: Path) -> None:
+    """Forward of the next batch stands in the step before; a number of that step whose name is another's is not its node's."""
+    events = [
+        mark("ProfilerStep#1", 0, 100),
+        call("nn.Module: Linear_0", 10, 50),
+        op("aten::addmm", 12, 20, sequence=1),
+        op("aten::relu", 22, 30, sequence=2),
+        mark("Optimizer.step#SGD.step", 60, 90),
+        op("aten::add_", 62, 70, sequence=3),
+        mark("ProfilerStep#2", 100, 1000),
+        node("CustomBackward", 200, 210, 3),
+        launch(1, 205, thread=ENGINE),
+        kernel("d custom", 206, 207, 1),
+        node("ReluBackward0", 210, 220, 2),
+        node("AddmmBackward0", 220, 230, 1),
+        launch(2, 225, thread=ENGINE),
+        kernel("d linear", 226, 227, 2),
+    ]
+    found = said_of_device(owned(tmp_path, events))
+    assert found["d linear"][:2] == ("backward", "Linear_0")
+    assert found["d linear"].step == 1
+    assert found["d custom"][:2] == ("backward", "")
+
+
 def test_2021s_names(tmp_path: Path) -> None:
     """Marks were operators, nodes had plain names, categories began with a capital."""
 
