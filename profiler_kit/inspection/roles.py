@@ -77,7 +77,7 @@ _PYTHON: Final = (
 
 
 def roles(table: Table, rows: Ids) -> Bytes:
-    """The role of each of the host events `rows`, of the innermost kind its name says."""
+    """The role of each of the host events `rows`, by its name, and a node's by its numbers too."""
     used = np.zeros(len(table.names), dtype=bool)
     used[table.name[rows]] = True
     spoken = np.zeros(len(table.names), dtype=np.int8)

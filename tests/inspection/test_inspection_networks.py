@@ -66,6 +66,9 @@ def traced(mode: str, with_stack: bool = True) -> Owned:
     def step() -> None:
         optimizer.zero_grad()
         loss = loss_fn(run(x), labels)
+        if mode == "gradient penalty":
+            of_stem = torch.autograd.grad(loss, net.stem.weight, create_graph=True)[0]
+            loss = loss + of_stem.square().sum()
         loss.backward()
         optimizer.step()
         loss.item()
@@ -136,6 +139,14 @@ def test_every_operator_has_the_phase_of_where_it_stands(mode: str, with_stack: 
     if with_stack:
         assert (host.module[inside] != NONE).all()
     assert [step.number for step in owned.steps] == [1, 2]
+
+
+@pytest.mark.parametrize("with_stack", [True, False])
+def test_a_backward_pass_that_makes_a_graph_does_nothing_again(with_stack: bool) -> None:
+    found = {phase for _, phase, _ in layers(traced("gradient penalty", with_stack))}
+    assert found == {"forward", "backward"}
+    owned = traced("gradient penalty", with_stack)
+    assert "recompute" not in {phase_name(phase) for phase in owned.host.phase.tolist()}
 
 
 def test_compiled_work_has_its_region_both_ways() -> None:
