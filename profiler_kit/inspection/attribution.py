@@ -73,11 +73,12 @@ def _device_rows(table: Table) -> Ids:
 
 def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:
     linked = source != NONE
-    phase = np.where(linked, host.phase[source] if len(host.rows) else NONE, NONE).astype(np.int8)
-    how = np.where(linked, how_host[source] if len(host.rows) else 0, 0).astype(np.int8)
-    module = np.where(linked, host.module[source] if len(host.rows) else NONE, NONE).astype(np.int32)
-    step = np.where(linked, host.step[source] if len(host.rows) else NONE, NONE).astype(np.int32)
-    operator = np.where(linked, host.operator[source] if len(host.rows) else NONE, NONE).astype(np.int32)
+    # What has no launch takes the entry behind the last one.
+    phase, module, step, operator = (
+        np.append(column, column.dtype.type(NONE))[source]
+        for column in (host.phase, host.module, host.step, host.operator)
+    )
+    how = np.append(how_host, np.int8(How.NONE))[source]
     phase[linked & (phase == NONE)] = OTHER
     same = align(table.name[rows], table.stream[rows], step, linked)
     aligned = same != NONE

@@ -57,7 +57,7 @@ def host_phases(
     found.put(inside & (context.redo > node), RECOMPUTE, How.NODE)
     if not ours:
         found.put(_derivatives(nesting, context, nodes, found), BACKWARD, How.NODE)
-    if ours:
+    else:
         of_name = marked_phases(table)
         here = np.flatnonzero((marked == Role.PHASE) & (node == NONE))
         found.phase[here] = of_name[table.name[nesting.rows[mark[here]]]]
