@@ -74,9 +74,9 @@ def _device_rows(table: Table) -> Ids:
 def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:
     linked = source != NONE
     # What has no launch takes the entry behind the last one.
-    phase, module, step, operator = (
-        np.append(column, column.dtype.type(NONE))[source]
-        for column in (host.phase, host.module, host.step, host.operator)
+    phase = np.append(host.phase, np.int8(NONE))[source]
+    module, step, operator = (
+        np.append(column, np.int32(NONE))[source] for column in (host.module, host.step, host.operator)
     )
     how = np.append(how_host, np.int8(How.NONE))[source]
     phase[linked & (phase == NONE)] = OTHER
