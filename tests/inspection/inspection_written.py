@@ -39,7 +39,15 @@ class Written:
         return self.host(name, start, end, Kind.OPERATOR, thread=thread, phase=phase)
 
     def host(
-        self, name: str, start: int, end: int, kind: Kind, *, thread: int = 0, phase: str | None = None, module: int = NONE
+        self,
+        name: str,
+        start: int,
+        end: int,
+        kind: Kind,
+        *,
+        thread: int = 0,
+        phase: str | None = None,
+        module: int = NONE,
     ) -> Event:
         self.hosts.append(Event(name, start, end, kind, thread, phase, module))
         return self.hosts[-1]
@@ -76,7 +84,9 @@ class Written:
         both = hosts + works
         names = tuple(dict.fromkeys(e.name for e in both))
         place = {id(e): i for i, e in enumerate(hosts)}
-        columns: dict[str, list[int]] = {k: [NONE] * len(hosts) for k in ("parent", "operator", "node", "python", "phase", "module")}
+        columns: dict[str, list[int]] = {
+            k: [NONE] * len(hosts) for k in ("parent", "operator", "node", "python", "phase", "module")
+        }
         steps = [self._step(e.start) for e in hosts]
         stack: list[Event] = []
         for i, event in enumerate(hosts):

@@ -17,7 +17,9 @@ def communication_of(trace: Written) -> Communication:
     return found
 
 
-def collective(trace: Written, start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more: str | int) -> None:
+def collective(
+    trace: Written, start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more: str | int
+) -> None:
     trace.work(start, end, name=name, stream=9, phase="communication", **more)
 
 
@@ -35,8 +37,20 @@ def test_exposed_is_what_no_other_kernel_covers() -> None:
 
 def test_sizes_are_elements_times_what_one_takes() -> None:
     trace = Written()
-    collective(trace, 0, 10, "ncclDevKernel_Generic", **{"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"})
-    collective(trace, 10, 30, "ncclDevKernel_Generic", **{"Collective name": "allreduce", "In msg nelems": 7, "dtype": "BFloat16"})
+    collective(
+        trace,
+        0,
+        10,
+        "ncclDevKernel_Generic",
+        **{"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"},
+    )
+    collective(
+        trace,
+        10,
+        30,
+        "ncclDevKernel_Generic",
+        **{"Collective name": "allreduce", "In msg nelems": 7, "dtype": "BFloat16"},
+    )
     collective(trace, 30, 40, "ncclDevKernel_Generic", **{"Collective name": "_allgather_base", "dtype": "Float"})
     found = communication_of(trace)
     assert [(kind.kind, kind.events, kind.sum_ns, kind.bytes) for kind in found.by_kind] == [
@@ -51,7 +65,10 @@ def test_a_kernel_that_does_every_collective_is_named_by_the_call_around_its_lau
     trace.host("nccl:all_reduce", 10, 90, Kind.ANNOTATION)
     trace.work(200, 210, trace.launch(20, 30), name="ncclDevKernel_Generic", phase="communication")
     collective(trace, 300, 310, "ncclDevKernel_Generic")
-    assert [(kind.kind, kind.events) for kind in communication_of(trace).by_kind] == [("all_reduce", 1), ("collective", 1)]
+    assert [(kind.kind, kind.events) for kind in communication_of(trace).by_kind] == [
+        ("all_reduce", 1),
+        ("collective", 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +99,7 @@ def test_a_stream_of_collectives_alone_is_marked() -> None:
     trace = Written()
     collective(trace, 0, 10)
     trace.work(0, 20, phase="forward")
-    assert {stream.stream: stream.communication for stream in summarise(trace.owned()).streams} == {"0": False, "9": True}
+    assert {stream.stream: stream.communication for stream in summarise(trace.owned()).streams} == {
+        "0": False,
+        "9": True,
+    }

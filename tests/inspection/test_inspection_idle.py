@@ -122,7 +122,9 @@ def test_launched_work_of_another_stream_waited_for_the_stream_that_ended() -> N
 
 def test_launched_work_after_another_streams_collective_waited_for_communication() -> None:
     trace = Written()
-    trace.work(0, 100 * US, trace.launch(-9 * US, -4 * US), stream=3, name="ncclDevKernel_AllReduce", phase="communication")
+    trace.work(
+        0, 100 * US, trace.launch(-9 * US, -4 * US), stream=3, name="ncclDevKernel_AllReduce", phase="communication"
+    )
     queued(trace, 104 * US, stream=0, phase="optimizer")
     assert causes(trace) == {("communication", "optimizer"): 4 * US}
 
@@ -181,4 +183,6 @@ def test_gaps_belong_to_the_phase_of_the_work_that_ended_them() -> None:
     trace.work(200 * US, 210 * US)
     summary = summarise(trace.owned())
     assert {phase.phase: phase.idle_ns for phase in summary.phases} == {"optimizer": 50 * US}
-    assert [(entry.cause, entry.gaps, entry.ns) for entry in summary.idle if not entry.phase] == [("unknown", 1, 49 * US)]
+    assert [(entry.cause, entry.gaps, entry.ns) for entry in summary.idle if not entry.phase] == [
+        ("unknown", 1, 49 * US)
+    ]

@@ -69,7 +69,11 @@ def test_a_deep_queue_whose_launches_take_no_longer_is_not_full() -> None:
 def test_a_long_launch_with_few_ahead_has_another_reason() -> None:
     trace = Written()
     for index in range(20):
-        trace.work((1000 * index + 900) * US, (1000 * index + 950) * US, trace.launch(1000 * index * US, (1000 * index + 800) * US))
+        trace.work(
+            (1000 * index + 900) * US,
+            (1000 * index + 950) * US,
+            trace.launch(1000 * index * US, (1000 * index + 800) * US),
+        )
     assert not queue_of(trace).full
 
 
