@@ -46,4 +46,7 @@ def forward_windows(nesting: Nesting, context: Context, role: Bytes, nodes: Node
         np.add.at(change, np.searchsorted(times, since), 1)
         np.add.at(change, np.searchsorted(times, until), -1)
         inside[low:high] = np.cumsum(change[:-1]) > 0
+        # what goes on after the window is around the pass and what follows: a loop's own range, a call of its function
+        last = until[np.maximum(np.searchsorted(since, times, side="right") - 1, 0)]
+        inside[low:high] &= nesting.end_ns[low:high] <= last
     return inside
