@@ -30,7 +30,6 @@ class Context(NamedTuple):
     numbered: Ids
 
 
-_MARKS = (Role.PHASE, Role.OPTIMIZER, Role.DATA, Role.BACKWARD)
 _LOSSES = (Role.LOSS, Role.LOSS_MODULE)
 
 
@@ -58,13 +57,19 @@ def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
         operator=nearest(nesting.parent, kind == Kind.OPERATOR),
         python=nearest(nesting.parent, kind == Kind.PYTHON),
         node=innermost(of == Role.NODE),
-        mark=innermost(np.isin(of, _MARKS)),
+        mark=innermost(_marks(of)),
         loss=innermost(np.isin(of, _LOSSES)),
         module=innermost(modules),
         wrapper=innermost(of == Role.FORWARD),
         redo=innermost(modules | numbered[some[:-1]]),
         numbered=np.flatnonzero(numbered).astype(np.int32),
     )
+
+
+def _marks(of: Bytes) -> Mask:
+    """Which of the roles `of` are marks: phase marks of ours alone, where there are any."""
+    ours = of == Role.PHASE
+    return ours if ours.any() else np.isin(of, (Role.OPTIMIZER, Role.DATA, Role.BACKWARD))
 
 
 def module_roles(of: Bytes) -> Mask:
