@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.inspection.host_states import main_thread, stretches
+from profiler_kit.inspection.host_states import are_operators, main_thread, stretches
 from profiler_kit.inspection.host_time import Stretches, innermost
 from profiler_kit.inspection.idle import CAUSE_NUMBERS, Gaps
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
@@ -54,7 +54,7 @@ def host_line(owned: Owned) -> HostLine:
 
 def _own_stretches(owned: Owned) -> list[Stretches]:
     table, host = owned.table, owned.host
-    position = np.flatnonzero(table.kind[host.rows] == Kind.OPERATOR).astype(np.int32)
+    position = np.flatnonzero(are_operators(host)).astype(np.int32)
     parent = host.parent[position]
     outer = np.where(parent != NONE, host.operator[parent], NONE).astype(np.int32)
     _, first = np.unique(table.thread[host.rows[position]], return_index=True)  # host events stand by thread

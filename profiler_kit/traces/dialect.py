@@ -63,8 +63,6 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 # Events without a category: torch.autograd.profiler's own export names what they are in the process.
 PROCESS_KINDS: Final[Mapping[str, Kind]] = {"CPU functions": Kind.OPERATOR, "CUDA functions": Kind.KERNEL}
-OPERATOR_2021: Final = "Operator"  # was the category of named ranges too
-RANGES: Final = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")  # that the profiler names itself
 COUNTERS_OF_KERNELS: Final = "cuda_profiler_range"  # a kernel run by itself, with counters: no place on the timeline
 MEMORY_NAME: Final = "[memory]"
 

@@ -177,10 +177,6 @@ class Rows:
         kind[instant] = Kind.INSTANT
         kind[phases == dialect.COUNTER] = Kind.COUNTER
         kind[~lasting & memory] = Kind.MEMORY
-        older = self.categories.get(dialect.OPERATOR_2021)
-        if older is not None:
-            ranges = [number for text, number in self.names.items() if text and text.startswith(dialect.RANGES)]
-            kind[(category == older) & np.isin(name, ranges)] = Kind.ANNOTATION
         bare = self.categories.get("")
         if bare is not None:
             for index in np.flatnonzero((category == bare) & lasting).tolist():
