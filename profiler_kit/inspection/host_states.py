@@ -6,6 +6,7 @@ import numpy as np
 
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Host, Owned
 from profiler_kit.inspection.spans import Spans, join, none, subtract, union
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import Waits
 from profiler_kit.records.traces import IdleCause
 from profiler_kit.traces.table import NONE, Kind, Mask
@@ -53,6 +54,4 @@ def thread_states(owned: Owned, waits: Waits, thread: int) -> list[tuple[IdleCau
 
 def stretches(owned: Owned, mask: Mask) -> Spans:
     """Where the host events of `mask`, all of one thread, run."""
-    rows = owned.host.rows[mask]
-    start = owned.table.start_ns[rows]
-    return union(start, start + owned.table.duration_ns[rows], ordered=True)
+    return union(*times(owned.table, owned.host.rows[mask]), ordered=True)

@@ -19,6 +19,7 @@ from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.phase_names import phase_name
 from profiler_kit.inspection.spans import overlap
 from profiler_kit.inspection.timeline import Timeline
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import Waits, named
 from profiler_kit.records.traces import IDLE_CAUSES, IdleTime
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
@@ -58,8 +59,7 @@ def gaps(owned: Owned, line: Timeline, waits: Waits) -> Gaps:
     rows = owned.host.rows[launch[linked]]
     # a gap in three parts: the host comes to the launch, launches, and then the work waits on the device
     begun, returned = start.copy(), start.copy()
-    begun[linked] = owned.table.start_ns[rows]
-    returned[linked] = begun[linked] + np.maximum(owned.table.duration_ns[rows], 0)
+    begun[linked], returned[linked] = times(owned.table, rows)
     late = returned > start
     begun, returned = np.clip(begun, start, end), np.clip(returned, start, end)
     blocks = late & np.isin(launch, waits.position)  # copies that the host waits for, from the call on
