@@ -79,7 +79,7 @@ def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_h
     step = np.where(linked, host.step[source] if len(host.rows) else NONE, NONE).astype(np.int32)
     operator = np.where(linked, host.operator[source] if len(host.rows) else NONE, NONE).astype(np.int32)
     phase[linked & (phase == NONE)] = OTHER
-    same = align(table.name[rows], table.stream[rows], linked)
+    same = align(table.name[rows], table.stream[rows], step, linked)
     aligned = same != NONE
     phase[aligned], module[aligned] = phase[same[aligned]], module[same[aligned]]
     how[aligned] = How.ALIGNED
