@@ -69,7 +69,8 @@ def _gaps(owned: Owned, start: Ints, end: Ints, ended_by: Ids) -> Gaps:
     """Between operators the loop waits for data, or for other ranks, or it is Python that runs."""
     table, host = owned.table, owned.host
     ns = np.zeros((len(IDLE_CAUSES), len(start)), np.int64)
-    data = stretches(owned, (table.thread[host.rows] == main_thread(owned)) & (host.phase == PHASE_NUMBERS["data"]))
+    main = (table.thread[host.rows] == main_thread(owned)) & (host.phase == PHASE_NUMBERS["data"])
+    data = stretches(owned, np.flatnonzero(main).astype(np.int32))
     named_ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
     ranges = host.rows[named_ranges]
     ranges = ranges[named(table.names, table.name[ranges], _COLLECTIVE)]
