@@ -55,7 +55,9 @@ def forward_windows(
             steps,
         )
         times = nesting.start_ns[here]
-        found.forward[here] = _covered(times, passes.since, passes.until)
+        # what goes on after the pass is around it and what follows: the loop's own range, a call of its function
+        last = passes.until[np.maximum(np.searchsorted(passes.since, times, side="right") - 1, 0)]
+        found.forward[here] = _covered(times, passes.since, passes.until) & (nesting.end_ns[here] <= last)
         _after_last_op(table, nesting, roots[nesting.thread[roots] == thread], passes, found)
     return found
 
