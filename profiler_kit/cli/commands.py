@@ -10,6 +10,7 @@ from pathlib import Path
 
 from profiler_kit import errors
 from profiler_kit.cli import output
+from profiler_kit.cli.inspect_command import inspect
 from profiler_kit.cli.measure_options import laboratory_questions
 from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
@@ -204,5 +205,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": compare,
     "count": count,
     "env": env,
+    "inspect": inspect,
     "show": show,
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from profiler_kit._version import VERSION
+from profiler_kit.cli.inspect_options import inspect_options
 from profiler_kit.cli.measure_options import laboratory_options, measure_options
 from profiler_kit.cli.values import numbers, positive, size, whole
 from profiler_kit.errors import UsageError
@@ -20,13 +21,15 @@ examples:
   profiler-kit analyze my_model.py
   profiler-kit analyze my_model.py:Net -i 32,3,224,224 --budget 30s
   profiler-kit count pkg.nets:build --kw width=64 -i 'ids=8,1024:int64[0:50257]' -o layers.csv
+  profiler-kit inspect trace.json.gz
+  profiler-kit inspect rank*.json.gz --by module
   profiler-kit compare models/convnet_v0.py models/convnet_v1.py
   profiler-kit check my_model.py --base main --budget flops=+10%
   profiler-kit show profiler_kit_out/my_model -f markdown
   profiler-kit env
 
 exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
-  3 the target could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
+  3 the target or a trace could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
 """
 TARGET_HELP = (
     "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
@@ -55,6 +58,7 @@ def parser() -> Parser:
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
     _analyze(verbs.add_parser("analyze", help="count, measure under each cuDNN configuration, attribute, explain"))
     _count(verbs.add_parser("count", help="static only: FLOPs, MACs, parameters and memory per layer, no device"))
+    _inspect(verbs.add_parser("inspect", help="any torch.profiler trace: where its time went, and what was waited for"))
     _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
     _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
     _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
@@ -123,6 +127,11 @@ def _count(sub: argparse.ArgumentParser) -> None:
     _hardware_option(sub)
     _output_options(sub)
     _report_options(sub)
+
+
+def _inspect(sub: argparse.ArgumentParser) -> None:
+    inspect_options(sub)
+    _output_options(sub)
 
 
 def _compare(sub: argparse.ArgumentParser) -> None:

@@ -26,6 +26,9 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
     "other",
 )
 
+# What `inspect` can show whole, instead of a summary of all.
+TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
+
 IdleCause = Literal[
     "waiting for data",
     "synchronisation",

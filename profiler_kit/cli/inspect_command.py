@@ -1,0 +1,29 @@
+"""The verb `inspect`: traces in, where their time went out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from profiler_kit import errors
+from profiler_kit.cli import output, streams
+from profiler_kit.cli.progress import Progress
+
+
+def inspect(given: argparse.Namespace) -> int:
+    """Reads traces and says where the time went. A file that can't be read is named on stderr; the others are told."""
+    from profiler_kit import pipeline
+    from profiler_kit.report import traces_document
+
+    output.check(given)
+    with Progress(quiet=given.quiet) as progress:
+        inspection = pipeline.inspect(given.traces, say=progress.say)
+    for error in inspection.errors:
+        print(f"error: {streams.printable(str(error))}", file=sys.stderr)
+    if not inspection.traces:  # interrupted before the first one was read
+        raise KeyboardInterrupt
+    output.emit(traces_document(inspection.report, top=given.top, depth=given.depth, by=given.by), given)
+    if inspection.interrupted:
+        print("interrupted: the report holds the traces that were read before", file=sys.stderr)
+        return errors.INTERRUPTED
+    return max((error.exit_code for error in inspection.errors), default=errors.OK)
