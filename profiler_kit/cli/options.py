@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from profiler_kit._version import VERSION
 from profiler_kit.cli.inspect_options import inspect_options
@@ -13,6 +13,7 @@ from profiler_kit.cli.values import numbers, positive, size, whole
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.traces import TraceView
 from profiler_kit.records.variation import CHANGES, Variation, read_variations, spelled
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
@@ -156,9 +157,9 @@ def _check(sub: argparse.ArgumentParser) -> None:
 
 
 def _show(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
+    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder, or what inspect wrote")
     _output_options(sub)
-    _report_options(sub)
+    _report_options(sub, traces=True)
 
 
 def _env(sub: argparse.ArgumentParser) -> None:
@@ -254,11 +255,12 @@ def _hardware_option(sub: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _report_options(sub: argparse.ArgumentParser) -> None:
+def _report_options(sub: argparse.ArgumentParser, *, traces: bool = False) -> None:
     group = sub.add_argument_group("tables")
     group.add_argument(
-        "--by", choices=("tree", "layer", "op", "what-if"),
-        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)",
+        "--by", choices=("tree", "layer", "op", "what-if", *(get_args(TraceView) if traces else ())),
+        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)"
+        + ("; the others are of traces, as inspect has them" if traces else ""),
     )  # fmt: skip
     group.add_argument(
         "--top",
