@@ -16,7 +16,7 @@ from profiler_kit.report.trace_tree import module_tree
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
-SUMMARY_TREE: Final = 12
+SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
 
@@ -87,20 +87,22 @@ def _header(trace: TraceSummary) -> list[Block]:
 
 def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: bool = True) -> Iterator[Section]:
     """All about one trace but its header."""
+    brief = SUMMARY_ROWS if top == TOP else top  # as many as fit a screen, unless asked for
     blocks = _phase_blocks(trace)
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
     if trace.idle_ns:
         yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),))
     if any(module.path for module in trace.modules):
-        yield Section(title="Modules", blocks=(_modules(trace, None, top, depth, most=SUMMARY_TREE),))
+        yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))
     if trace.kernels and trace.clock == "device":
         yield Section(
             title="Kernels by what they do", blocks=(_families(trace, min(top or SUMMARY_ROWS, SUMMARY_ROWS)),)
         )
     if trace.operators:
         modules = any(module.path for module in trace.modules)
-        yield Section(title="Operators", blocks=(_operators(trace, None, top, depth),), detail=modules)
+        shown = top if modules or trace.clock == "host" else brief
+        yield Section(title="Operators", blocks=(_operators(trace, None, shown, depth),), detail=modules)
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels", blocks=(_kernels(trace, None, top, depth),), detail=True)
     if trace.syncs:

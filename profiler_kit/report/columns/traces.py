@@ -281,6 +281,8 @@ def waited_for(wait: SyncWait) -> str | None:
         return None
     parts = sorted(wait.waited_for, key=lambda part: -part.ns)
     said = [
-        f"{part.phase or 'nothing known'} {100 * part.ns / whole:.0f} %" for part in parts if 100 * part.ns >= whole
+        f"{part.phase or 'nothing with an owner'} {100 * part.ns / whole:.0f} %"
+        for part in parts
+        if 100 * part.ns >= whole
     ]
     return ", ".join(said) or None
