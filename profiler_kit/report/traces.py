@@ -91,7 +91,7 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
     blocks = _phase_blocks(trace)
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
-    if trace.idle_ns:
+    if trace.idle_ns and trace.clock == "device":
         yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),))
     if any(module.path for module in trace.modules):
         yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))

@@ -156,7 +156,7 @@ TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("clock_ratio", "host / device", "ratio", lambda r: _clock(r.item.host_ns, r.item.kernel_ns) if r.trace.clock == "device" else None, "far below 1: the host's clock shows launching; far above 1: it shows waiting, or the device waits for the host", rank=1),
     Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "durations added up: more than the busy time where streams overlap", place="data"),
-    Column("idle_ns", "idle before", "ns", lambda r: r.item.idle_ns or None, "gaps that its work ended", rank=3),
+    Column("idle_ns", "idle before", "ns", lambda r: _by_device(r, r.item.idle_ns or 0) or None, "gaps that its work ended", rank=3),
     Column("events", "events", "count", lambda r: r.item.events, "of the device", rank=4),
 )
 
