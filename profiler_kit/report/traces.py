@@ -20,6 +20,18 @@ SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
 
+VIEW_TITLES: Final[dict[TraceView, str]] = {
+    "phase": "Phases",
+    "module": "Modules",
+    "operator": "Operators",
+    "kernel": "Kernels",
+    "idle": "Idle time",
+    "stream": "Streams",
+    "step": "Steps",
+    "sync": "Waits of the host",
+    "rank": "Ranks",
+}
+
 View = Callable[[TraceSummary, str | None, int | None, int | None], Table]
 
 
@@ -124,17 +136,23 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:
     """One table of each trace, below each other."""
-    titles = {"phase": "Phases", "module": "Modules", "operator": "Operators", "kernel": "Kernels", "idle": "Idle time",
-              "stream": "Streams", "step": "Steps", "sync": "Waits of the host"}  # fmt: skip
+    yield Section(title="Trace", blocks=(Paragraph(text=_about(report)), *_notes(report)))
     if by == "rank":
         rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
         yield Section(title="Traces", blocks=(plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows),))
         return
     for trace in report.traces:
         table = VIEWS[by](trace, None, top, depth)
-        named = f"{titles[by]} of {report.name(trace)}" if len(report.traces) > 1 else titles[by]
+        named = f"{VIEW_TITLES[by]} of {report.name(trace)}" if len(report.traces) > 1 else VIEW_TITLES[by]
         block: Block = table if table.rows else Paragraph(text=f"{report.name(trace)} has nothing of this.")
         yield Section(title=named, blocks=(block,))
+
+
+def _about(report: TraceReport) -> str:
+    if len(report.traces) == 1:
+        return trace_words.headline(report.traces[0])
+    named = ", ".join(report.name(trace) for trace in report.traces[:4])
+    return f"{named} and {len(report.traces) - 4} more." if len(report.traces) > 4 else f"{named}."
 
 
 def _caption(trace: TraceSummary) -> str:
@@ -152,9 +170,10 @@ def _phases(trace: TraceSummary, name: str | None, top: int | None, depth: int |
 
 def _idle(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     lines, whole = trace_tables.idle_lines(trace)
+    caption = "of the device" if trace.clock == "device" else "of the host, between operators"
     rows = [Of(trace, line, name) for line in lines]
     return plain_table(
-        "trace_causes", "of the device", columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)]
+        "trace_causes", caption, columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)]
     )
 
 
