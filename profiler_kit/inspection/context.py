@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,9 @@ class Context(NamedTuple):
     numbered: Ids
 
 
-_LOSSES = (Role.LOSS, Role.LOSS_MODULE)
+# What stands around operators and is none itself.
+_NO_OPERATORS: Final = (Role.STEP, Role.PHASE, Role.OPTIMIZER, Role.DATA, Role.OUR_MODULE, Role.FORWARD)
+_LOSSES: Final = (Role.LOSS, Role.LOSS_MODULE)
 
 
 def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
@@ -54,7 +56,8 @@ def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
     of = role[some[:-1]]
     modules = module_roles(of)
     return Context(
-        operator=nearest(nesting.parent, kind == Kind.OPERATOR),
+        # The first profilers wrote marks as operators.
+        operator=nearest(nesting.parent, (kind == Kind.OPERATOR) & ~np.isin(role, _NO_OPERATORS)),
         python=nearest(nesting.parent, kind == Kind.PYTHON),
         node=innermost(of == Role.NODE),
         mark=innermost(_marks(of)),
