@@ -1,0 +1,44 @@
+"""A trace's events as a pandas data frame, for questions that no table here answers. pandas is imported when asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from profiler_kit.errors import KitError
+from profiler_kit.traces.columns import Column, Events
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def events_frame(events: Events) -> pandas.DataFrame:
+    """`events`, a row per event, with the columns of docs/events.md. The index is the row's number, ``attrs`` what is said of the trace.
+
+    Texts are categories; integers that may be absent are nullable (``Int64``), so that none turns into a float.
+
+    Raises: KitError where pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise KitError(
+            "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
+        ) from error
+    columns = {column.name: _series(column, events.length, pandas) for column in events.columns}
+    frame = pandas.DataFrame(columns, index=pandas.RangeIndex(events.length, name="row"), copy=False)
+    frame.attrs.update(events.about)
+    return frame
+
+
+def _series(column: Column, length: int, pandas: Any) -> Any:
+    values, present = column.part(0, length)
+    if column.labels is not None:
+        codes = np.where(present, values, -1)
+        return pandas.Categorical.from_codes(codes, categories=pandas.Index(column.labels, dtype=object))
+    if present.all():
+        return values
+    if values.dtype.kind == "f":
+        return np.where(present, values, np.nan)
+    return pandas.arrays.IntegerArray(values, ~present)
