@@ -50,8 +50,8 @@ class Entries:
     """One entry per element of the file's list, in its order.
 
     `size`: bytes, with the separator before it. `start_us`, `end_us`: the float that viewers read, NaN where there is none.
-    `kind`: a `Kind`, or one of this file's constants. `thread` and `flow` number distinct (pid, tid) and (category, name, id), NONE
-    for entries without. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the entries.
+    `kind`: a `Kind`, or one of this file's constants. `thread` and `flow` number distinct (pid, tid) and
+    (category, name, id), NONE for entries without. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the entries.
     """
 
     size: Ids

@@ -29,9 +29,8 @@ def by_suffix(path: Path) -> ExportFormat:
     """The format of files named like `path`. Raises UsageError that names the choices."""
     found = SUFFIXES.get(path.suffix.lower())
     if found is None:
-        raise UsageError(
-            f"no table format has the suffix {path.suffix!r}", where=str(path), hint=f"one of: {', '.join(SUFFIXES)}"
-        )
+        choices = ", ".join(SUFFIXES)
+        raise UsageError(f"no table format has the suffix {path.suffix!r}", where=str(path), hint=f"one of: {choices}")
     return found
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from profiler_kit.errors import KitError
-from profiler_kit.traces.columns import Column, Events
+from profiler_kit.traces.columns import Column, events
+from profiler_kit.traces.table import Table
 
 if TYPE_CHECKING:
     import pandas
 
 
-def events_frame(events: Events) -> pandas.DataFrame:
-    """`events`, a row per event, with the columns of docs/events.md. The index is the row's number, ``attrs`` what is said of the trace.
+def events_frame(table: Table, owners: Iterable[Column] = ()) -> pandas.DataFrame:
+    """The events of `table`, a row each, with the columns of docs/events.md; `owners` are further ones.
+
+    The index is the row's number; ``attrs`` holds what is said of the trace as a whole.
 
     Texts are categories; integers that may be absent are nullable (``Int64``), so that none turns into a float.
 
@@ -26,9 +30,10 @@ def events_frame(events: Events) -> pandas.DataFrame:
         raise KitError(
             "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
         ) from error
-    columns = {column.name: _series(column, events.length, pandas) for column in events.columns}
-    frame = pandas.DataFrame(columns, index=pandas.RangeIndex(events.length, name="row"), copy=False)
-    frame.attrs.update(events.about)
+    found = events(table, owners)
+    columns = {column.name: _series(column, found.length, pandas) for column in found.columns}
+    frame = pandas.DataFrame(columns, index=pandas.RangeIndex(found.length, name="row"), copy=False)
+    frame.attrs.update(found.about)
     return frame
 
 

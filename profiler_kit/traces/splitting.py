@@ -46,7 +46,7 @@ class Tail(NamedTuple):
 
 
 def split(path: Path) -> Iterator[Head | Run | Tail]:
-    """A head, runs of events, a tail's parts. Put together, their bytes are the file's, less an event that the file's end cuts off.
+    """A head, runs of events, a tail's parts. Together their bytes are the file's, less an event that its end cuts off.
 
     Raises: TraceError where the file can't be read or is no trace.
     """
@@ -120,7 +120,7 @@ def _head(chunks: Iterator[bytes], path: Path) -> tuple[Head, bytes]:
         match = _LIST.search(data)
         if match is not None and start == b"{":
             return Head(bytes(data[: match.end()]), bare=False), bytes(data[match.end() :])
-        if start not in (b"{", b"") or len(data) > LARGEST_HEAD_BYTES:
+        if (start and start != b"{") or len(data) > LARGEST_HEAD_BYTES:
             break
     raise TraceError("not a trace: no 'traceEvents' list", where=str(path), hint=_HINT)
 
@@ -154,4 +154,5 @@ def _quotes(text: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Ints:
     after = backslashes[begins] + lengths
     found = np.minimum(np.searchsorted(after, quotes), len(after) - 1)
     escaped = (after[found] == quotes) & (lengths[found] & 1 == 1)
-    return quotes[~escaped]
+    plain: Ints = quotes[~escaped]
+    return plain
