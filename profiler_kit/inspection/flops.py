@@ -1,7 +1,7 @@
 """FLOPs of operators from the shapes that a trace has recorded: matrix products, convolutions, attention; MAC = 2.
 
-**Counts**: the operator's arithmetic by its definition, whatever algorithm ran; elementwise work, which is no share worth a name, is
-not counted. None is unknown: shapes or arguments are missing, or the operator is none of these.
+**Counts**: the operator's arithmetic by its definition, whatever algorithm ran. Elementwise work, which is no share worth a
+name, is not counted. None is unknown: shapes or arguments are missing, or the operator is none of these.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def rate(owned: Owned, mask: Mask) -> tuple[CounterTrack | None, str | None]:
     missing = int((~known).sum())
     note = None
     if missing:
-        note = f"FLOP/s: {missing} of {len(operators)} products, convolutions and attentions on the device lack shapes or arguments"
+        note = f"FLOP/s: {missing} of {len(operators)} products, convolutions and attentions lack shapes or arguments"
     total = np.bincount(index, weights=duration, minlength=len(operators))
     with np.errstate(divide="ignore", invalid="ignore"):
         teraflops = np.where(known & (total > 0), flops / total / 1e3, 0.0)

@@ -9,7 +9,7 @@ from profiler_kit.records.runs import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterTrack:
-    """A quantity over time: `points` are (ns on the trace's own clock, value from then on), in order of time. `name` says the unit."""
+    """A quantity over time: `points` are (ns on the trace's own clock, value from then on) in order. `name` says the unit."""
 
     name: str
     points: tuple[tuple[int, int | float], ...]

@@ -39,13 +39,17 @@ COLOURS: Final = {
     "communication": "olive",
     "other": "grey",
     "unattributed": "grey",
-    # why the device is idle
+}
+
+# The same for the causes of idle time, which have a lane of their own.
+IDLE_COLOURS: Final = {
     "waiting for data": "thread_state_runnable",
     "synchronisation": "rail_animation",
     "op dispatch": "thread_state_iowait",
     "python": "yellow",
     "launch latency": "thread_state_running",
     "another stream": "background_memory_dump",
+    "communication": "olive",
     "unknown": "grey",
 }
 
@@ -190,7 +194,7 @@ def _box(joined: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
     shown = max(joined, key=lambda span: span.end_ns - span.start_ns)
     start_ns = joined[0].start_ns
     end_ns = max(start_ns, min(joined[-1].end_ns, latest_ns))
-    colour = COLOURS.get(shown.family or "")
+    colour = COLOURS.get(shown.family or "") or IDLE_COLOURS.get(shown.family or "")
     coloured = f',"cname":"{colour}"' if colour else ""
     args: dict[str, str | int] = {}
     if shown.family is not None:
