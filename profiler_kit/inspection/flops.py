@@ -79,7 +79,8 @@ def _convolution(shapes: Sequence[Any], inputs: Sequence[Any]) -> int:
         return 2 * prod(data) * prod(weight[1:])
     sides = zip(data[2:], weight[2:], *(_spread(inputs[i], len(data) - 2) for i in (3, 4, 5)), strict=True)
     out = [(n + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for n, kernel, stride, pad, dilation in sides]
-    return 2 * data[0] * prod(out) * prod(weight)
+    flops: int = 2 * data[0] * prod(out) * prod(weight)
+    return flops
 
 
 def _spread(value: Any, dimensions: int) -> list[int]:
