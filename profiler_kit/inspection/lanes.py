@@ -24,6 +24,7 @@ from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 UNATTRIBUTED: Final = "unattributed"
 ROOT_NAME: Final = "(root)"  # the root module's path is empty, and a box without a name can't be read
 MODULE_LANES: Final = 6  # levels of modules that have a lane of their own; what lies deeper stands in its parent's box
+LONGEST_GAP_NS: Final = 100_000  # inside a box; a longer gap is one that a reader should see
 HOST_THREADS: Final = 4  # with a lane of phases: the training loop's, autograd's, and room for two more
 
 
@@ -42,7 +43,7 @@ def annotation(owned: Owned) -> Annotation:
     """Lanes and counters of the trace in `owned`: of the device's work, and of the host's threads that ran operators.
 
     Each busy instant stands once, for the work that started first. Neighbours of the same phase (module, family) and step are
-    one stretch, short gaps between them included; the idle lane shows the gaps.
+    one box, gaps of up to `LONGEST_GAP_NS` between them included; the idle lane shows those too.
     """
     modules = _Modules(owned)
     spans = [*_host_lanes(owned, modules)]
@@ -179,10 +180,13 @@ def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Ite
 def _lane(
     lane: str, work: _Work, label: NDArray[np.integer], names: Sequence[str], families: Sequence[str]
 ) -> Iterator[Span]:
-    """A span per run of neighbours with the same label and step; NONE is no label."""
+    """A span per run of neighbours with the same label and step and no long gap between them; NONE is no label."""
     if not len(label):
         return
-    new = np.flatnonzero((np.diff(label, prepend=label[0] - 1) != 0) | (np.diff(work.step, prepend=work.step[0]) != 0))
+    parted = np.diff(label, prepend=label[0] - 1) != 0
+    parted |= np.diff(work.step, prepend=work.step[0]) != 0
+    parted[1:] |= work.start[1:] - work.end[:-1] > LONGEST_GAP_NS
+    new = np.flatnonzero(parted)
     last = np.append(new[1:], len(label)) - 1
     runs = zip(label[new].tolist(), work.start[new].tolist(), work.end[last].tolist(), strict=True)
     for number, start, end in runs:

@@ -119,8 +119,8 @@ def _columns(table: Table) -> Iterator[Column]:
     yield Column(name="correlation", values=table.correlation)
     yield Column(name="external_id", values=table.external)
     yield Column(name="sequence", values=table.sequence)
-    yield _used("shapes", table.shapes, table.texts)
-    yield _used("inputs", table.inputs, table.texts)
+    yield used_texts("shapes", table.shapes, table.texts)
+    yield used_texts("inputs", table.inputs, table.texts)
 
 
 def _pooled(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Callable[[Any], str]) -> Column:
@@ -130,8 +130,8 @@ def _pooled(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Calla
     return Column(name=name, values=numbers[positions], labels=tuple(labels))  # NONE is the last one's place
 
 
-def _used(name: str, positions: NDArray[Any], texts: Sequence[str]) -> Column:
-    """A column of some of `texts`, which others share: its labels are those that it uses."""
+def used_texts(name: str, positions: NDArray[Any], texts: Sequence[str]) -> Column:
+    """A column of some of `texts`, which others share: its labels are those that it uses. `positions` may be NONE."""
     used = (
         np.flatnonzero(np.bincount(positions[positions != NONE], minlength=1)) if len(texts) else np.zeros(0, np.intp)
     )
