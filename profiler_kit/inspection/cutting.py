@@ -60,12 +60,14 @@ def cut(
     wanted: tuple[int, int] | None = None,
     steady: Sequence[int] = (),
     limit_bytes: int | None = None,
+    beside: Callable[[Period | None], int] = lambda period: 0,
 ) -> Cut:
     """What of the trace to keep.
 
-    `wanted`: the first and the last step's number, by the marks. `limit_bytes`: of JSON, unzipped. As many whole steps as
-    fit are kept then, `steady` ones (their numbers) before others; where not even one fits, it loses its Python calls, and
-    then its operators, the shortest first. What is kept of arrows has both ends, with a limit or without.
+    `wanted`: the first and the last step's number, by the marks. `limit_bytes`: of JSON, unzipped, with what `beside` says is
+    added for a period. As many whole steps as fit are kept then, `steady` ones (their numbers) before others; where not even
+    one fits, it loses its Python calls and then its operators, the shortest first. What is kept of arrows has both ends,
+    with a limit or without.
 
     Raises: UsageError where the trace has no step of those wanted, or nothing fits.
     """
@@ -79,14 +81,20 @@ def cut(
         notes.append(f"cut to {_named(chosen)}")
         steps = tuple(chosen)
     found = _kept(entries, period, notes)
-    if limit_bytes is None or found.size <= limit_bytes:
+    if limit_bytes is None or found.size + beside(period) <= limit_bytes:
         return found
+
+    def fits(run: Sequence[StepPeriod]) -> bool:
+        period = _period(run)
+        return _kept(entries, period, ()).size + beside(period) <= limit_bytes
+
     if len(steps) > 1:
-        run = _most_steps(entries, steps, frozenset(steady), limit_bytes)
+        run = _most_steps(steps, frozenset(steady), fits)
         period = _period(run)
         notes = [f"cut to {_named(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}"]
         found = _kept(entries, period, notes)
-    return found if found.size <= limit_bytes else _thinned(entries, found, limit_bytes)
+    left = limit_bytes - beside(period)
+    return found if found.size <= left else _thinned(entries, found, left, limit_bytes)
 
 
 def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
@@ -124,18 +132,14 @@ def _period(steps: Sequence[StepPeriod]) -> Period:
 
 
 def _most_steps(
-    entries: Entries, steps: Sequence[StepPeriod], steady: frozenset[int], limit_bytes: int
+    steps: Sequence[StepPeriod], steady: frozenset[int], fits: Callable[[Sequence[StepPeriod]], bool]
 ) -> Sequence[StepPeriod]:
     """The longest run of steps that fits, from the first steady one on; then those before it. At least one step."""
     first = next((i for i, step in enumerate(steps) if step.number in steady), 0)
-    stop = (
-        first
-        + 1
-        + _longest(len(steps) - first - 1, lambda n: _fits(entries, steps[first : first + 1 + n], limit_bytes))
-    )
+    stop = first + 1 + _longest(len(steps) - first - 1, lambda n: fits(steps[first : first + 1 + n]))
     before = 0
-    if stop == len(steps) and first and _fits(entries, steps[first:], limit_bytes):
-        before = _longest(first, lambda n: _fits(entries, steps[first - n :], limit_bytes))
+    if stop == len(steps) and first and fits(steps[first:]):
+        before = _longest(first, lambda n: fits(steps[first - n :]))
     return steps[first - before : stop]
 
 
@@ -151,12 +155,8 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _fits(entries: Entries, steps: Sequence[StepPeriod], limit_bytes: int) -> bool:
-    return _kept(entries, _period(steps), ()).size <= limit_bytes
-
-
-def _thinned(entries: Entries, found: Cut, limit_bytes: int) -> Cut:
-    """`found` without its shortest Python calls, and if that is not enough without its shortest operators."""
+def _thinned(entries: Entries, found: Cut, left: int, limit_bytes: int) -> Cut:
+    """`found`, of which `left` bytes fit, without its shortest Python calls, and if that is not enough without its shortest operators."""
     keep, notes = found.keep, list(found.notes)
     size = found.size
     for kind, called in ((Kind.PYTHON, "Python calls"), (Kind.OPERATOR, "operators")):
@@ -164,7 +164,7 @@ def _thinned(entries: Entries, found: Cut, limit_bytes: int) -> Cut:
         duration = (entries.end_us - entries.start_us)[calls]
         calls = calls[np.argsort(duration, kind="stable")]
         freed = np.cumsum(entries.size[calls], dtype=np.int64)
-        dropped = min(int(np.searchsorted(freed, size - limit_bytes)) + 1, len(calls))
+        dropped = min(int(np.searchsorted(freed, size - left)) + 1, len(calls))
         if not dropped:
             continue
         keep = keep.copy()
@@ -177,10 +177,10 @@ def _thinned(entries: Entries, found: Cut, limit_bytes: int) -> Cut:
             else f"the {dropped:,} shortest of {len(calls):,} {called}"
         )
         notes.append(f"{which} left out, to stay below {_megabytes(limit_bytes)}")
-        if size <= limit_bytes:
+        if size <= left:
             return Cut(keep=keep, period=found.period, size=size, notes=tuple(notes))
     raise UsageError(
-        f"{_megabytes(limit_bytes)} are too few: without Python calls and operators it still takes {_megabytes(size)}",
+        f"{_megabytes(limit_bytes)} are too few: without Python calls and operators it takes {_megabytes(size + limit_bytes - left)}",
         hint="give more with --max-mb, or fewer steps with --steps",
     )
 

@@ -6,35 +6,18 @@ import csv
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO, get_args
+from typing import Any, Final, TextIO
 
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.records.traces import EventFormat
 from profiler_kit.traces.columns import Column, Events
-
-ExportFormat = Literal["csv", "parquet", "sqlite"]
-FORMATS: Final[tuple[ExportFormat, ...]] = get_args(ExportFormat)
-SUFFIXES: Final[dict[str, ExportFormat]] = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".sqlite": "sqlite",
-    ".db": "sqlite",
-}
 
 # A spreadsheet takes a text that begins with one of these for a formula.
 _FORMULA_STARTS: Final = ("=", "+", "-", "@")
 _ROWS_OF_A_GROUP: Final = 250_000  # Parquet's row groups: few enough to fit memory, enough to compress
 
 
-def by_suffix(path: Path) -> ExportFormat:
-    """The format of files named like `path`. Raises UsageError that names the choices."""
-    found = SUFFIXES.get(path.suffix.lower())
-    if found is None:
-        choices = ", ".join(SUFFIXES)
-        raise UsageError(f"no table format has the suffix {path.suffix!r}", where=str(path), hint=f"one of: {choices}")
-    return found
-
-
-def check(chosen: ExportFormat) -> None:
+def check(chosen: EventFormat) -> None:
     """Raises KitError now where `chosen` needs what is not installed, rather than after reading."""
     if chosen == "parquet":
         _pyarrow()
@@ -53,7 +36,17 @@ def write_csv(events: Events, out: TextIO) -> None:
 
 
 def write_sqlite(events: Events, path: Path) -> None:
-    """Writes a new database at `path`: the table `events`, a row per event, and `about` (name, value), of the whole trace."""
+    """Writes a new database at `path`: the table `events`, a row per event, and `about` (name, value), of the whole trace.
+
+    Raises: UsageError where it can't be written.
+    """
+    try:
+        _fill(events, path)
+    except sqlite3.Error as error:
+        raise UsageError(f"cannot be written: {error}", where=str(path), hint="give another place") from error
+
+
+def _fill(events: Events, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         # The file is nobody else's until it is whole.
         connection.execute("PRAGMA journal_mode=OFF")
