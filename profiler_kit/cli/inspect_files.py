@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -119,11 +118,9 @@ def _table_format(file: Path, wanted: EventFormat | None) -> EventFormat:
         raise UsageError(f"--to {wanted}, but the name says {found}", where=str(file), hint="leave one of both out")
     if wanted is None and found is None:
         choices = ", ".join(EVENT_SUFFIXES)
-        raise UsageError(
-            "the name does not say in which format", where=str(file), hint=f"end it in one of {choices}, or add --to"
-        )
+        raise UsageError("the name says no format", where=str(file), hint=f"end it in one of {choices}, or add --to")
     return wanted or found or "csv"
 
 
 def _same(file: Path, trace: str) -> bool:
-    return os.path.lexists(trace) and os.path.samefile(file, trace)
+    return Path(trace).exists() and file.samefile(trace)

@@ -30,8 +30,8 @@ def inspect_options(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("files beside the report")
     group.add_argument(
         "--annotate", type=Path, metavar="OUT",
-        help="the trace with lanes for phases, modules, idle causes and kernel families, and counters, for Perfetto and chrome://tracing: "
-        "a .json.gz or .json, or a folder",
+        help="the trace with lanes of phases, modules, idle causes and kernel families, and counters, for Perfetto and "
+        "chrome://tracing: a .json.gz, a .json or a folder",
     )  # fmt: skip
     group.add_argument(
         "--steps", type=step_range, metavar="FIRST:LAST", help="only these steps of the annotated trace, both included"
@@ -41,11 +41,11 @@ def inspect_options(sub: argparse.ArgumentParser) -> None:
         help="as many steps of the annotated trace as fit N MB of JSON; viewers open no more than some hundreds",
     )  # fmt: skip
     group.add_argument(
-        "--to",
-        choices=get_args(EventFormat),
+        "--to", choices=get_args(EventFormat),
         help="the table of events in this format, as TRACE.events.FORMAT unless --events says where",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--events", type=Path, metavar="FILE",
-        help="the table of events, with owners: .csv, .parquet, .sqlite, a folder (with --to), or - for CSV on stdout in place of the report",
+        help="the table of events, each with its owners: a .csv, .parquet or .sqlite, a folder (with --to), or - for CSV on "
+        "stdout in place of the report",
     )  # fmt: skip

@@ -156,7 +156,7 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _thinned(entries: Entries, found: Cut, left: int, limit_bytes: int) -> Cut:
-    """`found`, of which `left` bytes fit, without its shortest Python calls, and if that is not enough without its shortest operators."""
+    """`found`, of which `left` bytes fit, without its shortest Python calls, then without its shortest operators."""
     keep, notes = found.keep, list(found.notes)
     size = found.size
     for kind, called in ((Kind.PYTHON, "Python calls"), (Kind.OPERATOR, "operators")):
@@ -179,8 +179,9 @@ def _thinned(entries: Entries, found: Cut, left: int, limit_bytes: int) -> Cut:
         notes.append(f"{which} left out, to stay below {_megabytes(limit_bytes)}")
         if size <= left:
             return Cut(keep=keep, period=found.period, size=size, notes=tuple(notes))
+    needed = _megabytes(size + limit_bytes - left)
     raise UsageError(
-        f"{_megabytes(limit_bytes)} are too few: without Python calls and operators it takes {_megabytes(size + limit_bytes - left)}",
+        f"{_megabytes(limit_bytes)} are too few: without Python calls and operators it takes {needed}",
         hint="give more with --max-mb, or fewer steps with --steps",
     )
 

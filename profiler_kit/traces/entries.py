@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces.reader import CATEGORIES
+from profiler_kit.traces.chunks import NOT_DECODED
+from profiler_kit.traces.dialect import KINDS
 from profiler_kit.traces.splitting import Head, Run, split
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
@@ -49,9 +50,9 @@ class _Event(msgspec.Struct, gc=False):
 class Entries:
     """One entry per element of the file's list, in its order.
 
-    `size`: bytes, with the separator before it. `start_us`, `end_us`: the float that viewers read, NaN where there is none.
-    `kind`: a `Kind`, or one of this file's constants. `thread` and `flow` number distinct (pid, tid) and
-    (category, name, id), NONE for entries without. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the entries.
+    `size`: bytes, with a comma. `start_us`, `end_us`: the floats that viewers read, NaN where there are none. `kind`: a `Kind`, or
+    one of this file's constants. `thread` and `flow` number distinct (pid, tid) and (category, name, id), NONE for entries
+    without. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the entries.
     """
 
     size: Ids
@@ -94,7 +95,7 @@ def scan(path: Path) -> Entries:
     for part in split(path):
         if isinstance(part, Run):
             rows = [_row(event, threads, flows) for event in _events(part)]
-            sizes.append(np.diff(part.ends, prepend=0).astype(np.int32))
+            sizes.append((part.ends - part.starts + 1).astype(np.int32))
             columns.append(_arrays(rows))
         elif isinstance(part, Head):
             outside += len(part.data)
@@ -131,16 +132,14 @@ _ONE: Final = msgspec.json.Decoder(_Event)
 def _events(run: Run) -> Iterator[_Event | None]:
     """The run's elements; None for one that can't be understood."""
     try:
-        decoded = _RUN.decode(b"[" + run.data[: int(run.ends[-1])].lstrip(b" \r\n\t,") + b"]")
+        decoded = _RUN.decode(b"".join((b"[", memoryview(run.data)[: int(run.ends[-1])], b"]")))
         if len(decoded) == len(run.ends):
             yield from decoded
             return
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_DECODED:
         pass  # one of them is not what it should be: each for itself
-    begin = 0
-    for end in run.ends.tolist():
-        element = run.data[begin:end].strip(b" \r\n\t,").decode("utf-8", errors="replace")
-        begin = end
+    for begin, end in zip(run.starts.tolist(), run.ends.tolist(), strict=True):
+        element = run.data[begin:end].decode("utf-8", errors="replace")
         try:
             yield _ONE.decode(_without_control_characters(element))
         except (msgspec.DecodeError, RecursionError):
@@ -165,7 +164,7 @@ def _row(event: _Event | None, threads: dict[tuple[str, str], int], flows: dict[
         if flow_kind is not None:
             flow = flows.setdefault((event.cat, event.name, event.id), len(flows))
             return _Row(start, start, flow_kind, thread, flow, NONE, False)
-        kind = CATEGORIES.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT
+        kind = KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT
         correlation = NONE if event.args is None or event.args.correlation is None else int(event.args.correlation)
         end = start + _number(event.dur) if event.dur is not None else start
         return _Row(start, end, int(kind), thread, NONE, correlation, event.ph == "X")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import numpy as np
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.splitting import Head, Run, split
 from profiler_kit.traces.table import Mask
-
-_BETWEEN: Final = re.compile(rb"[ \r\n\t,]*")
 
 
 def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> int:
@@ -39,11 +36,7 @@ def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> i
             if len(wanted) < len(part.ends):
                 break
             for begin, end in _stretches(part, wanted):
-                separator = _separator(part.data, begin)
-                if empty:
-                    begin += len(separator) if b"," in separator else 0
-                elif b"," not in separator:
-                    written += out.write(b",")
+                written += out.write(b"" if empty else b",")
                 written += out.write(memoryview(part.data)[begin:end])
                 empty = False
         else:
@@ -56,14 +49,7 @@ def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> i
     return written
 
 
-def _separator(data: bytes, begin: int) -> bytes:
-    """What stands between the event before and the one that comes at `begin`: white space, and a comma but before the first."""
-    match = _BETWEEN.match(data, begin)
-    return match.group() if match is not None else b""
-
-
 def _stretches(run: Run, wanted: Mask) -> list[tuple[int, int]]:
-    """Bytes of the run's wanted events, neighbours in one piece."""
+    """Where the run's wanted events stand, neighbours in one piece with the commas between them."""
     changes = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
-    bounds = np.concatenate(([0], run.ends))
-    return [(int(bounds[first]), int(bounds[last])) for first, last in changes.reshape(-1, 2)]
+    return [(int(run.starts[first]), int(run.ends[last - 1])) for first, last in changes.reshape(-1, 2)]
