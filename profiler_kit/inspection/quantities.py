@@ -11,6 +11,7 @@ from profiler_kit.inspection.ownership import Owned
 from profiler_kit.records.lanes import CounterTrack
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
+_HOST_TYPE: Final = 0  # c10::DeviceType::CPU
 _MEMORY: Final = (("Total Allocated", "memory allocated (MiB)"), ("Total Reserved", "memory reserved (MiB)"))
 
 
@@ -31,21 +32,42 @@ def running(owned: Owned, mask: Mask) -> CounterTrack | None:
 
 
 def memory(owned: Owned) -> tuple[CounterTrack, ...]:
-    """Memory as the profiler's allocation events tell it."""
+    """Memory of each device, and of the host, as the profiler's allocation events tell it."""
     table = owned.table
     found = []
     for key, title in _MEMORY:
         sparse = table.more.get(key)
-        if sparse is None or not len(sparse.rows):
+        if sparse is None:
             continue
-        order = np.argsort(table.start_ns[sparse.rows], kind="stable")
-        at = table.start_ns[sparse.rows][order]
-        last = np.flatnonzero(np.diff(at, append=at[-1] + 1))  # of events at the same time the last one counts
-        values = sparse.values[order][last]
-        changed = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
-        mebibytes = (values[changed] / (1 << 20)).round(3)
-        found.append(CounterTrack(name=title, points=_points(at[last][changed], mebibytes)))
+        kind, number = _beside(owned, sparse.rows, "Device Type"), _beside(owned, sparse.rows, "Device Id")
+        devices = np.unique(np.stack((kind, number), axis=1), axis=0)
+        on_devices = int((devices[:, 0] != _HOST_TYPE).sum())
+        for of_kind, of_number in devices.tolist():
+            place = "host " if of_kind == _HOST_TYPE else f"device {of_number} " if on_devices > 1 else ""
+            mine = (kind == of_kind) & (number == of_number)
+            at, value = _last_at(table.start_ns[sparse.rows[mine]], sparse.values[mine].astype(np.int64))
+            if value.any():
+                found.append(CounterTrack(name=place + title, points=_points(at, (value / (1 << 20)).round(3))))
     return tuple(found)
+
+
+def _beside(owned: Owned, rows: Ids, key: str) -> Ints:
+    """The column `key` at `rows`; NONE where it has none."""
+    sparse = owned.table.more.get(key)
+    if sparse is None or not len(sparse.rows):
+        return np.full(len(rows), NONE, dtype=np.int64)
+    at = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
+    return np.where(sparse.rows[at] == rows, sparse.values[at], NONE).astype(np.int64)
+
+
+def _last_at(at: Ints, value: Ints) -> tuple[Ints, Ints]:
+    """In order of time the last value of each instant, where it is another than before."""
+    order = np.argsort(at, kind="stable")
+    at, value = at[order], value[order]
+    last = np.flatnonzero(np.diff(at, append=at[-1] + 1))
+    at, value = at[last], value[last]
+    new = np.diff(value, prepend=value[0] - 1) != 0
+    return at[new], value[new]
 
 
 def rate(owned: Owned, mask: Mask) -> tuple[CounterTrack | None, str | None]:

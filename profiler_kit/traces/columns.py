@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -119,8 +120,8 @@ def _columns(table: Table) -> Iterator[Column]:
     yield Column(name="correlation", values=table.correlation)
     yield Column(name="external_id", values=table.external)
     yield Column(name="sequence", values=table.sequence)
-    yield used_texts("shapes", table.shapes, table.texts)
-    yield used_texts("inputs", table.inputs, table.texts)
+    yield used_texts("shapes", table.shapes, table.texts, _compact)
+    yield used_texts("inputs", table.inputs, table.texts, _compact)
 
 
 def _pooled(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Callable[[Any], str]) -> Column:
@@ -130,14 +131,21 @@ def _pooled(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Calla
     return Column(name=name, values=numbers[positions], labels=tuple(labels))  # NONE is the last one's place
 
 
-def used_texts(name: str, positions: NDArray[Any], texts: Sequence[str]) -> Column:
-    """A column of some of `texts`, which others share: its labels are those that it uses. `positions` may be NONE."""
-    used = (
-        np.flatnonzero(np.bincount(positions[positions != NONE], minlength=1)) if len(texts) else np.zeros(0, np.intp)
-    )
+def used_texts(name: str, positions: NDArray[Any], texts: Sequence[str], written: Callable[[str], str] = str) -> Column:
+    """A column of some of `texts`, which others share: its labels are those that it uses, as `written` says them."""
+    used = np.unique(positions[positions != NONE])
+    labels: dict[str, int] = {}
     numbers = np.full(len(texts) + 1, NONE, dtype=np.int32)
-    numbers[used] = np.arange(len(used), dtype=np.int32)
-    return Column(name=name, values=numbers[positions], labels=tuple(texts[i] for i in used.tolist()))
+    numbers[used] = [labels.setdefault(written(texts[i]), len(labels)) for i in used.tolist()]
+    return Column(name=name, values=numbers[positions], labels=tuple(labels))
+
+
+def _compact(text: str) -> str:
+    """JSON in one line, whatever its writer's spacing; other text as it is."""
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _word(key: str) -> str:

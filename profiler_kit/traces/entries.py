@@ -50,8 +50,8 @@ class _Event(msgspec.Struct, gc=False):
 class Entries:
     """One entry per element of the file's list, in its order.
 
-    `size`: bytes, with a comma. `start_us`, `end_us`: the floats that viewers read, NaN where there are none. `kind`: a `Kind`, or
-    one of this file's constants. `thread` and `flow` number distinct (pid, tid) and (category, name, id), NONE for entries
+    `size`: bytes, with a comma. `start_us`, `end_us`: the floats that viewers read, NaN where there are none. `kind`: a `Kind`,
+    or one of this file's constants. `thread` and `flow` number distinct (pid, tid) and (category, name, id), NONE for entries
     without. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the entries.
     """
 

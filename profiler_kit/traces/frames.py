@@ -40,8 +40,10 @@ def events_frame(table: Table, owners: Iterable[Column] = ()) -> pandas.DataFram
 def _series(column: Column, length: int, pandas: Any) -> Any:
     values, present = column.part(0, length)
     if column.labels is not None:
-        codes = np.where(present, values, -1)
-        return pandas.Categorical.from_codes(codes, categories=pandas.Index(column.labels, dtype=object))
+        # Names that differ in broken bytes alone read the same.
+        codes, labels = pandas.factorize(np.array(column.labels, dtype=object))
+        codes = np.append(codes, -1)[np.where(present, values, -1)]
+        return pandas.Categorical.from_codes(codes, categories=pandas.Index(labels, dtype=object))
     if present.all():
         return values
     if values.dtype.kind == "f":
