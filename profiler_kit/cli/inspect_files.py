@@ -13,7 +13,6 @@ from profiler_kit.cli import output
 from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import UsageError
 from profiler_kit.records.traces import EventFormat
-from profiler_kit.units import text
 
 STDOUT: Final = Path("-")
 TRACE_SUFFIX: Final = ".annotated.json.gz"
@@ -72,7 +71,7 @@ def _annotated(file: Path, to: Path, given: argparse.Namespace) -> None:
                 )
         else:
             done = pipeline.annotate_trace(file, out, chrome_trace.lines, steps=given.steps, limit_bytes=limit)
-    output.note(f"wrote {to} ({text(done.size_bytes, 'bytes')} of JSON)", given)
+    output.note(f"wrote {to} ({done.size_bytes / 1e6:,.1f} MB of JSON)", given)
     for told in done.notes:
         output.note(f"  {told}", given)
 

@@ -14,7 +14,7 @@ def clipped(annotation: Annotation, period: Period | None) -> Annotation:
     """`annotation` with what lies in `period`; stretches that reach beyond it end with it, and so do counters."""
     if period is None:
         return annotation
-    start, end = period
+    start, end = period.start_ns, period.end_ns
     return replace(
         annotation,
         spans=tuple(

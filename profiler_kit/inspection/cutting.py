@@ -12,24 +12,38 @@ from profiler_kit.errors import UsageError
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
 from profiler_kit.traces.flows import without_unmatched_flows
-from profiler_kit.traces.table import DEVICE_KINDS, NONE, Kind, Mask
+from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
 
 _NS_PER_US: Final = 1000.0
 
 
 class Period(NamedTuple):
-    """A stretch of the trace's clock, the host's work and the device's work of some steps in it."""
+    """Steps in a row: from the first mark's start to the last one's end, and the time of the device's work launched in them.
 
-    start_ns: int
-    end_ns: int
+    The device may be steps behind the host, so that the two need not even touch.
+    """
+
+    host_start_ns: int
+    host_end_ns: int
+    device_start_ns: int
+    device_end_ns: int
+
+    @property
+    def start_ns(self) -> int:
+        """The earlier start."""
+        return min(self.host_start_ns, self.device_start_ns)
+
+    @property
+    def end_ns(self) -> int:
+        """The later end."""
+        return max(self.host_end_ns, self.device_end_ns)
 
 
 class StepPeriod(NamedTuple):
-    """A step of the trace: from its mark's start to its own end or that of its work, whichever is later."""
+    """A marked step and its period; without work on the device, that part is its own mark's."""
 
     number: int
-    start_ns: int
-    end_ns: int
+    period: Period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,13 +57,17 @@ class Cut:
 
 
 def step_periods(owned: Owned) -> tuple[StepPeriod, ...]:
-    """The marked steps in order of time, each with all the device work that was launched in it."""
-    device = owned.device
-    last = np.array([step.end_ns for step in owned.steps], dtype=np.int64)
+    """The marked steps of the trace, in its order."""
+    table, device = owned.table, owned.device
     mine = device.step != NONE
-    np.maximum.at(last, device.step[mine], owned.table.end_ns[device.rows[mine]])
+    step, rows = device.step[mine], device.rows[mine]
+    begin = np.full(len(owned.steps), np.iinfo(np.int64).max)
+    end = np.full(len(owned.steps), np.iinfo(np.int64).min)
+    np.minimum.at(begin, step, table.start_ns[rows])
+    np.maximum.at(end, step, table.end_ns[rows])
     return tuple(
-        StepPeriod(step.number, step.start_ns, end) for step, end in zip(owned.steps, last.tolist(), strict=True)
+        StepPeriod(mark.number, Period(*mark[1:], *((first, last) if first <= last else mark[1:])))
+        for mark, first, last in zip(owned.steps, begin.tolist(), end.tolist(), strict=True)
     )
 
 
@@ -91,7 +109,7 @@ def cut(
     if len(steps) > 1:
         run = _most_steps(steps, frozenset(steady), fits)
         period = _period(run)
-        notes = [f"cut to {_named(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}"]
+        notes = [f"cut to {_named(run)}, {len(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}"]
         found = _kept(entries, period, notes)
     left = limit_bytes - beside(period)
     return found if found.size <= left else _thinned(entries, found, left, limit_bytes)
@@ -112,8 +130,14 @@ def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
 
 
 def _overlapping(entries: Entries, period: Period) -> Mask:
-    start_us, end_us = period.start_ns / _NS_PER_US, period.end_ns / _NS_PER_US
-    keep = (entries.start_us <= end_us) & (entries.end_us >= start_us)
+    """What the host did in the steps, what the device did for them, and all else in the time of both; names in any case."""
+    on_device = np.isin(entries.kind, [int(kind) for kind in (*DEVICE_KINDS, Kind.SYNC, Kind.MIRROR)])
+    on_host = np.isin(entries.kind, [int(kind) for kind in HOST_KINDS])
+    start = np.full(len(entries), period.start_ns / _NS_PER_US)
+    end = np.full(len(entries), period.end_ns / _NS_PER_US)
+    start[on_host], end[on_host] = period.host_start_ns / _NS_PER_US, period.host_end_ns / _NS_PER_US
+    start[on_device], end[on_device] = period.device_start_ns / _NS_PER_US, period.device_end_ns / _NS_PER_US
+    keep = (entries.start_us <= end) & (entries.end_us >= start)
     keep |= ~np.isfinite(entries.start_us) | ~np.isfinite(entries.end_us)
     keep |= (entries.kind == METADATA) | (entries.kind == UNREAD)
     return keep
@@ -128,7 +152,8 @@ def _size(entries: Entries, keep: Mask) -> int:
 
 
 def _period(steps: Sequence[StepPeriod]) -> Period:
-    return Period(min(step.start_ns for step in steps), max(step.end_ns for step in steps))
+    host_start, host_end, device_start, device_end = zip(*(step.period for step in steps), strict=True)
+    return Period(min(host_start), max(host_end), min(device_start), max(device_end))
 
 
 def _most_steps(
