@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.inspection import quantities
+from profiler_kit.inspection.communication import kinds
 from profiler_kit.inspection.idle import Gaps, gaps
-from profiler_kit.inspection.ownership import Owned
+from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
+from profiler_kit.inspection.spans import charge
 from profiler_kit.inspection.timeline import timeline
 from profiler_kit.inspection.waits import waits
 from profiler_kit.records.families import family_words
@@ -40,33 +42,28 @@ class _Work:
 
 
 def annotation(owned: Owned) -> Annotation:
-    """Lanes and counters of the trace in `owned`: of the device's work, and of the host's threads that ran operators.
+    """Lanes and counters of the trace in `owned`: of each device's work, and of the host's threads that ran operators.
 
-    Each busy instant stands once, for the work that started first. Neighbours of the same phase (module, family) and step are
-    one box, gaps of up to `LONGEST_GAP_NS` between them included; the idle lane shows those too.
+    Each busy instant stands once, for the work that started first; communication has a lane of its own, beside the work that
+    it runs beside. Neighbours of the same phase (module, family) and step are one box, gaps of up to `LONGEST_GAP_NS`
+    between them included; the idle lane shows those too.
     """
     modules = _Modules(owned)
     spans = [*_host_lanes(owned, modules)]
     counters: list[CounterTrack] = []
     notes: list[str] = []
-    line = timeline(owned)
-    idle = gaps(owned, line, waits(owned)) if len(line.start) else None
+    idle = _idle(owned)
     device, names = _devices(owned)
+    communicates = owned.device.phase == PHASE_NUMBERS["communication"]
     for number in np.unique(device).tolist():
         title = "device" if len(names) == 1 else f"device {names[number]}"
         here = device == number
-        own = here & (line.piece > 0)
-        work = _Work(
-            start=(line.end - line.piece)[own],
-            end=line.end[own],
-            phase=owned.device.phase[own].astype(np.int32),
-            module=owned.device.module[own],
-            step=owned.device.step[own],
-        )
+        work, of = _charged(owned, here & ~communicates)
         spans += _phase_lane(f"{title}: phase", work)
         spans += modules.lanes(title, work)
+        spans += _family_lane(f"{title}: kernels", work, owned.table.name[owned.device.rows[of]], owned.table.names)
+        spans += _communication_lane(f"{title}: communication", owned, *_charged(owned, here & communicates))
         spans += _idle_lane(f"{title}: idle", idle, here) if idle is not None else ()
-        spans += _family_lane(f"{title}: kernels", work, line.name[own], owned.table.names)
         rate, note = quantities.rate(owned, here)
         found = (quantities.running(owned, here), quantities.waiting(owned, here), rate)
         prefix = "" if len(names) == 1 else f"{title}: "
@@ -74,6 +71,31 @@ def annotation(owned: Owned) -> Annotation:
         notes += [note] if note is not None else []
     counters += quantities.memory(owned)
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
+
+
+def _idle(owned: Owned) -> Gaps | None:
+    """The idle stretches of all devices together, as the summary counts them."""
+    line = timeline(owned)
+    return gaps(owned, line, waits(owned)) if len(line.start) else None
+
+
+def _charged(owned: Owned, mask: Mask) -> tuple[_Work, Ids]:
+    """The device's work in `mask`, each instant once, and its positions."""
+    device = owned.device
+    of = np.flatnonzero(mask).astype(np.int32)
+    start = owned.table.start_ns[device.rows[of]]
+    end = start + np.maximum(owned.table.duration_ns[device.rows[of]], 0)
+    piece = charge(start, end).piece
+    own = piece > 0
+    of = of[own]
+    work = _Work(
+        start=(end - piece)[own],
+        end=end[own],
+        phase=device.phase[of].astype(np.int32),
+        module=device.module[of],
+        step=device.step[of],
+    )
+    return work, of
 
 
 def _devices(owned: Owned) -> tuple[Ids, tuple[str, ...]]:
@@ -167,6 +189,12 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
     start, end = idle.start[mine], idle.end[mine]
     for begin, stop, number in zip(start.tolist(), end.tolist(), cause.tolist(), strict=True):
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
+
+
+def _communication_lane(lane: str, owned: Owned, work: _Work, of: Ids) -> Iterator[Span]:
+    """Collectives by kind, each a box of its own."""
+    for start, end, kind in zip(work.start.tolist(), work.end.tolist(), kinds(owned, of), strict=True):
+        yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
 
 def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Iterator[Span]:

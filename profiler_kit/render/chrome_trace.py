@@ -36,7 +36,7 @@ COLOURS: Final = {
     "backward": "thread_state_iowait",  # orange
     "recompute": "rail_animation",  # red
     "optimizer": "thread_state_uninterruptible",  # mauve
-    "communication": "olive",
+    "communication": "rail_response",
     "other": "grey",
     "unattributed": "grey",
 }
@@ -49,7 +49,7 @@ IDLE_COLOURS: Final = {
     "python": "yellow",
     "launch latency": "thread_state_running",
     "another stream": "background_memory_dump",
-    "communication": "olive",
+    "communication": "rail_response",
     "unknown": "grey",
 }
 
