@@ -201,6 +201,8 @@ def test_numbers_of_threads_may_be_quoted_here_and_not_there(tmp_path: Path) -> 
 
 
 def test_an_arrow_goes_with_the_box_it_ends_on(tmp_path: Path) -> None:
-    entries = scanned(tmp_path, [box("launch", 0, 10, tid=1), box("kernel", 20, 30), flow("s", 1, 5, tid=1), flow("f", 1, 25)])
+    entries = scanned(
+        tmp_path, [box("launch", 0, 10, tid=1), box("kernel", 20, 30), flow("s", 1, 5, tid=1), flow("f", 1, 25)]
+    )
     keep = np.array([True, False, True, True])
     assert without_unmatched_flows(entries, keep).tolist() == [True, False, False, False]
