@@ -21,6 +21,8 @@ from profiler_kit.forecast import (
     with_what_ifs,
 )
 from profiler_kit.inquiry import Inspection, read_all, trace_files
+from profiler_kit.inquiry import annotate_trace as annotate_trace  # for cli: what inspect writes beside its report
+from profiler_kit.inquiry import export_events as export_events
 from profiler_kit.laboratory import further, trials
 from profiler_kit.laboratory.bench import Bench, Traced, measure_plan, trace_folder
 from profiler_kit.laboratory.reading import with_counted_work

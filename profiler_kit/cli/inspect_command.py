@@ -7,7 +7,7 @@ import sys
 from typing import get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import output, streams
+from profiler_kit.cli import inspect_files, output, streams
 from profiler_kit.cli.progress import Progress
 from profiler_kit.records.document import Document
 from profiler_kit.records.traces import TraceReport, TraceView
@@ -18,13 +18,17 @@ def inspect(given: argparse.Namespace) -> int:
     from profiler_kit import pipeline
 
     output.check(given)
+    inspect_files.check(given)
     with Progress(quiet=given.quiet) as progress:
         inspection = pipeline.inspect(given.traces, say=progress.say)
     for error in inspection.errors:
         print(f"error: {streams.printable(str(error))}", file=sys.stderr)
     if not inspection.traces:  # interrupted before the first one was read
         raise KeyboardInterrupt
-    output.emit(traces_shown(inspection.report, given), given)
+    if given.events != inspect_files.STDOUT:
+        output.emit(traces_shown(inspection.report, given), given)
+    if not inspection.interrupted and inspect_files.asked(given):
+        inspect_files.write(inspection.files, given)
     if inspection.interrupted:
         print("interrupted: the report holds the traces that were read before", file=sys.stderr)
         return errors.INTERRUPTED

@@ -37,17 +37,15 @@ class Inspection:
         return self.report.findings
 
     def events(self, file: str | Path | int | None = None) -> pandas.DataFrame:
-        """The events of one trace as a data frame: the file is read again, and nothing of it is kept here.
+        """The events of one trace with their owners as a data frame (docs/events.md). The file is read again.
 
         `file`: one of `files`, by path, name or position; None where there is only one.
 
         Raises UsageError for a file that is none of these, TraceError, KitError where pandas is not installed.
         """
-        chosen = self._file(file)
-        from profiler_kit.traces.frames import events_frame
-        from profiler_kit.traces.reader import read
+        from profiler_kit.inquiry.exported import events_frame
 
-        return events_frame(read(chosen))
+        return events_frame(self._file(file))
 
     def _file(self, wanted: str | Path | int | None) -> Path:
         if wanted is None and len(self.files) == 1:

@@ -30,6 +30,9 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
 # What `inspect` can show whole, instead of a summary of all.
 TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
 
+# In which `inspect` writes the table of a trace's events.
+EventFormat = Literal["csv", "parquet", "sqlite"]
+
 IdleCause = Literal[
     "waiting for data",
     "synchronisation",
