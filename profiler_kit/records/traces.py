@@ -7,6 +7,7 @@ Every part sums to the whole: `busy_ns + idle_ns == span_ns`; the phases' `kerne
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final, Literal
 
 from profiler_kit.records.report import Finding, Tool
@@ -25,6 +26,9 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
     "communication",
     "other",
 )
+
+# What `inspect` can show whole, instead of a summary of all.
+TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
 
 IdleCause = Literal[
     "waiting for data",
@@ -255,6 +259,10 @@ class TraceSummary:
         """Durations beyond the busy time: work that ran beside other work."""
         return self.sum_ns - self.busy_ns
 
+    def phase(self, name: TracePhase) -> PhaseTime | None:
+        """The figures of one phase; None where the trace has nothing of it."""
+        return next((timing for timing in self.phases if timing.phase == name), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
@@ -311,3 +319,9 @@ class TraceReport:
     ranks: Ranks | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def name(self, trace: TraceSummary) -> str:
+        """What to call `trace` here: its file's name, the whole path where another's is the same."""
+        names = [PurePath(one.file).name for one in self.traces]
+        name = PurePath(trace.file).name
+        return name if names.count(name) < 2 else trace.file
