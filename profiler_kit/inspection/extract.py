@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from profiler_kit.inspection.collectives import Collective, collective_keys, is_host_collective
+from profiler_kit.inspection.communication import collective_kind, kinds
 from profiler_kit.inspection.idle import Gaps
 from profiler_kit.inspection.ownership import NONE, Owned
 from profiler_kit.inspection.spans import Spans, charge, join, overlap, subtract, sum_by, union
@@ -94,10 +95,11 @@ def extract(owned: Owned, summary: TraceSummary, idle: Gaps | None = None) -> Ex
     communication = union(work.start[work.collective], work.end[work.collective], ordered=True)
     computing = ~work.collective
     compute = union(work.start[computing], work.end[computing], ordered=True)
-    rows = work.row[work.collective][:MOST_COLLECTIVES]
+    talking = np.flatnonzero(work.collective)[:MOST_COLLECTIVES].astype(np.int32)
     numbers = np.array([step.number for step in owned.steps] or [NONE], np.int64)
-    keys, key = collective_keys(owned.table, rows)
-    steps = work.step[work.collective][:MOST_COLLECTIVES]
+    rows = work.row[talking]
+    keys, key = collective_keys(owned.table, rows, _kinds(owned, talking, rows))
+    steps = work.step[talking]
     bare = subtract(communication, compute)
     if len(bare.start) > MOST_BARE:
         kept = np.sort(np.argsort(bare.start - bare.end, kind="stable")[:MOST_BARE])
@@ -109,13 +111,19 @@ def extract(owned: Owned, summary: TraceSummary, idle: Gaps | None = None) -> Ex
             keys=keys,
             key=key,
             step=np.where(steps == NONE, NONE, numbers[steps]),
-            start_ns=work.start[work.collective][:MOST_COLLECTIVES],
-            end_ns=work.end[work.collective][:MOST_COLLECTIVES],
+            start_ns=work.start[talking],
+            end_ns=work.end[talking],
         ),
         bare=bare,
         backend=owned.table.info.backend,
-        left_out=max(0, int(work.collective.sum()) - MOST_COLLECTIVES),
+        left_out=int(work.collective.sum()) - len(talking),
     )
+
+
+def _kinds(owned: Owned, events: Ids, rows: Ids) -> list[str]:
+    if len(owned.device.rows):
+        return kinds(owned, events)
+    return [collective_kind(owned.table.names[name]) or "collective" for name in owned.table.name[rows].tolist()]
 
 
 def _device_work(owned: Owned) -> _Work:
