@@ -17,7 +17,7 @@ MOST: Final = 2_000  # of a file: each is held against each
 
 
 class Match(NamedTuple):
-    """Collectives of one step, one row each, that the extracts `members` share; as in `alignment.Block`."""
+    """Collectives of one step, one row each, that the extracts `members` share; as in `waiting.Block`."""
 
     step: int
     members: tuple[int, ...]

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from profiler_kit.inspection.alignment import Alignment, Waits, align, waits
 from profiler_kit.inspection.extract import Activity, Extract
 from profiler_kit.inspection.numbering import Numbered, numbered, others_than, span_words
+from profiler_kit.inspection.waiting import Alignment, Waits, align, waits
 from profiler_kit.records.traces import Ranks, RankTime, Straggler
 from profiler_kit.traces.table import Ints
 
