@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from json_page import json_page
+from json_page import json_page, traces_page
 
 from profiler_kit.cli import main as run_command
 from profiler_kit.diagnose import diagnose, rules_page
@@ -76,6 +76,19 @@ TABLE_DOCS = {
     "configurations": "The cuDNN configurations that mean something on the device (`env`).",
     "packages": "What is installed (`env`).",
     "workspaces": "The ops of the probe step that used most scratch memory.",
+    "traces": "`inspect`: one row per trace ([what it says](inspect.md)).",
+    "trace_phases": "`inspect`: one row per phase of a trace, and one for work without a phase. Times are of the whole trace; "
+    "`kernel_ns` adds up to the busy time.",
+    "trace_idle": "`inspect`: idle time of the device by cause and by the phase whose work ended it.",
+    "trace_causes": "`inspect`: the same by cause alone, on a page.",
+    "trace_modules": "`inspect`: one row per module and phase, the module's own work.",
+    "trace_tree": "`inspect`: the modules as a tree, each with all below it, on a page.",
+    "trace_operators": "`inspect`: one row per operator; its time is that of the work it launched itself.",
+    "trace_kernels": "`inspect`: one row per kernel, copy or fill.",
+    "trace_families": "`inspect`: kernels by what they do, on a page.",
+    "trace_streams": "`inspect`: one row per stream of a device.",
+    "trace_steps": "`inspect`: one row per marked step.",
+    "trace_syncs": "`inspect`: where the host waited for the device, and whose kernels ran meanwhile.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }
 PLACES = {"both": "", "page": "people", "data": "programs"}
@@ -153,6 +166,7 @@ def configurations_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
     "configurations.md": configurations_page,
+    "inspect_json.md": lambda: traces_page(GENERATED),
     "report_json.md": lambda: json_page(GENERATED),
     "rules.md": rules_page,
 }

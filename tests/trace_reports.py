@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from profiler_kit.records.report import SCHEMA, Tool
 from profiler_kit.records.traces import (
@@ -13,8 +14,8 @@ from profiler_kit.records.traces import (
     IdleTime,
     PhaseTime,
     Queue,
-    RankTime,
     Ranks,
+    RankTime,
     Straggler,
     StreamTime,
     SyncWait,
@@ -63,7 +64,7 @@ def trace(
     unattributed_ms: float = 0.0,
     overlap_ms: float = 0.0,
     events: int = 1000,
-    **more: object,
+    **more: Any,
 ) -> TraceSummary:
     """A summary whose parts sum to the whole; what no kernel of `kernels` takes is one of another family."""
     spent: Phases = {"forward": (10.0, 30.0, 0.0), "backward": (20.0, 60.0, 0.0)} if phases is None else phases
@@ -111,7 +112,7 @@ def trace(
         streams=(StreamTime(device="0", stream="7", events=events, busy_ns=busy, communication=False),),
         kernels=tuple(kernels),
     )
-    return replace(summary, **more)  # type: ignore[arg-type]
+    return replace(summary, **more)
 
 
 def traces(*summaries: TraceSummary, ranks: Ranks | None = None) -> TraceReport:
@@ -124,7 +125,7 @@ def traces(*summaries: TraceSummary, ranks: Ranks | None = None) -> TraceReport:
     )
 
 
-def steps(count: int, device_ms: float, host_ms: float) -> dict[str, object]:
+def steps(count: int, device_ms: float, host_ms: float) -> dict[str, Any]:
     """The fields of a trace with `count` steady steps."""
     made = tuple(
         TraceStep(
@@ -202,7 +203,12 @@ def waits_for_data() -> TraceSummary:
     """Six steps of a ResNet-50 that is fed by the training process itself."""
     return trace(
         "resnet50_num_workers_0.pt.trace.json",
-        phases={"data": (410.0, 0.0, 0.0), "forward": (120.0, 196.0, 0.0), "backward": (180.0, 400.0, 0.0), "optimizer": (60.0, 7.5, 0.0)},
+        phases={
+            "data": (410.0, 0.0, 0.0),
+            "forward": (120.0, 196.0, 0.0),
+            "backward": (180.0, 400.0, 0.0),
+            "optimizer": (60.0, 7.5, 0.0),
+        },
         idle={("waiting for data", "transfer"): 284.0, ("op dispatch", "optimizer"): 60.0, ("synchronisation", "forward"): 48.9},
         kernels=[kernel("conv:legacy_direct", 300.0, 400, math="fp32")],
         events=9096,
@@ -270,8 +276,12 @@ def host_only() -> TraceSummary:
         linked=0,
         streams=(),
         kernels=(),
-        operators=(TraceOperator(name="aten::mkldnn_convolution", family="conv", calls=4, kernel_ns=ms(80.0), host_self_ns=ms(80.0)),),
-    )  # fmt: skip
+        operators=(
+            TraceOperator(
+                name="aten::mkldnn_convolution", family="conv", calls=4, kernel_ns=ms(80.0), host_self_ns=ms(80.0)
+            ),
+        ),
+    )
 
 
 def empty() -> TraceSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -45,11 +46,15 @@ def folder_files(folder: Path) -> tuple[Path, ...]:
     """
     try:
         for place in (folder, folder / "traces"):
-            here = [file for file in sorted(place.glob("*.json*")) if file.is_file() and file.name not in NO_TRACES]
+            here = [
+                file
+                for file in sorted(place.glob("*.json*"), key=_by_number)
+                if file.is_file() and file.name not in NO_TRACES
+            ]
             here = [file for file in here if file.name.endswith(SUFFIXES) and not file.name.startswith(".")]
             if here:
                 return tuple([file for file in here if file.name.endswith(HANDLER_SUFFIXES)] or here)
-        below = sorted(file for file in folder.rglob("*.pt.trace.json*") if file.name.endswith(HANDLER_SUFFIXES))
+        below = [file for file in folder.rglob("*.pt.trace.json*") if file.name.endswith(HANDLER_SUFFIXES)]
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(folder)) from error
     if not below:
@@ -58,4 +63,9 @@ def folder_files(folder: Path) -> tuple[Path, ...]:
             where=str(folder),
             hint="traces are files called *.json or *.json.gz; name others one by one",
         )
-    return tuple(below)
+    return tuple(sorted(below, key=_by_number))
+
+
+def _by_number(file: Path) -> list[tuple[int, str]]:
+    """A key that puts rank 9 before rank 10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", str(file))]

@@ -2,7 +2,7 @@
 
 A gap belongs to the work that ended it. Was that work's launch still to come when the gap began, the host decides: up to the
 launch, what the launching thread did, and where that thread did nothing, what the main thread did, is the cause. From the
-launch on it is launch latency. Was the work launched already, it waited for other work on the device.
+launch on it is launch latency. Was the work launched already, or begins long after, it waited for other work on the device.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ CAUSE_NUMBERS: Final = {cause: number for number, cause in enumerate(IDLE_CAUSES
 # MI300 are below 5 us. From one stream to another it is an event more: 9 to 18 us on an MI300, 1 to 3 us on the others.
 BACK_TO_BACK_NS: Final = 5_000
 HANDOVER_NS: Final = 20_000
+# An idle device begins at most 8 us after the launch returned (V100, H100, H200, MI210, MI250); later than this, it waited.
+LATENCY_NS: Final = 20_000
 
 _STREAM_WAIT: Final = re.compile(r"StreamWaitEvent|Stream Wait Event")
 
@@ -53,30 +55,23 @@ def gaps(owned: Owned, line: Timeline, waits: Waits) -> Gaps:
     ns = np.zeros((len(IDLE_CAUSES), len(ended)), np.int64)
     launch = owned.device.launch[ended]
     linked = launch != NONE
-    ns[CAUSE_NUMBERS["unknown"], ~linked] = (end - start)[~linked]
     rows = owned.host.rows[launch[linked]]
-    begun = np.zeros(len(ended), np.int64)
-    returned = np.zeros(len(ended), np.int64)
+    # a gap in three parts: the host comes to the launch, launches, and then the work waits on the device
+    begun, returned = start.copy(), start.copy()
     begun[linked] = owned.table.start_ns[rows]
     returned[linked] = begun[linked] + np.maximum(owned.table.duration_ns[rows], 0)
-    late = linked & (returned > start)
-    upto = np.clip(begun, start, end)  # until then the host was on its way to the launch
-    blocks = np.isin(launch, waits.position)  # a copy that the host waits for, from its call on
-    ns[CAUSE_NUMBERS["synchronisation"], late & blocks] = (end - upto)[late & blocks]
-    ns[CAUSE_NUMBERS["launch latency"], late & ~blocks] = (end - upto)[late & ~blocks]
+    late = returned > start
+    begun, returned = np.clip(begun, start, end), np.clip(returned, start, end)
+    blocks = late & np.isin(launch, waits.position)  # copies that the host waits for, from the call on
+    begins = np.where(blocks | (late & (end - returned <= LATENCY_NS)), end, returned)
+    begins[~late] = start[~late]
+    ns[CAUSE_NUMBERS["synchronisation"], blocks] = (end - begun)[blocks]
+    ns[CAUSE_NUMBERS["launch latency"], late & ~blocks] = (begins - begun)[late & ~blocks]
     thread = np.full(len(ended), NONE, np.int32)
     thread[linked] = owned.table.thread[rows]
-    main = main_thread(owned)
-    for number in np.unique(thread[late & (upto > start)]).tolist():
-        here = np.flatnonzero(late & (thread == number) & (upto > start))
-        left = upto[here] - start[here]
-        for cause, spans in states(owned, waits, number, main):
-            part = overlap(spans, start[here], upto[here])
-            ns[CAUSE_NUMBERS[cause], here] += part
-            left -= part
-        ns[CAUSE_NUMBERS["python"], here] += left
-    queued = np.flatnonzero(linked & ~late)
-    ns[_behind(owned, line, ended[queued]), queued] = (end - start)[queued]
+    _on_the_host(owned, waits, ns, start, begun, np.where(late, thread, NONE))
+    waiting = np.flatnonzero(end > begins)
+    ns[_on_the_device(owned, line, ended[waiting], (end - begins)[waiting]), waiting] += (end - begins)[waiting]
     return Gaps(start=start, end=end, ended_by=ended, ns=ns)
 
 
@@ -90,40 +85,59 @@ def idle_times(found: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
     return tuple(sorted(entries, key=lambda entry: -entry.ns))
 
 
-def _behind(owned: Owned, line: Timeline, queued: Ids) -> NDArray[np.int64]:
-    """The cause of each gap whose work waited on the device: what it can have waited for there."""
-    device = owned.device
-    last = line.before[queued]
-    gap = line.gap[queued]
-    elsewhere = line.stream[last] != line.stream[queued]
-    asked = _asked_to_wait(owned, line, queued)
-    cause = np.full(len(queued), CAUSE_NUMBERS["unknown"], np.int64)
-    cause[~elsewhere & (gap <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
-    behind = (elsewhere & (gap <= HANDOVER_NS)) | (asked & (elsewhere | (gap > BACK_TO_BACK_NS)))
-    collective = device.phase[last] == PHASE_NUMBERS["communication"]
+def _on_the_host(owned: Owned, waits: Waits, ns: NDArray[np.int64], start: Ints, until: Ints, thread: Ids) -> None:
+    """Adds to `ns` what the launching threads did from `start` to `until`."""
+    main = main_thread(owned)
+    some = until > start
+    for number in np.unique(thread[some]).tolist():
+        here = np.flatnonzero(some & (thread == number))
+        left = until[here] - start[here]
+        for cause, spans in states(owned, waits, number, main):
+            part = overlap(spans, start[here], until[here])
+            ns[CAUSE_NUMBERS[cause], here] += part
+            left -= part
+        ns[CAUSE_NUMBERS["python"], here] += left
+
+
+def _on_the_device(owned: Owned, line: Timeline, work: Ids, length: Ints) -> NDArray[np.int64]:
+    """The cause of each wait of launched work while nothing ran: what it can have waited for.
+
+    Work without a launch was launched before the trace began, where it runs before all work that has one.
+    """
+    launch = owned.device.launch
+    linked = np.flatnonzero(launch != NONE)
+    known = (launch[work] != NONE) | ((work < linked[0]) if len(linked) else False)
+    last = line.before[work]
+    elsewhere = line.stream[last] != line.stream[work]
+    told = _told_to_wait(owned, line, work)
+    cause = np.full(len(work), CAUSE_NUMBERS["unknown"], np.int64)
+    cause[known & ~elsewhere & (length <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
+    behind = known & ((elsewhere & (length <= HANDOVER_NS)) | (told & (elsewhere | (length > BACK_TO_BACK_NS))))
+    collective = owned.device.phase[last] == PHASE_NUMBERS["communication"]
     cause[behind] = CAUSE_NUMBERS["another stream"]
     cause[behind & elsewhere & collective] = CAUSE_NUMBERS["communication"]
     return cause
 
 
-def _asked_to_wait(owned: Owned, line: Timeline, queued: Ids) -> Mask:
-    """Whether a stream was told to wait for an event between the launch of each work and that of the one before in its stream."""
+def _told_to_wait(owned: Owned, line: Timeline, work: Ids) -> Mask:
+    """Whether a stream was told to wait for an event between the launch of the work before in the same stream and this one's."""
     table, device, host = owned.table, owned.device, owned.host
     calls = host.rows[table.kind[host.rows] == Kind.RUNTIME]
     told = calls[named(table.names, table.name[calls], _STREAM_WAIT)]
-    if not len(told) or not len(queued):
-        return np.zeros(len(queued), np.bool_)
+    found = np.zeros(len(work), np.bool_)
+    if not len(told):
+        return found
     order = np.argsort(line.stream, kind="stable")  # by stream, then by start
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    previous = order[np.maximum(place[queued] - 1, 0)]
-    same = (place[queued] > 0) & (line.stream[previous] == line.stream[queued]) & (device.launch[previous] != NONE)
-    to = table.start_ns[host.rows[device.launch[queued]]]
-    since = np.where(same, table.start_ns[host.rows[np.where(same, device.launch[previous], 0)]], to)
-    found = np.zeros(len(queued), np.bool_)
-    thread = table.thread[host.rows[device.launch[queued]]]
+    linked = np.flatnonzero(device.launch[work] != NONE)
+    work = work[linked]
+    previous = order[np.maximum(place[work] - 1, 0)]
+    first = (place[work] == 0) | (line.stream[previous] != line.stream[work]) | (device.launch[previous] == NONE)
+    rows = host.rows[device.launch[work]]
+    since = np.where(first, np.iinfo(np.int64).min, table.start_ns[host.rows[device.launch[previous]]])
     for number in np.unique(table.thread[told]).tolist():
         at = np.sort(table.start_ns[told[table.thread[told] == number]])
-        between = np.searchsorted(at, to, side="right") > np.searchsorted(at, since, side="left")
-        found |= (thread == number) & between
+        between = np.searchsorted(at, table.start_ns[rows]) > np.searchsorted(at, since)
+        found[linked] |= (table.thread[rows] == number) & between
     return found

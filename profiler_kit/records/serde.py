@@ -156,10 +156,11 @@ def _read_union(kinds: tuple[Any, ...], data: object, where: str) -> Any:
     real = [kind for kind in kinds if kind is not type(None)]
     if len(real) == 1:
         return _read(real[0], data, where)
-    for kind in real:
-        if type(data) is kind:
-            return data
-    raise _wrong(where, " or ".join(kind.__name__ for kind in real), data)
+    choices = [value for kind in real if typing.get_origin(kind) is Literal for value in typing.get_args(kind)]
+    if data in choices or type(data) in real:
+        return data
+    plain = [kind.__name__ for kind in real if typing.get_origin(kind) is not Literal]
+    raise _wrong(where, " or ".join([*map(repr, choices), *plain]), data)
 
 
 def _wrong(where: str, wanted: str, data: object) -> ReportError:
