@@ -22,9 +22,9 @@ def sentences(compared: TraceComparison) -> tuple[str, ...]:
     told = [_span(compared), _work(compared), _idle(compared)]
     if not compared.same_work:
         told += [
-            _moved(f"In {title}", rows, compared)
+            _moved(f"By {title}", rows, compared)
             for title, rows in (
-                ("modules", compared.modules),
+                ("module", compared.modules),
                 ("operators", compared.operators),
                 ("kernels", compared.kernels),
             )
@@ -89,8 +89,8 @@ def _work(compared: TraceComparison) -> str:
     share = abs(busy.change_ns) / max(min(busy.a_ns, busy.b_ns), 1)
     if compared.same_work:
         return (
-            f"The work is the same: {text(busy.a_ns, 'ns')} and {text(busy.b_ns, 'ns')} {where}, {_percent(share)} apart, "
-            f"which is within the noise of {_percent(compared.noise)}."
+            f"The work {where} is the same: {text(busy.a_ns, 'ns')} and {text(busy.b_ns, 'ns')}, {_percent(share)} apart, "
+            f"within the noise of {_percent(compared.noise)}."
         )
     moved = _list(compared.phases, compared)
     phases = f": {moved}" if moved else ""

@@ -10,9 +10,11 @@ import numpy as np
 
 from profiler_kit.inspection.collectives import Collective, collective_keys, is_host_collective
 from profiler_kit.inspection.communication import collective_kind, kinds
-from profiler_kit.inspection.idle import Gaps
+from profiler_kit.inspection.idle import Gaps, gaps
 from profiler_kit.inspection.ownership import NONE, Owned
 from profiler_kit.inspection.spans import Spans, charge, join, overlap, subtract, sum_by, union
+from profiler_kit.inspection.timeline import timeline
+from profiler_kit.inspection.waits import waits
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 from profiler_kit.traces.table import Ids, Ints, Kind, Mask
 
@@ -89,8 +91,9 @@ class _Work(NamedTuple):
     collective: Mask
 
 
-def extract(owned: Owned, summary: TraceSummary, idle: Gaps | None = None) -> Extract:
-    """What the file of `owned` contributes beside others; `idle`: its gaps, where it has a device."""
+def extract(owned: Owned, summary: TraceSummary) -> Extract:
+    """What the file of `owned` contributes beside others."""
+    idle = gaps(owned, timeline(owned), waits(owned)) if len(owned.device.rows) else None
     work = _device_work(owned) if len(owned.device.rows) else _host_work(owned)
     communication = union(work.start[work.collective], work.end[work.collective], ordered=True)
     computing = ~work.collective

@@ -162,7 +162,6 @@ def _stragglers(rows: Sequence[RankTime], times: _Times, waited: Waits, steps: i
     if not order:
         return ()
     activities, did = times.did()
-    total = waited.wait_ns // steps
     found = []
     for i in order:
         excess = did[i] - np.array(others_than(did, i), np.int64)
@@ -172,7 +171,7 @@ def _stragglers(rows: Sequence[RankTime], times: _Times, waited: Waits, steps: i
                 rank=rows[i].rank,
                 last=int(waited.last[i]),
                 collectives=int(waited.collectives[i]),
-                late_ns=int(others_than(total, i)) - int(total[i]),
+                late_ns=int(late[i]),
                 excess_ns=int(own[i]) - int(others_than(own, i)),
                 doing=doing,
                 doing_excess_ns=doing_ns,
@@ -189,10 +188,10 @@ def _doing(activities: Sequence[Activity], excess: Ints) -> tuple[str, int]:
         return "", 0
     chosen = activities[best]
     if chosen.kind == "idle":
-        return f"idle: {chosen.name}", int(excess[best])
+        return f"{chosen.name} (idle)", int(excess[best])
     for kind in ("module", "operator"):
         inside = [i for i, one in enumerate(activities) if one.kind == kind and one.phase == chosen.phase]
         most = max(inside, key=lambda i: int(excess[i]), default=None)
         if most is not None and activities[most].name and excess[most] >= NAMED * excess[best]:
-            return f"{chosen.phase}: {activities[most].name}", int(excess[most])
+            return f"{chosen.phase} ({activities[most].name})", int(excess[most])
     return chosen.phase, int(excess[best])
