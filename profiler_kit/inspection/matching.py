@@ -49,7 +49,7 @@ def _rows(one: Extract, steps: Sequence[int]) -> Ints:
 
 
 def _pairs(one: Extract, ours: Ints, other: Extract, theirs: Ints) -> list[tuple[int, int]]:
-    names: dict[tuple[str, str], int] = {}
+    names: dict[tuple[str, int], int] = {}
     mine, its = (
         np.array(
             [names.setdefault((key.kind, key.size), len(names)) for key in each.collectives.keys] or [0], np.int64

@@ -129,7 +129,7 @@ def _in_order(
     step: int, members: tuple[int, ...], sequences: Sequence[Ints], extracts: Sequence[Extract]
 ) -> list[Block]:
     """The i-th with the i-th; where the sequences differ, only kinds and sizes that all have equally often."""
-    names: dict[tuple[str, str], int] = {}
+    names: dict[tuple[str, int], int] = {}
     keys = []
     for member, events in zip(members, sequences, strict=True):
         columns = extracts[member].collectives

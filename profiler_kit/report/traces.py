@@ -13,6 +13,7 @@ from profiler_kit.report import columns, trace_tables, trace_words
 from profiler_kit.report.columns import Of
 from profiler_kit.report.plain import plain_table
 from profiler_kit.report.trace_tree import module_tree
+from profiler_kit.report.traces_ranks import ranks_section
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
@@ -63,6 +64,8 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
     table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
     yield Section(title="Traces", blocks=(table, *_notes(report)))
     yield _findings(report)
+    if report.ranks is not None:
+        yield ranks_section(report.ranks, top=top)
     for trace in report.traces:
         name = report.name(trace)
         yield Section(title=name, blocks=(*_header(trace), *_phase_blocks(trace)), detail=len(report.traces) > 2)
@@ -125,6 +128,8 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
     titles = {"phase": "Phases", "module": "Modules", "operator": "Operators", "kernel": "Kernels", "idle": "Idle time",
               "stream": "Streams", "step": "Steps", "sync": "Waits of the host"}  # fmt: skip
     if by == "rank":
+        if report.ranks is not None:
+            yield ranks_section(report.ranks, top=None)
         rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
         yield Section(title="Traces", blocks=(plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows),))
         return
