@@ -141,15 +141,17 @@ def _alignment_notes(found: Alignment, files: Sequence[Extract]) -> list[str]:
             else "The traces do not hold the same collectives, and none end together, so waits are not known."
         )
     if found.apart:
-        notes.append(
-            f"{found.apart} collectives that should be the same ended at different times: their waits are left out."
-        )
+        notes.append(f"{_collectives(found.apart)} ended at other times on other ranks: waits in them are left out.")
     if found.unmatched:
-        notes.append(f"{found.unmatched} collectives have no like in the traces of the other ranks.")
+        notes.append(f"{_collectives(found.unmatched)} of one trace have no like in those of the other ranks.")
     cut = sum(file.left_out for file in files)
     if cut:
-        notes.append(f"{cut} collectives beyond the first of their files are left out.")
+        notes.append(f"{_collectives(cut)} beyond the first of their files are left out.")
     return notes
+
+
+def _collectives(count: int) -> str:
+    return f"{count:,} collective{'' if count == 1 else 's'}"
 
 
 def _stragglers(rows: Sequence[RankTime], times: _Times, waited: Waits, steps: int) -> tuple[Straggler, ...]:
