@@ -25,8 +25,8 @@ def sentences(compared: TraceComparison) -> tuple[str, ...]:
             _moved(f"By {title}", rows, compared)
             for title, rows in (
                 ("module", compared.modules),
-                ("operators", compared.operators),
-                ("kernels", compared.kernels),
+                ("operator", compared.operators),
+                ("kernel", compared.kernels),
             )
         ]
     return tuple(sentence for sentence in told if sentence)
