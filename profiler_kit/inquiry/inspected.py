@@ -43,10 +43,11 @@ class Inspection:
 
         Raises UsageError for a file that is none of these, TraceError, KitError where pandas is not installed.
         """
+        chosen = self._file(file)
         from profiler_kit.traces.frames import events_frame
         from profiler_kit.traces.reader import read
 
-        return events_frame(read(self._file(file)))
+        return events_frame(read(chosen))
 
     def _file(self, wanted: str | Path | int | None) -> Path:
         if wanted is None and len(self.files) == 1:

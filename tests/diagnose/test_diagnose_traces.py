@@ -161,7 +161,7 @@ def test_limits_of_waiting_for_data(waited_ms: float, said: str | None) -> None:
         (81.0, 5, 1000, "low"),
         (91.0, 5, 1000, None),
         (59.0, 11, 1000, None),
-        (59.0, 5, 99, None),
+        (59.0, 5, 29, None),
     ],
 )
 def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, said: str | None) -> None:
