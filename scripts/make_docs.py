@@ -78,6 +78,7 @@ TABLE_DOCS = {
     "configurations": "The cuDNN configurations that mean something on the device (`env`).",
     "packages": "What is installed (`env`).",
     "workspaces": "The ops of the probe step that used most scratch memory.",
+    "ranks": "`inspect` of several ranks: one row per rank ([how they are held against each other](ranks.md)).",
     "traces": "`inspect`: one row per trace ([what it says](inspect.md)).",
     "trace_phases": "`inspect`: one row per phase of a trace, and one for work without a phase. Times are of the whole trace; "
     "`kernel_ns` adds up to the busy time.",

@@ -286,8 +286,11 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A rank that others wait for: in how many of the collectives it came last, how much later than the median rank per step, and
-    what it did meanwhile: the phase, module or idle cause with the greatest excess over the median rank.
+    """A rank that others wait for: in how many of the collectives it came last, and what it did meanwhile.
+
+    Per step: `late_ns` is what the median other rank stands in collectives for it with nothing else to do; `excess_ns` its own
+    time (all of the step but such waits) beyond the median other rank's; `doing` the phase (with a module or operator), or the
+    idle cause, that grew most, and by how much (`doing_excess_ns`).
     """
 
     rank: int

@@ -13,6 +13,7 @@ from profiler_kit.report import columns, trace_tables, trace_words
 from profiler_kit.report.columns import Of
 from profiler_kit.report.plain import plain_table
 from profiler_kit.report.trace_tree import module_tree
+from profiler_kit.report.traces_ranks import ranks_section
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
@@ -75,6 +76,8 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
     table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
     yield Section(title="Traces", blocks=(table, *_notes(report)))
     yield _findings(report)
+    if report.ranks is not None:
+        yield ranks_section(report.ranks, top=top)
     for trace in report.traces:
         name = report.name(trace)
         yield Section(title=name, blocks=(*_header(trace), *_phase_blocks(trace)), detail=len(report.traces) > 2)
@@ -138,6 +141,8 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
     """One table of each trace, below each other."""
     yield Section(title="Trace", blocks=(Paragraph(text=_about(report)), *_notes(report)))
     if by == "rank":
+        if report.ranks is not None:
+            yield ranks_section(report.ranks, top=None)
         rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
         yield Section(title="Traces", blocks=(plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows),))
         return
