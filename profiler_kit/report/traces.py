@@ -74,13 +74,17 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
         return
     rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
     table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
-    yield Section(title="Traces", blocks=(table, *_notes(report)))
+    many = report.ranks is not None and top is not None and len(rows) > top  # the ranks' own table has the first and the last
+    yield Section(title="Traces", blocks=(table,), detail=many)
+    if report.notes:
+        yield Section(title="Notes", blocks=tuple(_notes(report)))
     yield _findings(report)
     if report.ranks is not None:
         yield ranks_section(report.ranks, top=top)
+    one_by_one = len(report.traces) > 2 or report.ranks is not None  # beside each other they say more
     for trace in report.traces:
         name = report.name(trace)
-        yield Section(title=name, blocks=(*_header(trace), *_phase_blocks(trace)), detail=len(report.traces) > 2)
+        yield Section(title=name, blocks=(*_header(trace), *_phase_blocks(trace)), detail=one_by_one)
         for section in _trace(trace, top, depth, phases=False):
             yield Section(title=f"{section.title} of {name}", blocks=section.blocks, detail=True)
 
