@@ -101,8 +101,8 @@ def test_a_bad_file_among_good_ones_is_named_and_the_others_told(here: Path, cap
     assert done.err.count("error:") == 1
     assert "Traceback" not in done.err
     assert "! left out: none.json: " in done.out
-    assert "cuda.json.gz" in done.out
-    assert "cpu.json" in done.out
+    assert "\ncuda (whole trace" in done.out
+    assert "\ncpu (whole trace" in done.out
 
 
 @pytest.mark.parametrize("names", [["none.json"], ["empty.json"], ["none.json", "empty.json"]])
@@ -136,14 +136,14 @@ def test_ctrl_c_keeps_what_was_read(
 ) -> None:
     from profiler_kit.inquiry import reading
 
-    whole = reading.summary
+    whole = reading.contribution
 
     def pressed(file: Path) -> object:
         if file.name == "cpu.json":
             raise KeyboardInterrupt
         return whole(file)
 
-    monkeypatch.setattr(reading, "summary", pressed)
+    monkeypatch.setattr(reading, "contribution", pressed)
     done = call(["inspect", "cuda.json.gz", "cpu.json", "-q"], capfd)
     assert done.code == INTERRUPTED
     assert done.out.startswith("cuda.json.gz\n")
