@@ -6,7 +6,10 @@ Every part sums to the whole: `busy_ns + idle_ns == span_ns`; the phases' `kerne
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Final, Literal
 
@@ -26,6 +29,9 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
     "communication",
     "other",
 )
+
+# Of a trace's name: the handler's time stamp, and suffixes.
+_ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
 
 # What `inspect` can show whole, instead of a summary of all.
 TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
@@ -327,7 +333,25 @@ class TraceReport:
     notes: tuple[str, ...] = ()
 
     def name(self, trace: TraceSummary) -> str:
-        """What to call `trace` here: its file's name, the whole path where another's is the same."""
-        names = [PurePath(one.file).name for one in self.traces]
-        name = PurePath(trace.file).name
-        return name if names.count(name) < 2 else trace.file
+        """What to call `trace` here: its file's name without what all traces' names end with, as little more as tells it apart.
+
+        ``logs/run1/worker0.1623143089861.pt.trace.json.gz`` is worker0, run1/worker0, or the whole path.
+        """
+        return _names(tuple(one.file for one in self.traces)).get(trace.file, trace.file)
+
+
+@lru_cache(maxsize=4)
+def _names(files: tuple[str, ...]) -> dict[str, str]:
+    """Each file's name among `files`."""
+    by_folders = [[_short(file, folders) for file in files] for folders in (0, 1)]
+    counts = [Counter(names) for names in by_folders]
+    return {
+        file: next((names[i] for names, count in zip(by_folders, counts, strict=True) if count[names[i]] == 1), file)
+        for i, file in enumerate(files)
+    }
+
+
+def _short(file: str, folders: int) -> str:
+    path = PurePath(file)
+    stem = _ENDING.sub("", path.name) or path.name
+    return "/".join((*path.parent.parts[len(path.parent.parts) - folders :], stem))

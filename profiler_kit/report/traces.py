@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.errors import UsageError
@@ -74,19 +75,28 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
         return
     rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
     table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
-    many = report.ranks is not None and top is not None and len(rows) > top  # the ranks' own table has the first and the last
+    many = (
+        report.ranks is not None and top is not None and len(rows) > top
+    )  # the ranks' own table has the first and the last
     yield Section(title="Traces", blocks=(table,), detail=many)
     if report.notes:
         yield Section(title="Notes", blocks=tuple(_notes(report)))
     yield _findings(report)
     if report.ranks is not None:
         yield ranks_section(report.ranks, top=top)
-    one_by_one = len(report.traces) > 2 or report.ranks is not None  # beside each other they say more
     for trace in report.traces:
         name = report.name(trace)
-        yield Section(title=name, blocks=(*_header(trace), *_phase_blocks(trace)), detail=one_by_one)
+        yield Section(title=name, blocks=tuple(_beside(trace)), detail=len(report.traces) > 2)
         for section in _trace(trace, top, depth, phases=False):
             yield Section(title=f"{section.title} of {name}", blocks=section.blocks, detail=True)
+
+
+def _beside(trace: TraceSummary) -> Iterator[Block]:
+    """A trace among others: its header and phases, sentences for those who ask for detail."""
+    head, *notes = _header(trace)
+    yield head
+    for block in (*_phase_blocks(trace), *notes):
+        yield replace(block, detail=True) if isinstance(block, Paragraph) else block
 
 
 def _findings(report: TraceReport) -> Section:
@@ -115,9 +125,7 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
     if any(module.path for module in trace.modules):
         yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))
     if trace.kernels and trace.clock == "device":
-        yield Section(
-            title="Kernels by what they do", blocks=(_families(trace, min(top or SUMMARY_ROWS, SUMMARY_ROWS)),)
-        )
+        yield Section(title="Kernels by what they do", blocks=(_families(trace, brief),))
     if trace.operators:
         modules = any(module.path for module in trace.modules)
         shown = top if modules or trace.clock == "host" else brief
@@ -181,9 +189,7 @@ def _idle(trace: TraceSummary, name: str | None, top: int | None, depth: int | N
     lines, whole = trace_tables.idle_lines(trace)
     caption = "of the device" if trace.clock == "device" else "of the host, between operators"
     rows = [Of(trace, line, name) for line in lines]
-    return plain_table(
-        "trace_causes", caption, columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)]
-    )
+    return plain_table("trace_causes", caption, columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)])
 
 
 def _modules(trace: TraceSummary, name: str | None, top: int | None, depth: int | None, most: int = VIEW_TREE) -> Table:

@@ -101,8 +101,8 @@ def test_a_bad_file_among_good_ones_is_named_and_the_others_told(here: Path, cap
     assert done.err.count("error:") == 1
     assert "Traceback" not in done.err
     assert "! left out: none.json: " in done.out
-    assert "cuda.json.gz" in done.out
-    assert "cpu.json" in done.out
+    assert "\ncuda (whole trace" in done.out
+    assert "\ncpu (whole trace" in done.out
 
 
 @pytest.mark.parametrize("names", [["none.json"], ["empty.json"], ["none.json", "empty.json"]])

@@ -175,15 +175,15 @@ def test_views_show_one_table_and_csv_holds_it() -> None:
 
 def test_a_view_of_several_traces_says_which_is_which() -> None:
     written = page(traces(nested(), replace(nested(), file="b/other.json")), by="phase")
-    assert "Phases of ddp_checkpoint.json.gz" in written
-    assert "Phases of other.json" in written
+    assert "Phases of ddp_checkpoint " in written
+    assert "Phases of other " in written
 
 
 def test_traces_of_one_name_are_told_apart() -> None:
     report = traces(replace(convnet(), file="a/trace.json"), replace(convnet(), file="b/trace.json"))
     written = page(report)
-    assert "a/trace.json" in written
-    assert "b/trace.json" in written
+    assert "a/trace " in written
+    assert "b/trace " in written
 
 
 def test_a_senseless_number_of_rows_is_refused() -> None:
