@@ -11,7 +11,7 @@ import numpy as np
 from profiler_kit.inspection.alignment import align
 from profiler_kit.inspection.context import surroundings
 from profiler_kit.inspection.links import by_external_id, join_nodes, launches
-from profiler_kit.inspection.modules import calls
+from profiler_kit.inspection.modules import COMPILED_CLASS, calls
 from profiler_kit.inspection.nesting import in_time, nest
 from profiler_kit.inspection.owners import host_modules
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Owned
@@ -51,7 +51,7 @@ def own(table: Table) -> Owned:
         step=step,
     )
     device = _device(table, host, rows, launch, source, phases.how)
-    compiled = bool((role == Role.REGION).any())
+    compiled = bool((role == Role.REGION).any()) or any(of.class_name == COMPILED_CLASS for of in called.modules)
     shared = _shared_launches(device.launch)
     return Owned(
         table=table,

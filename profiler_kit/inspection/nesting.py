@@ -231,9 +231,9 @@ def outermost(of: Ids, parent: Ids, nearest_of: Ids) -> Ids:
 
 
 def below(nesting: Nesting, of: Ids) -> Mask:
-    """Which events are one of `of` (positions, each once, none in another) or lie in it."""
+    """Which events are one of `of` (positions, each once, none a runtime call) or lie in it."""
     change = np.zeros(len(nesting.rows) + 1, dtype=np.int32)
     line = _on_one_line(nesting.thread, nesting.start_ns, nesting.end_ns)
     change[of] += 1
-    np.add.at(change, np.searchsorted(line.start, line.end[of]), -1)
+    np.add.at(change, np.maximum(np.searchsorted(line.start, line.end[of]), of + 1), -1)
     return np.cumsum(change[:-1]) > 0
