@@ -119,6 +119,7 @@ def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
     """All entries of `period`: what overlaps it, launches of the device work that does, and names."""
     keep = np.ones(len(entries), dtype=np.bool_) if period is None else _overlapping(entries, period)
     if period is not None:
+        keep |= _flows(entries) & np.isin(entries.flow, np.unique(entries.flow[keep & _flows(entries)]))
         device = np.isin(entries.kind, [int(kind) for kind in DEVICE_KINDS])
         correlations = np.unique(entries.correlation[keep & device & (entries.correlation != NONE)])
         keep |= (entries.kind == Kind.RUNTIME) & np.isin(entries.correlation, correlations)
@@ -133,6 +134,10 @@ def _overlapping(entries: Entries, period: Period) -> Mask:
     """What the host did in the steps, what the device did for them, and all else in the time of both; names in any case."""
     on_device = np.isin(entries.kind, [int(kind) for kind in (*DEVICE_KINDS, Kind.SYNC, Kind.MIRROR)])
     on_host = np.isin(entries.kind, [int(kind) for kind in HOST_KINDS])
+    # An arrow's end is where the boxes of its thread are.
+    of_device = np.isin(entries.thread, np.unique(entries.thread[on_device]))
+    on_device |= _flows(entries) & of_device
+    on_host |= _flows(entries) & ~of_device
     start = np.full(len(entries), period.start_ns / _NS_PER_US)
     end = np.full(len(entries), period.end_ns / _NS_PER_US)
     start[on_host], end[on_host] = period.host_start_ns / _NS_PER_US, period.host_end_ns / _NS_PER_US
