@@ -52,7 +52,9 @@ def test_convolutions_count_every_output_position() -> None:
     assert flops("aten::convolution", [[1, 6, 5, 5], [6, 4, 2, 2], []], transposed) == 2 * 6 * 25 * 4 * 4
 
 
-@pytest.mark.parametrize(("mask", "gradients"), [("[True, True, True]", 2), ("[False, True, False]", 1), ("[False, False, True]", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mask", "gradients"), [("[True, True, True]", 2), ("[False, True, False]", 1), ("[False, False, True]", 0)]
+)
 def test_the_backward_of_a_convolution_counts_the_gradients_asked_for(mask: str, gradients: int) -> None:
     shapes = [[8, 30, 257, 257], *CONVOLUTION[:2], []]
     inputs = ["", "", "", "[30]", "[1, 1]", "[2, 2]", "[1, 1]", "False", "[0, 0]", "1", mask]
