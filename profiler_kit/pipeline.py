@@ -143,7 +143,8 @@ def inspect(traces: str | Path | Iterable[str | Path], *, say: Say | None = None
         tool=Tool(name="profiler_kit", version=VERSION),
         created=_now(),
         traces=read.traces,
-        notes=tuple(f"left out: {error.where}: {error.message}" for error in read.errors),
+        ranks=read.ranks,
+        notes=(*(f"left out: {error.where}: {error.message}" for error in read.errors), *read.notes),
     )
     return Inspection(
         report=replace(report, findings=diagnose_traces(report)),

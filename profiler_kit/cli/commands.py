@@ -15,6 +15,7 @@ from profiler_kit.cli.inspect_command import inspect, traces_shown
 from profiler_kit.cli.measure_options import laboratory_questions
 from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
+from profiler_kit.cli.trace_sides import compare_traces, compares_traces
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report, read_saved
@@ -83,7 +84,11 @@ def count(given: argparse.Namespace) -> int:
 
 
 def compare(given: argparse.Namespace) -> int:
-    """Two targets or reports: what differs, and why."""
+    """Two targets, reports or traces: what differs, and why."""
+    if compares_traces(given.a, given.b):
+        output.check(given)
+        compare_traces(given)
+        return errors.OK
     from profiler_kit import pipeline
     from profiler_kit.gate.compare import compare as compared
     from profiler_kit.gate.documents import comparison_document

@@ -60,7 +60,11 @@ def parser() -> Parser:
     _analyze(verbs.add_parser("analyze", help="count, measure under each cuDNN configuration, attribute, explain"))
     _count(verbs.add_parser("count", help="static only: FLOPs, MACs, parameters and memory per layer, no device"))
     _inspect(verbs.add_parser("inspect", help="any torch.profiler trace: where its time went, and what was waited for"))
-    _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
+    _compare(
+        verbs.add_parser(
+            "compare", help="two targets, reports or traces: what differs in time, work and memory, and why"
+        )
+    )
     _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
     _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
     _env(verbs.add_parser("env", help="this machine for the tool: devices, versions, what they really reach"))
@@ -136,7 +140,7 @@ def _inspect(sub: argparse.ArgumentParser) -> None:
 
 
 def _compare(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder")
+    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder, or a trace (then B is one too)")
     sub.add_argument("b", metavar="B", help="the same")
     _target_options(sub)
     measure_options(sub)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnose.words import listing, plural
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceReport, TraceSummary
 
 Found = TypeVar("Found")
+
+# Below half of the span, a device that did its work in no time would still leave most of the time as it is.
+WORKS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,11 @@ def gravest(
 def on_device(trace: TraceSummary) -> bool:
     """Whether the trace holds work of a device, and time in which it ran."""
     return trace.clock == "device" and trace.busy_ns > 0 and trace.span_ns > 0
+
+
+def works(trace: TraceSummary) -> bool:
+    """Whether the device works for at least half of the span, so that what it works on decides how long everything takes."""
+    return on_device(trace) and trace.busy_ns >= WORKS * trace.span_ns
 
 
 def idle_ns(trace: TraceSummary, *causes: IdleCause) -> int:

@@ -91,9 +91,8 @@ def dominant_calls(report: TraceReport, least: float) -> Dominant | None:
             "The trace names no modules, so it does not say which layer that is.",
             seen.others(),
         ),
-        advice="Find the layer: record with with_stack=True and experimental_config=torch._C._profiler._ExperimentalConfig("
-        "verbose=True), so that the trace names modules, or run profiler-kit analyze on the model. Then change it first: fewer "
-        "channels, a smaller kernel or input.",
+        advice="Find the layer: record with with_stack=True, so that the trace names modules, or run profiler-kit analyze on the "
+        "model. Then change it first: fewer channels, a smaller kernel or input.",
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
             *(Evidence(name=k.op or "kernel", value=k.kernel_ns, unit="ns", where=k.name) for k in kernels),

@@ -15,11 +15,11 @@ from profiler_kit.inspection.modules import calls
 from profiler_kit.inspection.nesting import in_time, nest
 from profiler_kit.inspection.owners import host_modules
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Owned
-from profiler_kit.inspection.phases import OTHER, TRANSFER, host_phases, transfers, without_training
+from profiler_kit.inspection.phases import OTHER, host_phases
 from profiler_kit.inspection.roles import Role, collectives, from_host, roles
 from profiler_kit.inspection.said import notes
 from profiler_kit.inspection.step_marks import steps_of
-from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Mask, Table
+from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Table
 
 COMMUNICATION = PHASE_NUMBERS["communication"]
 
@@ -33,13 +33,11 @@ def own(table: Table) -> Owned:
     step = steps.at(nesting.start_ns)
     began = np.append(steps.start_ns, np.int64(-(1 << 62)))[step]
     nodes = join_nodes(table, nesting, context, role, began)
-    phases = host_phases(table, nesting, context, role, nodes, steps)
     rows = _device_rows(table)
     launch = launches(table, nesting, rows)
     source = np.where(launch == NONE, by_external_id(table, nesting, rows), launch)
     copies = from_host(table, rows)
-    transfers(table, nesting, context, phases, source[copies & (source != NONE)])
-    without_training(table, nesting, role, phases, step)
+    phases = host_phases(table, nesting, context, role, nodes, steps, source[copies & (source != NONE)])
     called = calls(table, nesting, context, role)
     module = host_modules(nesting, context, role, nodes, called, phases, step)
     host = Host(
@@ -52,7 +50,7 @@ def own(table: Table) -> Owned:
         module=module,
         step=step,
     )
-    device = _device(table, host, rows, launch, source, copies, phases.how)
+    device = _device(table, host, rows, launch, source, phases.how)
     compiled = bool((role == Role.REGION).any())
     shared = _shared_launches(device.launch)
     return Owned(
@@ -73,19 +71,15 @@ def _device_rows(table: Table) -> Ids:
     return rows[in_time(start, start + np.clip(table.duration_ns[rows], 0, 1 << 60))]
 
 
-def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, copies: Mask, how_host: Bytes) -> Device:
+def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:
     linked = source != NONE
     phase = np.where(linked, host.phase[source] if len(host.rows) else NONE, NONE).astype(np.int8)
     how = np.where(linked, how_host[source] if len(host.rows) else 0, 0).astype(np.int8)
     module = np.where(linked, host.module[source] if len(host.rows) else NONE, NONE).astype(np.int32)
     step = np.where(linked, host.step[source] if len(host.rows) else NONE, NONE).astype(np.int32)
     operator = np.where(linked, host.operator[source] if len(host.rows) else NONE, NONE).astype(np.int32)
-    unsaid = linked & ((phase == NONE) | (phase == OTHER))
-    how[unsaid] = How.NONE
-    phase[unsaid] = OTHER
-    copied = unsaid & copies
-    phase[copied], how[copied] = TRANSFER, How.COPY
-    same = align(table.name[rows], table.stream[rows], linked)
+    phase[linked & (phase == NONE)] = OTHER
+    same = align(table.name[rows], table.stream[rows], step, linked)
     aligned = same != NONE
     phase[aligned], module[aligned] = phase[same[aligned]], module[same[aligned]]
     how[aligned] = How.ALIGNED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,9 @@ class Context(NamedTuple):
     numbered: Ids
 
 
-_MARKS = (Role.PHASE, Role.OPTIMIZER, Role.DATA, Role.BACKWARD)
-_LOSSES = (Role.LOSS, Role.LOSS_MODULE)
+# What stands around operators and is none itself.
+_NO_OPERATORS: Final = (Role.STEP, Role.PHASE, Role.OPTIMIZER, Role.DATA, Role.OUR_MODULE, Role.FORWARD)
+_LOSSES: Final = (Role.LOSS, Role.LOSS_MODULE)
 
 
 def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
@@ -55,16 +56,23 @@ def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
     of = role[some[:-1]]
     modules = module_roles(of)
     return Context(
-        operator=nearest(nesting.parent, kind == Kind.OPERATOR),
+        # The first profilers wrote marks as operators.
+        operator=nearest(nesting.parent, (kind == Kind.OPERATOR) & ~np.isin(role, _NO_OPERATORS)),
         python=nearest(nesting.parent, kind == Kind.PYTHON),
         node=innermost(of == Role.NODE),
-        mark=innermost(np.isin(of, _MARKS)),
+        mark=innermost(_marks(of)),
         loss=innermost(np.isin(of, _LOSSES)),
         module=innermost(modules),
         wrapper=innermost(of == Role.FORWARD),
         redo=innermost(modules | numbered[some[:-1]]),
         numbered=np.flatnonzero(numbered).astype(np.int32),
     )
+
+
+def _marks(of: Bytes) -> Mask:
+    """Which of the roles `of` are marks: phase marks of ours alone, where there are any."""
+    ours = of == Role.PHASE
+    return ours if ours.any() else np.isin(of, (Role.OPTIMIZER, Role.DATA, Role.BACKWARD))
 
 
 def module_roles(of: Bytes) -> Mask:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.inspection.host_states import main_thread, stretches
+from profiler_kit.inspection.host_states import are_operators, main_thread, stretches
 from profiler_kit.inspection.host_time import Stretches, innermost
 from profiler_kit.inspection.idle import CAUSE_NUMBERS, Gaps
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
@@ -54,16 +54,14 @@ def host_line(owned: Owned) -> HostLine:
 
 def _own_stretches(owned: Owned) -> list[Stretches]:
     table, host = owned.table, owned.host
-    position = np.flatnonzero(table.kind[host.rows] == Kind.OPERATOR).astype(np.int32)
+    position = np.flatnonzero(are_operators(host)).astype(np.int32)
     parent = host.parent[position]
     outer = np.where(parent != NONE, host.operator[parent], NONE).astype(np.int32)
-    thread = table.thread[host.rows[position]]
+    _, first = np.unique(table.thread[host.rows[position]], return_index=True)  # host events stand by thread
     parts = [Stretches(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))]
-    for number in np.unique(thread).tolist():
-        own = thread == number
-        start = table.start_ns[host.rows[position[own]]]
-        end = start + np.maximum(table.duration_ns[host.rows[position[own]]], 0)
-        parts.append(innermost(start, end, position[own], outer[own]))
+    for own, around in zip(np.split(position, first[1:]), np.split(outer, first[1:]), strict=True):
+        start = table.start_ns[host.rows[own]]
+        parts.append(innermost(start, start + np.maximum(table.duration_ns[host.rows[own]], 0), own, around))
     return parts
 
 

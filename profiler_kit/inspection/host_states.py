@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
+from profiler_kit.inspection.ownership import PHASE_NUMBERS, Host, Owned
 from profiler_kit.inspection.spans import Spans, join, none, subtract, union
 from profiler_kit.inspection.waits import Waits
 from profiler_kit.records.traces import IdleCause
 from profiler_kit.traces.table import NONE, Kind, Mask
 
 
+def are_operators(host: Host) -> Mask:
+    """Which host events are operators: not marks, which profilers of 2021 wrote as such."""
+    itself: Mask = host.operator == np.arange(len(host.rows))
+    return itself
+
+
 def main_thread(owned: Owned) -> int:
     """The thread that runs the training loop: the one with most operators outside of autograd's nodes; NONE without any."""
     table, host = owned.table, owned.host
-    kind = table.kind[host.rows]
-    for mask in ((kind == Kind.OPERATOR) & (host.node == NONE), kind != Kind.RUNTIME, kind == Kind.RUNTIME):
+    runtime = table.kind[host.rows] == Kind.RUNTIME
+    for mask in (are_operators(host) & (host.node == NONE), ~runtime, runtime):
         counts = np.bincount(table.thread[host.rows[mask]], minlength=1)
         if counts.any():
             return int(counts.argmax())
@@ -41,7 +47,7 @@ def thread_states(owned: Owned, waits: Waits, thread: int) -> list[tuple[IdleCau
     return [
         ("synchronisation", union(waits.start[waited], waits.end[waited], ordered=True)),
         ("waiting for data", stretches(owned, mine & (host.phase == PHASE_NUMBERS["data"]))),
-        ("op dispatch", stretches(owned, mine & (table.kind[host.rows] == Kind.OPERATOR))),
+        ("op dispatch", stretches(owned, mine & are_operators(host))),
     ]
 
 

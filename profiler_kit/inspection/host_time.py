@@ -41,8 +41,8 @@ def phase_host_ns(owned: Owned) -> dict[int, int]:
     """The wall time of each phase (an index of TRACE_PHASES) on the host: what a stopwatch around it would show.
 
     On the main thread, and on those that run autograd's nodes, an instant belongs to the innermost event with a phase. What lies
-    between two stretches of one phase in one step, with no other phase between them, is Python between the calls of
-    that phase and belongs to it too. Where threads are in one phase at the same time, the instant counts once.
+    between two stretches of one phase in one step, with no other phase between them on any of these threads, is Python between
+    the calls of that phase and belongs to it too. Where threads are in one phase at the same time, the instant counts once.
     """
     table, host = owned.table, owned.host
     outer = np.where(host.parent != NONE, host.phase[host.parent], NONE)
@@ -55,17 +55,18 @@ def phase_host_ns(owned: Owned) -> dict[int, int]:
         own = changes[thread == number]
         start = table.start_ns[host.rows[own]]
         end = start + np.maximum(table.duration_ns[host.rows[own]], 0)
-        found.append(
-            _joined(innermost(start, end, host.phase[own].astype(np.int32), outer[own].astype(np.int32)), marks)
-        )
-    start, end, phase = (np.concatenate([part[i] for part in found]) for i in range(3))
+        found.append(innermost(start, end, host.phase[own].astype(np.int32), outer[own].astype(np.int32)))
+    start, end, phase = _joined(found, np.sort(marks))
     return {number: length(union(start[phase == number], end[phase == number])) for number in np.unique(phase).tolist()}
 
 
-def _joined(parts: Stretches, marks: Ints) -> Stretches:
-    if not len(parts.start):
-        return parts
-    step = np.searchsorted(np.sort(marks), parts.start, side="right")
-    new = np.concatenate(([True], (parts.owner[1:] != parts.owner[:-1]) | (step[1:] != step[:-1])))
-    first = np.flatnonzero(new)
-    return Stretches(parts.start[first], parts.end[np.append(first[1:] - 1, len(new) - 1)], parts.owner[first])
+def _joined(parts: list[Stretches], marks: Ints) -> Stretches:
+    """Successive stretches of one owner between two of `marks`, whichever thread's, as one."""
+    start, end, owner = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    order = np.argsort(start, kind="stable")
+    start, end, owner = start[order], end[order], owner[order]
+    step = np.searchsorted(marks, start, side="right")
+    first = np.flatnonzero(np.concatenate(([True], (owner[1:] != owner[:-1]) | (step[1:] != step[:-1]))))
+    if not len(start):
+        return Stretches(start, end, owner)
+    return Stretches(start[first], np.maximum.reduceat(end, first), owner[first])

@@ -18,6 +18,8 @@ from profiler_kit.traces.table import NONE, Bytes, Ids, Table
 # Calls nested deeper than any network's belong to the module at this depth: paths grow with it.
 DEEPEST: Final = 100
 COMPILED_CLASS: Final = "torch.compile"
+# What torch.compile calls inside of a region, with other names forward and backward: the region says enough.
+_OF_REGION: Final = ("CompiledFunction", "GraphModule_", GRAPH_PREFIX)
 _NUMBER: Final = re.compile(r"_\d+\Z")
 
 
@@ -82,6 +84,8 @@ class _Paths:
         if again and name in self._first:
             return self._first[name]
         told = self._names[name].removeprefix(MODULE_PREFIX)
+        if told.startswith(_OF_REGION) and under != NONE and self.modules[under].class_name == COMPILED_CLASS:
+            return under
         if told.startswith(GRAPH_PREFIX):
             told = "CompiledFxGraph " + told.removeprefix(GRAPH_PREFIX)[:8]
         path = f"{self.modules[under].path}.{told}" if under != NONE else told

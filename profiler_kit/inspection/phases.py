@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ LOSS, OPTIMIZER, DATA = PHASE_NUMBERS["loss"], PHASE_NUMBERS["optimizer"], PHASE
 TRANSFER, OTHER = PHASE_NUMBERS["transfer"], PHASE_NUMBERS["other"]
 
 
+_MOVES: Final = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::cuda")
+
+
 class Phases(NamedTuple):
     """For each position a phase's number or NONE, and the evidence."""
 
@@ -32,8 +35,10 @@ class Phases(NamedTuple):
         self.how[where] = how
 
 
-def host_phases(table: Table, nesting: Nesting, context: Context, role: Bytes, nodes: Nodes, steps: Steps) -> Phases:
-    """The phases of the host's events, as far as the host alone tells them."""
+def host_phases(
+    table: Table, nesting: Nesting, context: Context, role: Bytes, nodes: Nodes, steps: Steps, copies: Ids
+) -> Phases:
+    """The phases of the host's events. `copies`: positions of the launches of copies from the host to the device."""
     count = len(role)
     found = Phases(np.full(count, NONE, dtype=np.int8), np.zeros(count, dtype=np.int8))
     node, mark = context.node, context.mark
@@ -57,9 +62,12 @@ def host_phases(table: Table, nesting: Nesting, context: Context, role: Bytes, n
         found.how[here] = How.MARK
     alone = np.isin(nesting.thread, autograd_threads(nesting, context, role, nodes))
     found.put(alone & (found.phase == NONE), BACKWARD, How.NODE)
+    _transfers(table, nesting, context, found, copies)
     if not ours:
-        window = forward_windows(nesting, context, role, nodes, steps)
-        found.put(window & (found.phase == NONE), FORWARD, How.WINDOW)
+        windows = forward_windows(table, nesting, context, role, nodes, steps)
+        for where, phase in ((windows.backward, BACKWARD), (windows.loss, LOSS), (windows.forward, FORWARD)):
+            found.put(where & (found.phase == NONE), phase, How.WINDOW)
+    _the_rest(table, nesting, role, found, steps)
     return found
 
 
@@ -73,29 +81,24 @@ def autograd_threads(nesting: Nesting, context: Context, role: Bytes, nodes: Nod
     return np.setdiff1d(threads, np.concatenate((nesting.thread[outside], nesting.thread[marked]))).astype(np.int32)
 
 
-_COPY_OPS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::cuda")
-
-
-def transfers(table: Table, nesting: Nesting, context: Context, phases: Phases, copies: Ids) -> None:
-    """Gives phase "transfer" to all that an operator does that moves data, of those whose launches `copies` go to the device.
-
-    `copies`: positions of the launches of copies from the host.
-    """
-    copies = copies[phases.phase[copies] == NONE]
+def _transfers(table: Table, nesting: Nesting, context: Context, found: Phases, copies: Ids) -> None:
+    """Gives phase "transfer" to all that an operator does that moves data, of those whose launches `copies` go to the device."""
+    copies = copies[found.phase[copies] == NONE]
     if not len(copies):
         return
-    phases.put(copies, TRANSFER, How.COPY)
+    found.put(copies, TRANSFER, How.COPY)
     operators = context.operator[copies]
     outer = np.unique(outermost(operators[operators != NONE], nesting.parent, context.operator))
-    moves = np.array([name in _COPY_OPS for name in table.names], dtype=bool)
-    outer = outer[moves[table.name[nesting.rows[outer]]] & (phases.phase[outer] == NONE)]
-    phases.put(below(nesting, outer) & (phases.phase == NONE), TRANSFER, How.COPY)
+    moves = np.array([name in _MOVES for name in table.names], dtype=bool)
+    outer = outer[moves[table.name[nesting.rows[outer]]] & (found.phase[outer] == NONE)]
+    found.put(below(nesting, outer) & (found.phase == NONE), TRANSFER, How.COPY)
 
 
-def without_training(table: Table, nesting: Nesting, role: Bytes, phases: Phases, step: Ids) -> None:
+def _the_rest(table: Table, nesting: Nesting, role: Bytes, found: Phases, steps: Steps) -> None:
     """Gives what is left a phase: forward in a step of a trace that trains nothing, else "other". Calls of Python keep none."""
     kind = table.kind[nesting.rows]
-    work = ((kind == Kind.OPERATOR) | (kind == Kind.RUNTIME)) & (phases.phase == NONE)
+    work = ((kind == Kind.OPERATOR) | (kind == Kind.RUNTIME)) & ~np.isin(role, (Role.STEP, Role.PHASE))
+    work &= found.phase == NONE
     if not np.isin(role, (Role.NODE, Role.OPTIMIZER, Role.BACKWARD, Role.PHASE)).any():
-        phases.put(work & (step != NONE), FORWARD, How.WINDOW)
-    phases.put(work & (phases.phase == NONE), OTHER, How.NONE)
+        found.put(work & (steps.at(nesting.start_ns) != NONE), FORWARD, How.WINDOW)
+    found.put(work & (found.phase == NONE), OTHER, How.NONE)

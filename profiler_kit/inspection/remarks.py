@@ -49,11 +49,6 @@ def remarks(owned: Owned, line: Timeline, made: Launches) -> tuple[str, ...]:
 
 
 def _without_device(owned: Owned) -> str:
-    if any(name == "cuda_profiler_range" for name in owned.table.categories):
-        return (
-            "recorded in hardware-counter mode, with counters per kernel and no device times: "
-            "figures are the operators' own time on the host"
-        )
     if bool((owned.table.kind == Kind.OPERATOR).any()):
         return "no device work: figures are the operators' own time on the host"
     return "neither device work nor operators: nothing to add up"

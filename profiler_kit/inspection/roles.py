@@ -35,6 +35,7 @@ class Role(IntEnum):
     REGION = 10  # code that torch.compile made
     FORWARD = 11  # the forward call of a wrapper that names itself: DistributedDataParallel.forward
     NODE = 12
+    COLLECTIVE = 13  # a call that launches one
 
 
 _LOSSES: Final = (
@@ -50,6 +51,7 @@ _OPTIMIZER: Final = re.compile(r"Optimizer\.(step|zero_grad)#")
 _WRAPPER: Final = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::\w*(pre|post)_forward")
 _WRAPPER_BACKWARD: Final = re.compile(r"FSDP::\w*(pre|post)_backward|FullyShardedDataParallel\._(pre|post)_backward")
 _COMPILED: Final = re.compile(rf"Torch-Compiled Region|CompiledFunction\Z|{GRAPH_PREFIX}")
+_COLLECTIVE_CALLS: Final = ("c10d::", "_c10d_functional::", "nccl:", "gloo:", "rccl:", "xccl:", "hccl:")
 _PYTHON: Final = (
     (
         Role.LOSS,
@@ -116,6 +118,8 @@ def _spoken(name: str) -> Role:
         return Role.FORWARD
     if _WRAPPER_BACKWARD.match(name):
         return Role.BACKWARD
+    if name.startswith(_COLLECTIVE_CALLS):
+        return Role.COLLECTIVE
     if _COMPILED.match(name):
         return Role.REGION
     return Role.LOSS if _LOSS_FUNCTION.match(name) else Role.PLAIN

@@ -6,44 +6,44 @@ import numpy as np
 
 from profiler_kit.inspection.launches import Launches, at_steps, grew
 from profiler_kit.inspection.ownership import Owned
-from profiler_kit.inspection.spans import before, sum_by, union
+from profiler_kit.inspection.spans import overlap, sum_by, union
 from profiler_kit.inspection.timeline import Timeline
 from profiler_kit.records.traces import TraceStep
-from profiler_kit.traces.table import NONE
+from profiler_kit.traces.table import NONE, Ids
 
 
 def steps(owned: Owned, line: Timeline, made: Launches) -> tuple[TraceStep, ...]:
     """The marked steps. A step is steady where the launch queue was no deeper when the next one began, or was full already."""
-    total = len(owned.steps)
-    step = owned.device.step
+    total, step = len(owned.steps), owned.device.step
     mine = np.flatnonzero(step != NONE)
     kernel = sum_by(step[mine], line.piece[mine], total)
     present, index = np.unique(step[mine], return_index=True)
-    first = dict(zip(present.tolist(), line.start[mine[index]].tolist(), strict=True))
-    busy = union(line.start, line.end, ordered=True)
-    launched = np.unique(made.step[made.step != NONE]).tolist()
-    growing = set()
-    if len(launched) > 1:
-        growing = {launched[i] for i in np.flatnonzero(grew(at_steps(made))).tolist()}
-    result = []
-    for number, mark in enumerate(owned.steps):
-        begin, end = first.get(number), first.get(number + 1)
-        device = end - begin if begin is not None and end is not None and end >= begin else None
-        idle = None
-        if device is not None:
-            inside = before(busy, np.array([begin, end], np.int64))
-            idle = device - int(inside[1] - inside[0])
-        result.append(
-            TraceStep(
-                number=mark.number,
-                host_ns=mark.end_ns - mark.start_ns,
-                device_ns=device,
-                kernel_ns=int(kernel[number]),
-                idle_ns=idle,
-                steady=device is not None and number not in growing,
-            )
+    first = np.zeros(total + 1, np.int64)
+    first[present] = line.start[mine[index]]
+    known = np.zeros(total + 1, np.bool_)
+    known[present] = True
+    ended = known[:-1] & known[1:] & (first[1:] >= first[:-1])
+    period = first[1:] - first[:-1]
+    idle = period - overlap(union(line.start, line.end, ordered=True), first[:-1], first[1:])
+    steady = ended.copy()
+    steady[_growing(made)] = False
+    return tuple(
+        TraceStep(
+            number=mark.number,
+            host_ns=mark.end_ns - mark.start_ns,
+            device_ns=int(period[i]) if ended[i] else None,
+            kernel_ns=int(kernel[i]),
+            idle_ns=int(idle[i]) if ended[i] else None,
+            steady=bool(steady[i]),
         )
-    return tuple(result)
+        for i, mark in enumerate(owned.steps)
+    )
+
+
+def _growing(made: Launches) -> Ids:
+    """The steps after which the launch queue was deeper than before."""
+    launched = np.unique(made.step[made.step != NONE])
+    return launched[:-1][grew(at_steps(made))] if len(launched) > 1 else launched[:0]
 
 
 def step_ns(found: tuple[TraceStep, ...]) -> int | None:

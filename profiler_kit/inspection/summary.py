@@ -6,6 +6,7 @@ import numpy as np
 
 from profiler_kit.inspection.communication import communication
 from profiler_kit.inspection.host_only import host_line
+from profiler_kit.inspection.host_states import are_operators
 from profiler_kit.inspection.host_time import phase_host_ns
 from profiler_kit.inspection.idle import gaps, idle_times
 from profiler_kit.inspection.launches import launches, queue
@@ -19,7 +20,7 @@ from profiler_kit.inspection.timeline import timeline
 from profiler_kit.inspection.totals import kernels, modules, operators, streams
 from profiler_kit.inspection.waits import waits
 from profiler_kit.records.traces import TRACE_PHASES, TraceStep, TraceSummary
-from profiler_kit.traces.table import NONE, Ids, Ints, Kind
+from profiler_kit.traces.table import NONE, Ids, Ints
 
 
 def summarise(owned: Owned) -> TraceSummary:
@@ -85,7 +86,7 @@ def _by_host(owned: Owned) -> TraceSummary:
     line = timeline(owned)
     made = launches(owned, line)
     clock = host_line(owned)
-    called = np.flatnonzero(table.kind[host.rows] == Kind.OPERATOR).astype(np.int32)
+    called = np.flatnonzero(are_operators(host)).astype(np.int32)
     phase, own, alone = host.phase[called], clock.ns[called], clock.self_ns[called]
     busy = int(own.sum())
     marked = _host_steps(owned, called, own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -14,20 +13,17 @@ from profiler_kit.inspection.spans import overlap, sum_by
 from profiler_kit.inspection.timeline import Timeline
 from profiler_kit.inspection.waits import Waits
 from profiler_kit.records.traces import TRACE_PHASES, SyncWait, WaitedFor
-from profiler_kit.traces.table import NONE, Ids, Ints, Mask
+from profiler_kit.traces.table import NONE, Ids, Ints
 
 FULL_QUEUE: Final = "(launch queue full)"  # whose waits are those of launches that found no place
 
-_DEVICE: Final = re.compile(r"DeviceSynchronize\Z")
-
 
 def sync_waits(owned: Owned, line: Timeline, waits: Waits, made: Launches) -> tuple[SyncWait, ...]:
-    """The host's waits by who made them, longest first. The profiler's own wait, as it stops, is left out."""
-    kept = np.flatnonzero(~_at_the_end(owned, waits, made))
+    """The host's waits by who made them, longest first."""
     stuck = np.flatnonzero(made.blocked > 0)
-    position = np.concatenate((waits.position[kept], made.position[stuck]))
-    start = np.concatenate((waits.start[kept], made.end[stuck] - made.blocked[stuck]))
-    end = np.concatenate((waits.end[kept], made.end[stuck]))
+    position = np.concatenate((waits.position, made.position[stuck]))
+    start = np.concatenate((waits.start, made.end[stuck] - made.blocked[stuck]))
+    end = np.concatenate((waits.end, made.end[stuck]))
     if not len(position):
         return ()
     # every ns between start and end falls to the phase whose kernels ran then, to none where the device was idle
@@ -36,7 +32,7 @@ def sync_waits(owned: Owned, line: Timeline, waits: Waits, made: Launches) -> tu
         split[number] = overlap(line.charged(owned.device.phase == number), start, end)
     split[-1] = end - start - split.sum(axis=0)
     names = owned.table.names
-    who = np.concatenate((_made_by(owned, waits.position[kept]), np.full(len(stuck), NONE, np.int32)))
+    who = np.concatenate((_made_by(owned, waits.position), np.full(len(stuck), NONE, np.int32)))
     call = owned.table.name[owned.host.rows[position]]
     groups, group = np.unique(np.stack((who, call, owned.host.phase[position])), axis=1, return_inverse=True)
     group = group.reshape(-1)
@@ -87,11 +83,3 @@ def _made_by(owned: Owned, position: Ids) -> Ids:
         outer[plain] = above[plain]
     by = np.where(outer != NONE, outer, host.python[position])
     return table.name[host.rows[np.where(by != NONE, by, position)]]
-
-
-def _at_the_end(owned: Owned, waits: Waits, made: Launches) -> Mask:
-    table, host = owned.table, owned.host
-    last = int(made.end.max()) if len(made.end) else 0
-    late: Mask = (waits.start >= last) & (host.operator[waits.position] == NONE) & (host.step[waits.position] == NONE)
-    late[late] = [bool(_DEVICE.search(table.names[i])) for i in table.name[host.rows[waits.position[late]]].tolist()]
-    return late

@@ -7,13 +7,14 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.inspection.host_states import are_operators
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import count_by, length, sum_by, union
 from profiler_kit.inspection.timeline import Timeline
 from profiler_kit.records.traces import TRACE_PHASES, StreamTime, TraceKernel, TraceModule, TraceOperator
 from profiler_kit.traces import operators as operator_names
 from profiler_kit.traces.kernels import ConvolutionOp, classify
-from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
+from profiler_kit.traces.table import NONE, Bytes, Ids, Ints
 
 _CONVOLUTION: Final = re.compile(r"\Aaten::\w*conv")
 
@@ -64,7 +65,7 @@ def operators(owned: Owned, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...
     """Every operator of the trace by name: `ns` by `operator` (positions in `Owned.host`), and its own time on the host."""
     table, host = owned.table, owned.host
     size = len(table.names)
-    called = np.flatnonzero(table.kind[host.rows] == Kind.OPERATOR)
+    called = np.flatnonzero(are_operators(host))
     rows = host.rows[called]
     duration = np.maximum(table.duration_ns[rows], 0)
     calls, total = count_by(table.name[rows], size), sum_by(table.name[rows], duration, size)

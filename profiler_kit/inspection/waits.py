@@ -17,6 +17,7 @@ _WAITS: Final = re.compile(
     r"\A(cuda|hip)Memcpy(2D|3D)?\Z|\AhipMemcpyWithStream\Z|\AcuMemcpy(DtoH|HtoD|DtoD)(_v2)?\Z|"
     r"\Aur(EventWait|QueueFinish)\Z|\AzeEventHostSynchronize\Z"
 )
+_DEVICE: Final = re.compile(r"DeviceSynchronize\Z")
 _COPIES: Final = re.compile(r"\A(cuda|hip|cu)Memcpy\w*Async")
 _TO_HOST: Final = re.compile(r"DtoH|[pP]ageable|-> (Host|Pinned)")
 
@@ -43,7 +44,8 @@ def named(names: tuple[str, ...], ids: Ids, pattern: re.Pattern[str]) -> Mask:
 def waits(owned: Owned) -> Waits:
     """Synchronising calls, copies that block, and asynchronous copies that returned only after their copy was done.
 
-    The last are copies from and to pageable memory: CUDA stages them, so that `Async` waits for the stream all the same.
+    The last are copies from and to pageable memory: CUDA stages them, so that `Async` waits for the stream all the same. The
+    profiler's own wait for the device, as it stops, is no part of the program and left out.
     """
     table, host = owned.table, owned.host
     calls = np.flatnonzero(table.kind[host.rows] == Kind.RUNTIME).astype(np.int32)
@@ -60,7 +62,7 @@ def waits(owned: Owned) -> Waits:
     for number in np.unique(thread):  # host events stand by thread, then start
         here = thread == number
         left[here] = charge(start[here], end[here]).piece
-    keep = left > 0
+    keep = (left > 0) & ~_of_the_profiler(owned, position, start)
     return Waits(position=position[keep], thread=thread[keep], start=(end - left)[keep], end=end[keep])
 
 
@@ -73,3 +75,13 @@ def _copied(owned: Owned) -> Ints:
     blocking = named(table.names, table.name[rows], _TO_HOST)
     done[device.launch[copies[blocking]]] = (table.start_ns[rows] + table.duration_ns[rows])[blocking]
     return done
+
+
+def _of_the_profiler(owned: Owned, position: Ids, start: Ints) -> Mask:
+    """Which calls synchronise the device after all launches, outside of steps and of any operator or Python call."""
+    table, host, device = owned.table, owned.host, owned.device
+    launched = host.rows[device.launch[device.launch != NONE]]
+    last = int(table.start_ns[launched].max()) if len(launched) else 0
+    outside = (host.operator[position] == NONE) & (host.python[position] == NONE) & (host.step[position] == NONE)
+    late: Mask = outside & (start >= last)
+    return late & named(table.names, table.name[host.rows[position]], _DEVICE)

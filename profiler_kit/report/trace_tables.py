@@ -18,6 +18,7 @@ from profiler_kit.records.traces import (
 from profiler_kit.report import columns
 from profiler_kit.report.columns import FamilyLine, IdleLine, Of, PhaseLine
 from profiler_kit.report.plain import plain_table
+from profiler_kit.report.traces_ranks import ranks_table
 
 Item = TypeVar("Item")
 TOTAL: Final = "(all)"
@@ -165,13 +166,15 @@ def _topped(items: list[Item], top: int | None, more: Callable[[Sequence[Item]],
 
 def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple[Table, ...]:
     """Every table whole, all traces below each other, first the one that the view `by` (None: phases) is about."""
-    main = TABLE_OF_VIEW[by or "phase"]
+    main = "ranks" if by == "rank" and report.ranks is not None else TABLE_OF_VIEW[by or "phase"]
     return tuple(sorted(_data_tables(report), key=lambda table: table.name != main))
 
 
 def _data_tables(report: TraceReport) -> Iterator[Table]:
     traces = report.traces
     yield plain_table("traces", "", columns.TRACE_COLUMNS, [Of(t, None) for t in traces], whole=True)
+    if report.ranks is not None:
+        yield ranks_table(report.ranks)
     phases = [Of(t, line) for t in traces for line in phase_lines(t)[0]]
     yield plain_table("trace_phases", "", columns.TRACE_PHASE_COLUMNS, phases, whole=True)
     gaps = [Of(t, idle) for t in traces for idle in t.idle]

@@ -21,7 +21,11 @@ MOSTLY: Final = 0.5
 def place(trace: TraceSummary) -> str:
     """On what it was recorded, and what the file holds."""
     devices = _devices(trace)
-    rank = "" if trace.rank is None else f"rank {trace.rank}" + (f" of {trace.world_size}" if trace.world_size else "")
+    rank = (
+        ""
+        if trace.rank is None
+        else f"rank {trace.rank}" + (f" of {trace.world_size}" if (trace.world_size or 0) > 1 else "")
+    )
     steps = _count(len(trace.steps), "marked step") if trace.steps else "no marked steps"
     events = f"{_count(trace.events, 'event')}, {trace.device_events:,} of the device"
     said = "; ".join(part for part in (devices, rank, steps, events) if part)
@@ -72,8 +76,9 @@ def clocks(trace: TraceSummary) -> Iterator[str]:
         return
     apart = [timing for timing in trace.phases if _apart(timing, trace)]
     apart.sort(key=lambda timing: -abs((timing.host_ns or 0) - timing.kernel_ns))
+    full = trace.queue is not None and trace.queue.full
     for timing in apart[:2]:
-        yield _clock(timing)
+        yield _clock(timing, full)
 
 
 def _apart(timing: PhaseTime, trace: TraceSummary) -> bool:
@@ -83,13 +88,15 @@ def _apart(timing: PhaseTime, trace: TraceSummary) -> bool:
     return host > APART * device or device > APART * host
 
 
-def _clock(timing: PhaseTime) -> str:
+def _clock(timing: PhaseTime, full: bool) -> str:
     host, device = timing.host_ns or 0, timing.kernel_ns
     said = f"The host's clock gives {timing.phase} {text(host, 'ns')}, the device {text(device, 'ns')}"
     if host < device:
         return f"{said}: what the host shows is launching alone."
     if timing.wait_ns >= MOSTLY * host:
         return f"{said}: for {text(timing.wait_ns, 'ns')} of it the host stands waiting for work of other phases too."
+    if full:
+        return f"{said}: launching itself waits for a free place in the queue."
     return f"{said}: the host takes longer to launch the work than the device to do it."
 
 
@@ -98,10 +105,7 @@ def queue(trace: TraceSummary) -> str | None:
     found = trace.queue
     if found is None or not found.max_depth:
         return None
-    said = (
-        f"Launches wait {text(found.delay_ns, 'ns')} (median) to run, at most {_count(found.max_depth, 'launch', 'launches')} "
-        "at once"
-    )
+    said = f"Launches wait {text(found.delay_ns, 'ns')} (median) to run, at most {found.max_depth:,} at once"
     if found.full:
         return f"{said}: the queue was full, and launches themselves waited {text(found.blocked_ns, 'ns')} for a place."
     return f"{said}; the queue still grew at the end." if found.growing else f"{said}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.errors import UsageError
@@ -13,12 +14,25 @@ from profiler_kit.report import columns, trace_tables, trace_words
 from profiler_kit.report.columns import Of
 from profiler_kit.report.plain import plain_table
 from profiler_kit.report.trace_tree import module_tree
+from profiler_kit.report.traces_ranks import ranks_section
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
-SUMMARY_TREE: Final = 12
+SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
+
+VIEW_TITLES: Final[dict[TraceView, str]] = {
+    "phase": "Phases",
+    "module": "Modules",
+    "operator": "Operators",
+    "kernel": "Kernels",
+    "idle": "Idle time",
+    "stream": "Streams",
+    "step": "Steps",
+    "sync": "Waits of the host",
+    "rank": "Ranks",
+}
 
 View = Callable[[TraceSummary, str | None, int | None, int | None], Table]
 
@@ -63,11 +77,21 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
     table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
     yield Section(title="Traces", blocks=(table, *_notes(report)))
     yield _findings(report)
+    if report.ranks is not None:
+        yield ranks_section(report.ranks, top=top)
     for trace in report.traces:
         name = report.name(trace)
-        yield Section(title=name, blocks=(*_header(trace), *_phase_blocks(trace)), detail=len(report.traces) > 2)
+        yield Section(title=name, blocks=tuple(_beside(trace)), detail=len(report.traces) > 2)
         for section in _trace(trace, top, depth, phases=False):
             yield Section(title=f"{section.title} of {name}", blocks=section.blocks, detail=True)
+
+
+def _beside(trace: TraceSummary) -> Iterator[Block]:
+    """A trace among others: its header and phases, sentences for those who ask for detail."""
+    head, *notes = _header(trace)
+    yield head
+    for block in (*_phase_blocks(trace), *notes):
+        yield replace(block, detail=True) if isinstance(block, Paragraph) else block
 
 
 def _findings(report: TraceReport) -> Section:
@@ -87,20 +111,20 @@ def _header(trace: TraceSummary) -> list[Block]:
 
 def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: bool = True) -> Iterator[Section]:
     """All about one trace but its header."""
+    brief = SUMMARY_ROWS if top == TOP else top  # as many as fit a screen, unless asked for
     blocks = _phase_blocks(trace)
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
-    if trace.idle_ns:
+    if trace.idle_ns and trace.clock == "device":
         yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),))
     if any(module.path for module in trace.modules):
-        yield Section(title="Modules", blocks=(_modules(trace, None, top, depth, most=SUMMARY_TREE),))
+        yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))
     if trace.kernels and trace.clock == "device":
-        yield Section(
-            title="Kernels by what they do", blocks=(_families(trace, min(top or SUMMARY_ROWS, SUMMARY_ROWS)),)
-        )
+        yield Section(title="Kernels by what they do", blocks=(_families(trace, brief),))
     if trace.operators:
         modules = any(module.path for module in trace.modules)
-        yield Section(title="Operators", blocks=(_operators(trace, None, top, depth),), detail=modules)
+        shown = top if modules or trace.clock == "host" else brief
+        yield Section(title="Operators", blocks=(_operators(trace, None, shown, depth),), detail=modules)
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels", blocks=(_kernels(trace, None, top, depth),), detail=True)
     if trace.syncs:
@@ -122,17 +146,25 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:
     """One table of each trace, below each other."""
-    titles = {"phase": "Phases", "module": "Modules", "operator": "Operators", "kernel": "Kernels", "idle": "Idle time",
-              "stream": "Streams", "step": "Steps", "sync": "Waits of the host"}  # fmt: skip
+    yield Section(title="Trace", blocks=(Paragraph(text=_about(report)), *_notes(report)))
     if by == "rank":
+        if report.ranks is not None:
+            yield ranks_section(report.ranks, top=None)
         rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
         yield Section(title="Traces", blocks=(plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows),))
         return
     for trace in report.traces:
         table = VIEWS[by](trace, None, top, depth)
-        named = f"{titles[by]} of {report.name(trace)}" if len(report.traces) > 1 else titles[by]
+        named = f"{VIEW_TITLES[by]} of {report.name(trace)}" if len(report.traces) > 1 else VIEW_TITLES[by]
         block: Block = table if table.rows else Paragraph(text=f"{report.name(trace)} has nothing of this.")
         yield Section(title=named, blocks=(block,))
+
+
+def _about(report: TraceReport) -> str:
+    if len(report.traces) == 1:
+        return trace_words.headline(report.traces[0])
+    named = ", ".join(report.name(trace) for trace in report.traces[:4])
+    return f"{named} and {len(report.traces) - 4} more." if len(report.traces) > 4 else f"{named}."
 
 
 def _caption(trace: TraceSummary) -> str:
@@ -150,10 +182,9 @@ def _phases(trace: TraceSummary, name: str | None, top: int | None, depth: int |
 
 def _idle(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     lines, whole = trace_tables.idle_lines(trace)
+    caption = "of the device" if trace.clock == "device" else "of the host, between operators"
     rows = [Of(trace, line, name) for line in lines]
-    return plain_table(
-        "trace_causes", "of the device", columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)]
-    )
+    return plain_table("trace_causes", caption, columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)])
 
 
 def _modules(trace: TraceSummary, name: str | None, top: int | None, depth: int | None, most: int = VIEW_TREE) -> Table:

@@ -18,7 +18,7 @@ from profiler_kit.traces.pools import whole_numbers
 from profiler_kit.traces.table import NONE, Ints
 
 Place = tuple[int | str | None, int | str | None]
-Values = NDArray[Any] | list[str]
+Values = NDArray[Any] | list[bytes]
 
 
 class Found(NamedTuple):
@@ -86,7 +86,7 @@ def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tu
 
 def _numbers(decoded: list[Any], name: str) -> Ints:
     missing = 0 if name == "forward_thread" else NONE
-    return whole_numbers(list(map(attrgetter(name), decoded)), missing)
+    return whole_numbers(decoded, name, missing)
 
 
 def _texts(decoded: list[Any], name: str) -> list[bytes]:
@@ -109,18 +109,20 @@ def _collective(decoded: list[Any], fields: type[Arguments]) -> list[tuple[Field
 def _sparse(decoded: list[Any], fields: Sequence[Field]) -> list[tuple[Field, NDArray[np.int64], Values]]:
     found: list[tuple[Field, NDArray[np.int64], Values]] = []
     for field in fields:
-        written = list(map(attrgetter(field.name), decoded))
         values: Values
         if field.form == "text":
+            written = list(map(attrgetter(field.name), decoded))
             at = [i for i, value in enumerate(written) if value] if any(written) else []
             inside = np.array(at, dtype=np.int64)
-            values = [_as_text(written[i]) for i in at]
+            values = [bytes(written[i]) for i in at]
         elif field.form == "int":
-            column = whole_numbers(written, dialect.NO_NUMBER)
+            column = whole_numbers(decoded, field.name, dialect.NO_NUMBER)
             inside = np.flatnonzero(column != dialect.NO_NUMBER)
             values = column[inside]
         else:
-            column_of_floats = np.array(written, dtype=np.float64)  # None becomes NaN
+            column_of_floats = np.array(
+                list(map(attrgetter(field.name), decoded)), dtype=np.float64
+            )  # None becomes NaN
             inside = np.flatnonzero(~np.isnan(column_of_floats))
             values = column_of_floats[inside]
         if len(inside):
@@ -128,9 +130,8 @@ def _sparse(decoded: list[Any], fields: Sequence[Field]) -> list[tuple[Field, ND
     return found
 
 
-def _as_text(raw: msgspec.Raw) -> str:
+def as_text(written: bytes) -> str:
     """A string's own text, and any other value as it is written."""
-    written = bytes(raw)
     if written[:1] == b'"':
         try:
             return msgspec.json.decode(written, type=str)

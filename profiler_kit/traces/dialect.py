@@ -82,6 +82,7 @@ HEADER_KEYS: Final = (
 
 NO_NUMBER: Final = -(2**63)  # in a column that few events have: this one has none
 _NO_TEXT: Final = msgspec.Raw()
+_NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 _NAN: Final = float("nan")
 
 
@@ -95,7 +96,7 @@ class Event(msgspec.Struct, gc=False):
     tid: int | str = ""
     ts: float = _NAN
     dur: float = 0.0
-    args: msgspec.Raw = _NO_TEXT
+    args: msgspec.Raw = _NO_ARGUMENTS
 
 
 class ExactEvent(msgspec.Struct, gc=False):
@@ -108,7 +109,7 @@ class ExactEvent(msgspec.Struct, gc=False):
     tid: int | str = ""
     ts: msgspec.Raw = _NO_TEXT
     dur: float = 0.0
-    args: msgspec.Raw = _NO_TEXT
+    args: msgspec.Raw = _NO_ARGUMENTS
 
 
 class Times(msgspec.Struct, gc=False):
@@ -271,7 +272,7 @@ def loose_event(text: bytes) -> Event | None:
             tid=_label(found.get("tid")),
             ts=_number(found.get("ts"), _NAN),
             dur=_number(found.get("dur", 0.0), 0.0),
-            args=_NO_TEXT if args is None else msgspec.Raw(json.dumps(args).encode()),
+            args=_NO_ARGUMENTS if args is None else msgspec.Raw(json.dumps(args).encode()),
         )
     except ValueError:
         return None
@@ -314,8 +315,13 @@ def loose_object(text: bytes, floats: type[str] | None = None) -> dict[str, Any]
     return found if isinstance(found, dict) else None
 
 
+def is_json(text: bytes) -> bool:
+    """Whether `text` is a JSON value, broken strings allowed."""
+    return text.strip() == b"null" or loose_value(text) is not None
+
+
 def loose_value(text: bytes, floats: type[str] | None = None) -> Any:
-    """The JSON value in `text`, also where its strings are broken; None for what is none."""
+    """The JSON value in `text`, also where its strings are broken; None for what is none, and for null."""
     try:
         return json.loads(text.decode("utf-8", errors="replace"), strict=False, parse_float=floats)
     except (ValueError, RecursionError):

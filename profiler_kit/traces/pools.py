@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -11,6 +12,9 @@ from numpy.typing import DTypeLike, NDArray
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask, Sparse
 
 Key = TypeVar("Key", bound=Hashable)
+
+_FIRST_ROWS: Final = 1 << 10
+_SLACK: Final = 8  # an eighth more than needed
 
 
 class Pool(dict[Key, int], Generic[Key]):
@@ -34,56 +38,65 @@ class Pool(dict[Key, int], Generic[Key]):
 
 
 class Growing:
-    """A column that grows by arrays."""
+    """A column that grows in place: the memory of a large one is moved, not copied, so that there is one of it at any time."""
 
     def __init__(self, dtype: DTypeLike) -> None:
-        self._dtype = dtype
-        self._parts: list[NDArray[np.generic]] = []
+        self._data: NDArray[Any] = np.empty(0, dtype=dtype)
+        self._size = 0
 
-    def add(self, values: NDArray[np.generic]) -> None:
+    def add(self, values: NDArray[Any]) -> None:
         """Appends `values`."""
-        self._parts.append(values.astype(self._dtype, copy=False))
+        size = self._size + len(values)
+        if size > len(self._data):
+            self._data.resize(max(_FIRST_ROWS, size + size // _SLACK), refcheck=False)
+        self._data[self._size : size] = values
+        self._size = size
 
     def take(self) -> NDArray[Any]:
-        """The whole column; the parts are given up, so that there is but one copy of most columns at a time."""
-        parts, self._parts = self._parts, []
-        return np.concatenate(parts) if parts else np.empty(0, dtype=self._dtype)
+        """The whole column; nothing can be added afterwards."""
+        self._data.resize(self._size, refcheck=False)
+        return self._data
 
 
 class GrowingSparse:
-    """A `Sparse` that grows. `form` is "int", "float" or "text"."""
+    """A `Sparse` that grows. `form` is "int", "float" or "text"; `read` makes a text of what is written, once for each."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, read: Callable[[bytes], str]) -> None:
         self._rows = Growing(np.int32)
         self._values = Growing(np.float64 if form == "float" else np.int64)
-        self._texts: Pool[str] = Pool()
+        self._written: Pool[bytes] = Pool()
+        self._read = read
 
-    def add_numbers(self, rows: NDArray[np.int64], values: NDArray[np.generic]) -> None:
+    def add_numbers(self, rows: NDArray[np.int64], values: NDArray[Any]) -> None:
         """Appends one value for each of `rows`."""
         self._rows.add(rows)
         self._values.add(values)
 
-    def add_texts(self, rows: NDArray[np.int64], values: Sequence[str]) -> None:
+    def add_texts(self, rows: NDArray[np.int64], written: Sequence[bytes]) -> None:
         """Appends one text for each of `rows`."""
-        self.add_numbers(rows, self._texts.numbers(values))
+        self.add_numbers(rows, self._written.numbers(written))
 
     def take(self) -> Sparse:
         """The whole column. Runs came one after the other, but not what different kinds of event add within a run."""
-        rows: NDArray[Any] = self._rows.take()
-        values: NDArray[Any] = self._values.take()
+        rows, values = self._rows.take(), self._values.take()
         if (rows[1:] < rows[:-1]).any():
             order = np.argsort(rows, kind="stable")
             rows, values = rows[order], values[order]
-        return Sparse(rows=rows, values=values, texts=self._texts.values_in_order())
+        texts: Pool[str] = Pool()
+        numbers = texts.numbers([self._read(written) for written in self._written.values_in_order()])
+        if len(texts) < len(numbers):  # a text was written in two ways
+            values = numbers[values].astype(np.int64)
+        return Sparse(rows=rows, values=values, texts=texts.values_in_order())
 
 
-def whole_numbers(values: Sequence[int | None], missing: int) -> Ints:
-    """`values` as a column; `missing` where one is None or does not fit into 64 bits."""
+def whole_numbers(records: Sequence[Any], name: str, missing: int) -> Ints:
+    """The field `name` of `records`, int or None, as a column; `missing` where it is None or does not fit into 64 bits."""
+    get = attrgetter(name)
     try:
-        return np.fromiter(values, dtype=np.int64, count=len(values))
+        return np.fromiter(map(get, records), dtype=np.int64, count=len(records))
     except (TypeError, OverflowError):
-        fits = (missing if v is None or not -(2**63) <= v < 2**63 else v for v in values)
-        return np.fromiter(fits, dtype=np.int64, count=len(values))
+        fits = (missing if v is None or not -(2**63) <= v < 2**63 else v for v in map(get, records))
+        return np.fromiter(fits, dtype=np.int64, count=len(records))
 
 
 def without(sparse: Sparse, keep: Mask, renumbered: NDArray[np.int64]) -> Sparse:

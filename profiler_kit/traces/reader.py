@@ -18,6 +18,7 @@ from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Sourc
 from profiler_kit.traces.table import Kind, Table, TraceInfo
 
 _SHOWN_CATEGORIES: Final = 4
+_HOPELESS_BYTES: Final = 16 << 20  # of a list without one event that can be read: the rest is not looked at
 
 
 def read(
@@ -47,10 +48,9 @@ def read(
         rows = Rows()
         document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
         for run in document.runs():
-            first = not rows.events
             rows.add(run)
-            if first and rows.malformed == rows.events:
-                break  # no event in the first megabytes: there won't be any
+            if rows.malformed == rows.events and source.text_bytes > _HOPELESS_BYTES:
+                break
         _check(document, rows, source, partial=partial)
         table = rows.table(
             where,
@@ -91,7 +91,7 @@ def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool
     if not rows.events:
         raise TraceError("the trace holds no event", where=where, hint=HINT_AGAIN)
     if rows.no_json == rows.events:
-        raise TraceError(f"not JSON: nothing in '{EVENTS_KEY}' is an object{seems}", where=where, hint=HINT_WHAT)
+        raise TraceError(f"not JSON: nothing in its list of events is{seems}", where=where, hint=HINT_WHAT)
     if not rows.has_phases:
         raise TraceError(f"not a trace: nothing in '{EVENTS_KEY}' has a 'ph'{seems}", where=where, hint=HINT_WHAT)
     if not rows.of_torch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.traces import dialect, times
-from profiler_kit.traces.arguments import Found, arguments_of
+from profiler_kit.traces.arguments import Found, arguments_of, as_text
 from profiler_kit.traces.chunks import NOT_DECODED, Loose
 from profiler_kit.traces.dialect import Event, ExactEvent, Times
 from profiler_kit.traces.pairs import Pairs
@@ -23,6 +23,20 @@ _EXACT_EVENTS: Final = msgspec.json.Decoder(list[ExactEvent], strict=False)
 _TIMES: Final = msgspec.json.Decoder(list[Times], strict=False)
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
 _MOST_COUNTERS: Final = 64  # names of counters that are kept apart
+_GROUPS: Final = tuple(dict.fromkeys(dialect.ARGUMENTS.values()))  # of kinds with the same fields
+_GROUP_OF_KIND: Final = np.array(
+    [_GROUPS.index(dialect.ARGUMENTS[k]) if k in dialect.ARGUMENTS else NONE for k in Kind], dtype=np.int8
+)
+
+
+def _one_of(phases: Iterable[int]) -> Mask:
+    """For every byte whether it is one of `phases`."""
+    return np.isin(np.arange(256), list(phases))
+
+
+_FLOWS: Final = _one_of(dialect.FLOWS)
+_INSTANTS: Final = _one_of(dialect.INSTANTS)
+_LASTING: Final = _one_of((dialect.COMPLETE, dialect.BEGIN, dialect.END))
 _NO_PHASE: Final = "\0"
 _MANY: Final = 0.25  # of a run: it is cheaper to read all times as text
 _DTYPES: Final = {
@@ -85,7 +99,7 @@ class Rows:
             event = _loose(text)
             if event is None:
                 self.malformed += 1
-                self.no_json += dialect.loose_object(text) is None
+                self.no_json += not dialect.is_json(text)
             else:
                 events.append(event)
                 texts.append(text)
@@ -95,7 +109,7 @@ class Rows:
     def _add(self, events: Sequence[Event] | Sequence[ExactEvent], texts_of_times: Callable[[], list[Times]]) -> None:
         self.events += len(events)
         phases = _phases(events)
-        flows, metadata = np.isin(phases, list(dialect.FLOWS)), phases == dialect.METADATA
+        flows, metadata = _FLOWS[phases], phases == dialect.METADATA
         nothing = phases == ord(_NO_PHASE)
         self.flows += int(np.count_nonzero(flows))
         self.metadata += int(np.count_nonzero(metadata))
@@ -171,8 +185,8 @@ class Rows:
             self._kind_of = np.array(known, dtype=np.int8)
         kind = self._kind_of[category]
         memory = name == self.names.get(dialect.MEMORY_NAME, len(self.names))
-        instant = np.isin(phases, list(dialect.INSTANTS))
-        lasting = np.isin(phases, [dialect.COMPLETE, dialect.BEGIN, dialect.END])
+        instant = _INSTANTS[phases]
+        lasting = _LASTING[phases]
         kind[~lasting] = Kind.OTHER
         kind[instant] = Kind.INSTANT
         kind[phases == dialect.COUNTER] = Kind.COUNTER
@@ -185,28 +199,26 @@ class Rows:
 
     def _threads_of(self, rows: list[Any]) -> NDArray[np.int32]:
         """Each row's thread. Neighbours mostly share one, so only where it changes is it looked up."""
-        processes, threads = [e.pid for e in rows], [e.tid for e in rows]
         try:
-            ids = np.array([processes, threads], dtype=np.int64)
-            changes = np.flatnonzero((ids[:, 1:] != ids[:, :-1]).any(axis=0)) + 1
+            process = np.fromiter([e.pid for e in rows], dtype=np.int64, count=len(rows))
+            thread = np.fromiter([e.tid for e in rows], dtype=np.int64, count=len(rows))
+            changes = np.flatnonzero((process[1:] != process[:-1]) | (thread[1:] != thread[:-1])) + 1
         except (ValueError, OverflowError, TypeError):  # texts that are no numbers
             changes = np.arange(1, len(rows))
         starts = np.concatenate(([0], changes)) if len(rows) else changes[:0]
-        numbers = self._threads.numbers([(str(processes[i]), str(threads[i])) for i in starts.tolist()])
+        numbers = self._threads.numbers([(str(rows[i].pid), str(rows[i].tid)) for i in starts.tolist()])
         return np.repeat(numbers, np.diff(starts, append=len(rows)))
 
     def _arguments(self, rows: list[Any], kind: NDArray[np.int8]) -> tuple[list[tuple[NDArray[np.int64], Found]], Mask]:
         """What the rows say of themselves, by kinds that have the same fields; and whose arguments are none."""
         found = []
         malformed = np.zeros(len(rows), dtype=np.bool_)
-        by_fields: dict[type[dialect.Arguments], list[int]] = {}
-        for known, fields in dialect.ARGUMENTS.items():
-            by_fields.setdefault(fields, []).append(int(known))
-        for fields, kinds in by_fields.items():
-            at = np.flatnonzero(np.isin(kind, kinds))
+        group = _GROUP_OF_KIND[kind]
+        for number, fields in enumerate(_GROUPS):
+            at = np.flatnonzero(group == number)
             if len(at):
                 chosen = rows if len(at) == len(rows) else [rows[i] for i in at.tolist()]
-                one = arguments_of([e.args or b"{}" for e in chosen], fields)
+                one = arguments_of([e.args for e in chosen], fields)
                 malformed[at[one.malformed]] = True
                 found.append((at, one))
         return found, malformed
@@ -235,7 +247,7 @@ class Rows:
 
     def _sparse(self, spelling: str, form: str) -> GrowingSparse:
         if spelling not in self._more:
-            self._more[spelling] = GrowingSparse(form)
+            self._more[spelling] = GrowingSparse(form, as_text)
         return self._more[spelling]
 
     def _keep_sparse(self, what: Found, at: NDArray[np.int64], keep: Mask, numbers: NDArray[np.int64]) -> None:
@@ -251,7 +263,7 @@ class Rows:
     def _keep_counters(self, rows: list[Any], at: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
         for index in at.tolist():
             try:
-                values = _COUNTER.decode(rows[index].args or b"{}")
+                values = _COUNTER.decode(rows[index].args)
             except NOT_DECODED:
                 continue  # what is no number has no place in a column; the event stays
             for series, value in values.items():

@@ -143,3 +143,13 @@ class Table:
     def of(self, *kinds: Kind) -> Mask:
         """Which rows are of one of `kinds`."""
         return np.isin(self.kind, np.array([int(kind) for kind in kinds], dtype=np.int8))
+
+    def by_start(self, *kinds: Kind) -> Ints:
+        """The rows of `kinds` by start, enclosing before enclosed.
+
+        Kineto rounds both ends to ns, so a child may begin with its parent: the longer one, then the one written first, encloses.
+        """
+        rows = np.flatnonzero(self.of(*kinds))
+        order = np.lexsort((-self.duration_ns[rows], self.start_ns[rows]))
+        found: Ints = rows[order]
+        return found

@@ -1,4 +1,4 @@
-"""Owned traces written by hand, times in ns: what `timeline`'s side is tested with, whatever the rules of ownership are."""
+"""Owned traces written by hand, times in ns, whatever the rules of ownership are; and the sums that hold for any summary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Module, Owned, Step
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.table import NONE, Kind, Sparse, Stream, Table, Thread
 
 
@@ -180,3 +181,31 @@ def _sparse(values: dict[int, str | int]) -> Sparse:
         texts = tuple(dict.fromkeys(str(value) for value in values.values()))
         return Sparse(rows=rows, values=np.array([texts.index(str(v)) for v in values.values()], np.int64), texts=texts)
     return Sparse(rows=rows, values=np.array(list(values.values()), np.int64))
+
+
+def assert_sums_hold(summary: TraceSummary) -> None:
+    assert summary.busy_ns + summary.idle_ns == summary.span_ns
+    assert min(summary.busy_ns, summary.idle_ns, summary.overlap_ns, summary.unattributed_ns) >= 0
+    assert sum(phase.kernel_ns for phase in summary.phases) + summary.unattributed_ns == summary.busy_ns
+    assert sum(module.kernel_ns for module in summary.modules) + summary.unattributed_ns == summary.busy_ns
+    assert sum(entry.ns for entry in summary.idle) == summary.idle_ns
+    assert all(entry.ns > 0 and entry.gaps > 0 for entry in summary.idle)
+    for phase in summary.phases:
+        assert sum(entry.ns for entry in summary.idle if entry.phase == phase.phase) == phase.idle_ns
+        assert 0 <= phase.kernel_ns <= phase.sum_ns
+    for wait in summary.syncs:
+        assert sum(part.ns for part in wait.waited_for) == wait.wait_ns > 0
+        assert all(part.ns > 0 for part in wait.waited_for)
+    if summary.clock == "device":
+        assert sum(kernel.kernel_ns for kernel in summary.kernels) == summary.busy_ns
+        assert sum(kernel.sum_ns for kernel in summary.kernels) == summary.sum_ns
+        assert sum(kernel.calls for kernel in summary.kernels) == summary.device_events
+        assert sum(stream.events for stream in summary.streams) == summary.device_events
+        assert max(stream.busy_ns for stream in summary.streams) <= summary.busy_ns
+        assert summary.busy_ns <= sum(stream.busy_ns for stream in summary.streams) <= summary.sum_ns
+        assert summary.unlinked_ns + summary.moduleless_ns <= summary.busy_ns
+        assert summary.aligned_ns <= summary.unlinked_ns
+    if summary.communication is not None:
+        found = summary.communication
+        assert 0 <= found.exposed_ns <= found.union_ns <= found.sum_ns
+        assert sum(kind.sum_ns for kind in found.by_kind) == found.sum_ns

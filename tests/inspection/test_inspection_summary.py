@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inspection_written import Written
+from inspection_written import Written, assert_sums_hold
 
 from profiler_kit.inspection.ownership import How, Module
 from profiler_kit.inspection.summary import summarise
-from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
+from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.table import Kind, Stream
 
 phases = st.none() | st.sampled_from(TRACE_PHASES)
@@ -48,34 +48,6 @@ def written(draw: st.DrawFn) -> Written:
     for number in range(draw(st.integers(0, 3))):
         trace.step(number, -300 + 200 * number, -100 + 200 * number)
     return trace
-
-
-def assert_sums_hold(summary: TraceSummary) -> None:
-    assert summary.busy_ns + summary.idle_ns == summary.span_ns
-    assert min(summary.busy_ns, summary.idle_ns, summary.overlap_ns, summary.unattributed_ns) >= 0
-    assert sum(phase.kernel_ns for phase in summary.phases) + summary.unattributed_ns == summary.busy_ns
-    assert sum(module.kernel_ns for module in summary.modules) + summary.unattributed_ns == summary.busy_ns
-    assert sum(entry.ns for entry in summary.idle) == summary.idle_ns
-    assert all(entry.ns > 0 and entry.gaps > 0 for entry in summary.idle)
-    for phase in summary.phases:
-        assert sum(entry.ns for entry in summary.idle if entry.phase == phase.phase) == phase.idle_ns
-        assert 0 <= phase.kernel_ns <= phase.sum_ns
-    for wait in summary.syncs:
-        assert sum(part.ns for part in wait.waited_for) == wait.wait_ns > 0
-        assert all(part.ns > 0 for part in wait.waited_for)
-    if summary.clock == "device":
-        assert sum(kernel.kernel_ns for kernel in summary.kernels) == summary.busy_ns
-        assert sum(kernel.sum_ns for kernel in summary.kernels) == summary.sum_ns
-        assert sum(kernel.calls for kernel in summary.kernels) == summary.device_events
-        assert sum(stream.events for stream in summary.streams) == summary.device_events
-        assert max(stream.busy_ns for stream in summary.streams) <= summary.busy_ns
-        assert summary.busy_ns <= sum(stream.busy_ns for stream in summary.streams) <= summary.sum_ns
-        assert summary.unlinked_ns + summary.moduleless_ns <= summary.busy_ns
-        assert summary.aligned_ns <= summary.unlinked_ns
-    if summary.communication is not None:
-        found = summary.communication
-        assert 0 <= found.exposed_ns <= found.union_ns <= found.sum_ns
-        assert sum(kind.sum_ns for kind in found.by_kind) == found.sum_ns
 
 
 @settings(max_examples=300)

@@ -16,6 +16,9 @@ from profiler_kit.units import text
 # Python and dispatch cost some of every step; from here on they are worth more than a faster operator.
 OUTSIDE: Final = 0.30
 
+# In less than a millisecond there is no loop to speak of.
+SHORTEST_NS: Final = 1_000_000
+
 ADVICE: Final = (
     "Make operators larger or fewer: a larger batch, torch.compile, fewer small modules. A faster operator saves "
     "little here."
@@ -97,7 +100,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _outside(trace: TraceSummary) -> float | None:
-    if trace.clock != "host" or not trace.span_ns or not trace.busy_ns:
+    if trace.clock != "host" or trace.span_ns < SHORTEST_NS or not trace.busy_ns:
         return None
     share = 1.0 - trace.busy_ns / trace.span_ns
     return share if share > OUTSIDE else None

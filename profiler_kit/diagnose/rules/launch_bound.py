@@ -36,7 +36,7 @@ LAUNCHING: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch late
 # Half of the idle time: launching is what the device waits for, rather than data or other processes.
 HOST: Final = 0.5
 # Of fewer kernels a trace is no loop, and its gaps are whatever came between.
-FEWEST: Final = 100
+FEWEST: Final = 30
 
 LAUNCH_ADVICE: Final = (
     "Give each kernel more to do or launch fewer: a larger batch, torch.compile, CUDA graphs "

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnose.families import LAYOUT
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels
-from profiler_kit.diagnose.traced import gravest, kernels_ns, on_device
+from profiler_kit.diagnose.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import layer, listing, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.noise import noise_of
@@ -25,7 +25,7 @@ CHANNELS_LAST: Final = (
 
 DOC = f"""
 Layout kernels (NCHW to NHWC and back, padding of channels) take more than {threshold(SHARE)} of the baseline's device time,
-or of a trace's.
+or of a trace's in which the device works for at least {threshold(WORKS)} of the span.
 cuDNN's tensor-core convolutions want channels last; where the tensors are not, it converts them before and after. These kernels
 compute nothing.
 """
@@ -108,7 +108,7 @@ def _is_layout(kernel: TraceKernel) -> bool:
 
 
 def _converts(trace: TraceSummary) -> float | None:
-    share = kernels_ns(trace, _is_layout) / trace.busy_ns if on_device(trace) else 0.0
+    share = kernels_ns(trace, _is_layout) / trace.busy_ns if works(trace) else 0.0
     return share if share > SHARE else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnose.rule import Rule
-from profiler_kit.diagnose.traced import gravest, kernels_ns, on_device
+from profiler_kit.diagnose.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnose.trials import attempt
 from profiler_kit.diagnose.words import layer, listing, percent, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
@@ -38,7 +38,8 @@ Layers that the roofline calls memory-bound (their bytes need longer than their 
 launching and for bytes moved more than once. Bytes are a lower bound, each operand once. Needs a roof and a traced run.
 
 A trace that `inspect` reads tells no bytes, but kinds of kernels that hardly compute are memory-bound by what they are: pointwise
-operations, normalisation, pooling, reductions, copies, indexing, the optimizer. They count by the same share.
+operations, normalisation, pooling, reductions, copies, indexing, the optimizer. They count by the same share, where the
+device works for at least {threshold(WORKS)} of the span.
 """
 
 
@@ -126,7 +127,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _moving(trace: TraceSummary) -> float | None:
-    share = kernels_ns(trace, lambda kernel: kernel.family in MOVING) / trace.busy_ns if on_device(trace) else 0.0
+    share = kernels_ns(trace, lambda kernel: kernel.family in MOVING) / trace.busy_ns if works(trace) else 0.0
     return share if share >= SHARE else None
 
 

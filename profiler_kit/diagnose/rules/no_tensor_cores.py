@@ -9,7 +9,7 @@ from profiler_kit.diagnose.families import LAYOUT
 from profiler_kit.diagnose.hardware import peaks_of
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import kernels, ratio, tf32_convolution_ns
-from profiler_kit.diagnose.traced import gravest, kernels_ns, on_device
+from profiler_kit.diagnose.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnose.trials import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnose.words import layer, listing, percent, quoted, sentences, threshold, times
 from profiler_kit.records.noise import noise_of
@@ -30,7 +30,8 @@ third. The ceilings of both arithmetics are said where they were measured. TF32 
 `tf32_in_use` tells the error, and the trial its own.
 
 In a trace the same shares count where the device is known to have tensor cores for such arithmetic: by its name in the table of
-datasheets, or because other kernels of the trace use TF32 or bfloat16.
+datasheets, or because other kernels of the trace use TF32 or bfloat16. It has to work for at
+least {threshold(WORKS)} of the span.
 """
 
 
@@ -139,7 +140,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _plain_share(trace: TraceSummary) -> float | None:
-    if not on_device(trace) or not _has_them(trace):
+    if not works(trace) or not _has_them(trace):
         return None
     share = kernels_ns(trace, _is_plain) / trace.busy_ns
     return share if share >= SHARE else None

@@ -39,6 +39,7 @@ from profiler_kit.report.columns.memory import (
     PeakRow,
 )
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
+from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.report.columns.runs import NEVER, RUN_COLUMNS, RunRow, break_even, phase_shares
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.columns.traces import (
@@ -90,6 +91,7 @@ TABLES: dict[str, tuple[Column[Any], ...]] = {
     "cross_check_layers": CROSS_CHECK_LAYER_COLUMNS,
     "schedules": SCHEDULE_COLUMNS,
     "shapes": SHAPE_COLUMNS,
+    "ranks": RANK_COLUMNS,
     "traces": TRACE_COLUMNS,
     "trace_phases": TRACE_PHASE_COLUMNS,
     "trace_idle": TRACE_GAP_COLUMNS,
@@ -123,6 +125,7 @@ __all__ = [
     "PACKAGE_COLUMNS",
     "PEAK_COLUMNS",
     "PHASE_COLUMNS",
+    "RANK_COLUMNS",
     "ROOF_COLUMNS",
     "RUN_COLUMNS",
     "SCHEDULE_COLUMNS",

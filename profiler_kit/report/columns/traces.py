@@ -117,6 +117,10 @@ def _in_phase(line: ModuleLine, *phases: TracePhase) -> int | None:
     return sum(found) if found else None
 
 
+def _other_phases(line: ModuleLine) -> int | None:
+    return sum(ns for phase, ns in line.times.items() if phase not in ("forward", "backward", "recompute")) or None
+
+
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 TRACE_COLUMNS: tuple[Column[Of[None]], ...] = (
@@ -149,20 +153,22 @@ TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
     Column("name", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("phase", "phase", "text", lambda r: r.item.label, "data, transfer, forward, loss, backward, recompute, optimizer, communication, other"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "wall time of the host's part: what a stopwatch around it shows"),
-    Column("wait_ns", "waits", "ns", lambda r: r.item.wait_ns or None, "of it, what the host stood waiting for the device, for whatever phase's kernels", rank=2),
+    Column("wait_ns", "waits", "ns", lambda r: r.item.wait_ns, "of it, what the host stood waiting for the device, for whatever phase's kernels", place="data"),
+    Column("waited_ns", "waits", "ns", lambda r: r.item.wait_ns or None, "of it, what the host stood waiting for the device, for whatever phase's kernels", place="page", rank=2),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the work that the phase launched, each instant once; in a trace without a device self time of operators", place="data"),
     Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), "busy time of the work that the phase launched, each instant once", place="page"),
     Column("operator_ns", "operators", "ns", lambda r: _by_host(r, r.item.kernel_ns), "self time of operators on the host", place="page"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("clock_ratio", "host / device", "ratio", lambda r: _clock(r.item.host_ns, r.item.kernel_ns) if r.trace.clock == "device" else None, "far below 1: the host's clock shows launching; far above 1: it shows waiting, or the device waits for the host", rank=1),
     Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "durations added up: more than the busy time where streams overlap", place="data"),
-    Column("idle_ns", "idle before", "ns", lambda r: r.item.idle_ns or None, "gaps that its work ended", rank=3),
+    Column("idle_ns", "idle before", "ns", lambda r: r.item.idle_ns, "gaps that its work ended", place="data"),
+    Column("gaps_ns", "idle before", "ns", lambda r: _by_device(r, r.item.idle_ns or 0) or None, "gaps that its work ended", place="page", rank=3),
     Column("events", "events", "count", lambda r: r.item.events, "of the device", rank=4),
 )
 
 TRACE_IDLE_COLUMNS: tuple[Column[Of[IdleLine]], ...] = (
     Column("name", "trace", "text", lambda r: r.name, "the file's name, where there are several", name=True),
-    Column("cause", "the device waits for", "text", lambda r: r.item.cause, "why it was idle"),
+    Column("cause", "waiting for", "text", lambda r: r.item.cause, "why it was idle"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of that cause"),
     Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the whole span"),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "how many", rank=1),
@@ -188,6 +194,7 @@ TRACE_TREE_COLUMNS: tuple[Column[Of[ModuleLine]], ...] = (
     Column("forward_ns", "forward", "ns", lambda r: _in_phase(r.item, "forward"), "of it in forward", rank=1),
     Column("backward_ns", "backward", "ns", lambda r: _in_phase(r.item, "backward"), "of it in backward", rank=1),
     Column("recompute_ns", "recompute", "ns", lambda r: _in_phase(r.item, "recompute"), "of it forward work done again in backward", rank=2),
+    Column("other_ns", "other", "ns", lambda r: _other_phases(r.item), "of it in other phases: the loss, the optimizer", rank=2),
     Column("own_ns", "own", "ns", lambda r: r.item.own_ns or None, "the module's own, without those below it", rank=3),
 )
 
@@ -281,6 +288,8 @@ def waited_for(wait: SyncWait) -> str | None:
         return None
     parts = sorted(wait.waited_for, key=lambda part: -part.ns)
     said = [
-        f"{part.phase or 'nothing known'} {100 * part.ns / whole:.0f} %" for part in parts if 100 * part.ns >= whole
+        f"{part.phase or 'nothing with an owner'} {100 * part.ns / whole:.0f} %"
+        for part in parts
+        if 100 * part.ns >= whole
     ]
     return ", ".join(said) or None
