@@ -11,7 +11,7 @@ import numpy as np
 from profiler_kit.errors import UsageError
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
-from profiler_kit.traces.flows import without_unmatched_flows
+from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
 
 _NS_PER_US: Final = 1000.0
@@ -119,9 +119,7 @@ def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
     """All entries of `period`: what overlaps it, launches of the device work that does, and names."""
     keep = np.ones(len(entries), dtype=np.bool_) if period is None else _overlapping(entries, period)
     if period is not None:
-        device = np.isin(entries.kind, [int(kind) for kind in DEVICE_KINDS])
-        correlations = np.unique(entries.correlation[keep & device & (entries.correlation != NONE)])
-        keep |= (entries.kind == Kind.RUNTIME) & np.isin(entries.correlation, correlations)
+        _add_launches(entries, keep)
     before = int((keep & _flows(entries)).sum())
     keep = without_unmatched_flows(entries, keep)
     unmatched = before - int((keep & _flows(entries)).sum())
@@ -132,7 +130,7 @@ def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
 def _overlapping(entries: Entries, period: Period) -> Mask:
     """What the host did in the steps, what the device did for them, and all else in the time of both; names in any case."""
     on_device = np.isin(entries.kind, [int(kind) for kind in (*DEVICE_KINDS, Kind.SYNC, Kind.MIRROR)])
-    on_host = np.isin(entries.kind, [int(kind) for kind in HOST_KINDS])
+    on_host = np.isin(entries.kind, [int(kind) for kind in HOST_KINDS]) | _flows(entries)
     start = np.full(len(entries), period.start_ns / _NS_PER_US)
     end = np.full(len(entries), period.end_ns / _NS_PER_US)
     start[on_host], end[on_host] = period.host_start_ns / _NS_PER_US, period.host_end_ns / _NS_PER_US
@@ -141,6 +139,16 @@ def _overlapping(entries: Entries, period: Period) -> Mask:
     keep |= ~np.isfinite(entries.start_us) | ~np.isfinite(entries.end_us)
     keep |= (entries.kind == METADATA) | (entries.kind == UNREAD)
     return keep
+
+
+def _add_launches(entries: Entries, keep: Mask) -> None:
+    """Keeps the launches of the device work in `keep` too, and the arrows from one to the other."""
+    work = keep & np.isin(entries.kind, [int(kind) for kind in DEVICE_KINDS])
+    correlations = np.unique(entries.correlation[work & (entries.correlation != NONE)])
+    keep |= (entries.kind == Kind.RUNTIME) & np.isin(entries.correlation, correlations)
+    flows = np.flatnonzero(_flows(entries))
+    arriving = flows[within_boxes(entries, work, flows)]
+    keep[flows] |= np.isin(entries.flow[flows], np.unique(entries.flow[arriving]))
 
 
 def _flows(entries: Entries) -> Mask:

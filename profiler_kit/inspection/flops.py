@@ -26,7 +26,7 @@ def operator_flops(name: str, shapes: str, inputs: str | None) -> int | None:
         return None
     try:
         flops = formula(json.loads(shapes), json.loads(inputs) if inputs is not None else ())
-    except (ValueError, TypeError, IndexError, KeyError, RecursionError):
+    except (ArithmeticError, ValueError, TypeError, IndexError, KeyError, RecursionError):
         return None  # other arguments than these operators have
     return flops if flops >= 0 else None
 

@@ -103,7 +103,7 @@ def rate(owned: Owned, mask: Mask) -> tuple[CounterTrack | None, str | None]:
     # Whole kiloflops, so that what adds up comes back to zero.
     change = np.concatenate((step[used], -step[used]))
     at, value = _steps(at, (change * 1e9).round().astype(np.int64))
-    return CounterTrack(name="TFLOP/s", points=_points(at, (value / 1e9).round(3))), note
+    return CounterTrack(name="TFLOP/s", points=_points(at, (value / 1e9).round(6))), note
 
 
 def _counted_operator(owned: Owned) -> Ids:

@@ -21,7 +21,7 @@ def without_unmatched_flows(entries: Entries, keep: Mask) -> Mask:
     """
     is_flow = (entries.kind >= FLOW_START) & (entries.kind <= FLOW_END)
     flows = np.flatnonzero(keep & is_flow)
-    flows = flows[_on_a_slice(entries, keep, flows)]
+    flows = flows[within_boxes(entries, keep, flows)]
     # Per id by time: pairs are what follows one another there. Both sorts keep the file's order among equals.
     flows = flows[np.argsort(entries.start_us[flows], kind="stable")]
     flows = flows[np.argsort(entries.flow[flows], kind="stable")]
@@ -59,9 +59,9 @@ def _paired(flow: NDArray[np.int32], kind: NDArray[np.int8]) -> Mask:
     return paired
 
 
-def _on_a_slice(entries: Entries, keep: Mask, flows: NDArray[np.intp]) -> Mask:
-    """Which of `flows` lie within a kept box of their own thread."""
-    boxes = np.flatnonzero(keep & entries.sliced & (entries.thread != NONE) & ~np.isnan(entries.start_us))
+def within_boxes(entries: Entries, drawn: Mask, flows: NDArray[np.intp]) -> Mask:
+    """Which of `flows` lie within a box of their own thread that is among those `drawn`."""
+    boxes = np.flatnonzero(drawn & entries.sliced & (entries.thread != NONE) & ~np.isnan(entries.start_us))
     order = np.lexsort((entries.start_us[boxes], entries.thread[boxes]))
     boxes = boxes[order]
     thread = entries.thread[boxes]

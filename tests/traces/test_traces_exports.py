@@ -22,7 +22,8 @@ from profiler_kit.traces.table import Table
 EVENTS: list[dict[str, Any]] = [
     {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 2, "ts": 1.25, "dur": 3, "args": {
         "External id": 7, "Sequence number": 5, "Input Dims": [[2,  3], [3, 4]], "Concrete Inputs": ["", ""]}},
-    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 2, "ts": 2, "dur": 1, "args": {"correlation": 0}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 2, "ts": 2, "dur": 1,
+     "args": {"correlation": 0}},
     {"ph": "X", "cat": "kernel", "name": "=cmd|' /C calc'!A1", "pid": 0, "tid": 7, "ts": 5, "dur": 0.001, "args": {
         "device": 0, "stream": 7, "correlation": 0, "grid": [1, 2, 3], "est. achieved occupancy %": 50}},
     {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 2, "ts": 3, "args": {

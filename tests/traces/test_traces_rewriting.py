@@ -159,8 +159,10 @@ def test_any_json_is_split_where_its_elements_end(
 
 def test_entries_say_what_each_event_is(tmp_path: Path) -> None:
     entries = scanned(tmp_path, [
-        {**box("k", 1.5, 2.0), "args": {"correlation": 5}}, box("aten::mm", 1, 3, cat="cpu_op"), flow("s", 1, 1.0), flow("f", 1, 2.0),
-        {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "x"}}, 7, {"ph": "X", "ts": "soon"}, {**box("k", 1, 2), "args": [1]},
+        {**box("k", 1.5, 2.0), "args": {"correlation": 5}}, box("aten::mm", 1, 3, cat="cpu_op"),
+        flow("s", 1, 1.0), flow("f", 1, 2.0),
+        {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "x"}}, 7,
+        {"ph": "X", "ts": "soon"}, {**box("k", 1, 2), "args": [1]},
     ])  # type: ignore[list-item]  # fmt: skip
     assert entries.kind.tolist() == [Kind.KERNEL, Kind.OPERATOR, FLOW_START, FLOW_END, METADATA, UNREAD, UNREAD, UNREAD]
     assert entries.correlation[0] == 5
