@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.records.runs import Span
-from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, NARROWEST_NS, annotate
+from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, NARROWEST_NS, annotate
 
 ORIGINAL = (
     b'{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n'
@@ -128,7 +128,8 @@ def test_names_are_escaped(name: str) -> None:
 
 
 def test_colours_are_ones_that_the_viewers_know() -> None:
-    assert set(COLOURS.values()) <= KNOWN_COLOURS
+    assert {*COLOURS.values(), *IDLE_COLOURS.values()} <= KNOWN_COLOURS
+    assert len(set(IDLE_COLOURS.values())) == len(IDLE_COLOURS)
     names = [*COLOURS, "conv:fft", "no such phase"]
     spans = [span("lane", f, i * 9_000, i * 9_000 + 9_000, f) for i, f in enumerate(names)]
     coloured = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
