@@ -11,7 +11,7 @@ import numpy as np
 from profiler_kit.inspection.alignment import align
 from profiler_kit.inspection.context import surroundings
 from profiler_kit.inspection.links import by_external_id, join_nodes, launches
-from profiler_kit.inspection.modules import calls
+from profiler_kit.inspection.modules import COMPILED_CLASS, calls
 from profiler_kit.inspection.nesting import in_time, nest
 from profiler_kit.inspection.owners import host_modules
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Owned
@@ -51,7 +51,7 @@ def own(table: Table) -> Owned:
         step=step,
     )
     device = _device(table, host, rows, launch, source, phases.how)
-    compiled = bool((role == Role.REGION).any())
+    compiled = bool((role == Role.REGION).any()) or any(of.class_name == COMPILED_CLASS for of in called.modules)
     shared = _shared_launches(device.launch)
     return Owned(
         table=table,
@@ -73,11 +73,12 @@ def _device_rows(table: Table) -> Ids:
 
 def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:
     linked = source != NONE
-    phase = np.where(linked, host.phase[source] if len(host.rows) else NONE, NONE).astype(np.int8)
-    how = np.where(linked, how_host[source] if len(host.rows) else 0, 0).astype(np.int8)
-    module = np.where(linked, host.module[source] if len(host.rows) else NONE, NONE).astype(np.int32)
-    step = np.where(linked, host.step[source] if len(host.rows) else NONE, NONE).astype(np.int32)
-    operator = np.where(linked, host.operator[source] if len(host.rows) else NONE, NONE).astype(np.int32)
+    # What has no launch takes the entry behind the last one.
+    phase, module, step, operator = (
+        np.append(column, column.dtype.type(NONE))[source]
+        for column in (host.phase, host.module, host.step, host.operator)
+    )
+    how = np.append(how_host, np.int8(How.NONE))[source]
     phase[linked & (phase == NONE)] = OTHER
     same = align(table.name[rows], table.stream[rows], step, linked)
     aligned = same != NONE

@@ -30,6 +30,7 @@ _KINDS: Final = tuple(
         ("send_recv", r"send|recv|batch_?isend"),
     )
 )
+_DEEPEST: Final = 64  # calls around a launch: further out none says anything of it
 _OTHER: Final = "collective"
 _CALLS: Final = re.compile(r"\A(nccl|gloo|mpi|ucc|xccl|hccl):|\Ac10d::")
 
@@ -98,7 +99,9 @@ def kinds(owned: Owned, events: Ids) -> list[str]:
 def _by_call(owned: Owned, launch: int) -> str | None:
     table, host = owned.table, owned.host
     at = int(host.parent[launch]) if launch != NONE else NONE
-    while at != NONE:
+    for _ in range(_DEEPEST):
+        if at == NONE:
+            break
         name = table.names[table.name[host.rows[at]]]
         if _CALLS.match(name):
             return collective_kind(name)

@@ -16,7 +16,8 @@ class Context(NamedTuple):
 
     Of two events around the same one, that with the higher position is the inner one. `mark`: a phase of ours, the optimizer,
     the DataLoader, a call of backward. `module`: a module's call or a compiled region. `redo`: a module's call or an operator
-    that makes nodes: forward work, where it is inside a node. `numbered`: positions of the operators with a sequence number.
+    that makes nodes: forward work, where it is inside a node.
+    `numbered`: positions of the operators with a sequence number; `calls`: of modules' calls.
     """
 
     operator: Ids
@@ -28,6 +29,7 @@ class Context(NamedTuple):
     wrapper: Ids
     redo: Ids
     numbered: Ids
+    calls: Ids
 
 
 # What stands around operators and is none itself.
@@ -54,7 +56,9 @@ def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
         return np.append(some[nearest(within, wanted)], np.int32(NONE))[place]
 
     of = role[some[:-1]]
-    modules = module_roles(of)
+    modules = _modules(of)
+    # A graph run by a node is backward's: its name says nothing of whose.
+    modules &= (of != Role.GRAPH) | (nearest(within, of == Role.NODE) == NONE)
     return Context(
         # The first profilers wrote marks as operators.
         operator=nearest(nesting.parent, (kind == Kind.OPERATOR) & ~np.isin(role, _NO_OPERATORS)),
@@ -66,6 +70,7 @@ def surroundings(table: Table, nesting: Nesting, role: Bytes) -> Context:
         wrapper=innermost(of == Role.FORWARD),
         redo=innermost(modules | numbered[some[:-1]]),
         numbered=np.flatnonzero(numbered).astype(np.int32),
+        calls=some[:-1][modules],
     )
 
 
@@ -75,7 +80,7 @@ def _marks(of: Bytes) -> Mask:
     return ours if ours.any() else np.isin(of, (Role.OPTIMIZER, Role.DATA, Role.BACKWARD))
 
 
-def module_roles(of: Bytes) -> Mask:
+def _modules(of: Bytes) -> Mask:
     """Which of the roles `of` are modules' calls: by marks of ours alone, where there are any."""
     ours = of == Role.OUR_MODULE
-    return ours if ours.any() else np.isin(of, (Role.MODULE, Role.LOSS_MODULE, Role.REGION))
+    return ours if ours.any() else np.isin(of, (Role.MODULE, Role.LOSS_MODULE, Role.REGION, Role.GRAPH))

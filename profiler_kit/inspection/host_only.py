@@ -12,6 +12,7 @@ from profiler_kit.inspection.host_time import Stretches, innermost
 from profiler_kit.inspection.idle import CAUSE_NUMBERS, Gaps
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import charge, overlap, subtract, sum_by, union
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import named
 from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
@@ -60,8 +61,7 @@ def _own_stretches(owned: Owned) -> list[Stretches]:
     _, first = np.unique(table.thread[host.rows[position]], return_index=True)  # host events stand by thread
     parts = [Stretches(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))]
     for own, around in zip(np.split(position, first[1:]), np.split(outer, first[1:]), strict=True):
-        start = table.start_ns[host.rows[own]]
-        parts.append(innermost(start, start + np.maximum(table.duration_ns[host.rows[own]], 0), own, around))
+        parts.append(innermost(*times(table, host.rows[own]), own, around))
     return parts
 
 
@@ -69,11 +69,12 @@ def _gaps(owned: Owned, start: Ints, end: Ints, ended_by: Ids) -> Gaps:
     """Between operators the loop waits for data, or for other ranks, or it is Python that runs."""
     table, host = owned.table, owned.host
     ns = np.zeros((len(IDLE_CAUSES), len(start)), np.int64)
-    data = stretches(owned, (table.thread[host.rows] == main_thread(owned)) & (host.phase == PHASE_NUMBERS["data"]))
+    main = (table.thread[host.rows] == main_thread(owned)) & (host.phase == PHASE_NUMBERS["data"])
+    data = stretches(owned, np.flatnonzero(main).astype(np.int32))
     named_ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
     ranges = host.rows[named_ranges]
     ranges = ranges[named(table.names, table.name[ranges], _COLLECTIVE)]
-    other_ranks = subtract(union(table.start_ns[ranges], table.end_ns[ranges]), data)
+    other_ranks = subtract(union(*times(table, ranges)), data)
     ns[CAUSE_NUMBERS["waiting for data"]] = overlap(data, start, end)
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)
     ns[CAUSE_NUMBERS["python"]] = end - start - ns.sum(axis=0)

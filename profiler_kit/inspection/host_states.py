@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Host, Owned
 from profiler_kit.inspection.spans import Spans, join, none, subtract, union
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import Waits
 from profiler_kit.records.traces import IdleCause
-from profiler_kit.traces.table import NONE, Kind, Mask
+from profiler_kit.traces.table import NONE, Ids, Kind, Mask
 
 
 def are_operators(host: Host) -> Mask:
@@ -28,31 +31,60 @@ def main_thread(owned: Owned) -> int:
     return NONE
 
 
-def states(owned: Owned, waits: Waits, thread: int, main: int) -> list[tuple[IdleCause, Spans]]:
-    """What the host did while `thread` was on its way to a launch, as stretches that do not overlap each other."""
-    states: list[tuple[IdleCause, Spans]] = []
-    taken = none()
-    for number in dict.fromkeys((thread, main)):
-        for cause, spans in thread_states(owned, waits, number):
-            states.append((cause, subtract(spans, taken)))
-            taken = join(taken, spans)
-    return states
+def stretches(owned: Owned, positions: Ids) -> Spans:
+    """Where the host events at `positions`, all of one thread, run."""
+    return union(*times(owned.table, owned.host.rows[positions]), ordered=True)
 
 
-def thread_states(owned: Owned, waits: Waits, thread: int) -> list[tuple[IdleCause, Spans]]:
-    """What one thread did, what explains most first; the stretches overlap."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HostStates:
+    """What each thread did at any time. `thread`: each host event's; they ascend. `operators`: which events are some.
+
+    `otherwise`: the cause where a thread did nothing that was recorded: Python, if anything of the program was recorded.
+    """
+
+    owned: Owned
+    waits: Waits
+    main: int
+    thread: Ids
+    operators: Mask
+    otherwise: IdleCause
+
+    def on_the_way(self, thread: int) -> list[tuple[IdleCause, Spans]]:
+        """What happened while `thread` was on its way to a launch: what it did, or else what the main thread did.
+
+        The stretches do not overlap; of two that did, what explains more was kept.
+        """
+        found: list[tuple[IdleCause, Spans]] = []
+        taken = none()
+        for number in dict.fromkeys((thread, self.main)):
+            for cause, spans in self._of(number):
+                found.append((cause, subtract(spans, taken)))
+                taken = join(taken, spans)
+        return found
+
+    def _of(self, thread: int) -> list[tuple[IdleCause, Spans]]:
+        low, high = np.searchsorted(self.thread, np.array((thread, thread + 1), self.thread.dtype)).tolist()
+        waited = self.waits.thread == thread
+        data = np.flatnonzero(self.owned.host.phase[low:high] == PHASE_NUMBERS["data"]) + low
+        operators = np.flatnonzero(self.operators[low:high]) + low
+        return [
+            ("synchronisation", union(self.waits.start[waited], self.waits.end[waited], ordered=True)),
+            ("waiting for data", stretches(self.owned, data.astype(np.int32))),
+            ("op dispatch", stretches(self.owned, operators.astype(np.int32))),
+        ]
+
+
+def host_states(owned: Owned, waits: Waits) -> HostStates:
+    """The threads of `owned`, with the host's `waits`."""
     table, host = owned.table, owned.host
-    mine = table.thread[host.rows] == thread
-    waited = waits.thread == thread
-    return [
-        ("synchronisation", union(waits.start[waited], waits.end[waited], ordered=True)),
-        ("waiting for data", stretches(owned, mine & (host.phase == PHASE_NUMBERS["data"]))),
-        ("op dispatch", stretches(owned, mine & are_operators(host))),
-    ]
-
-
-def stretches(owned: Owned, mask: Mask) -> Spans:
-    """Where the host events of `mask`, all of one thread, run."""
-    rows = owned.host.rows[mask]
-    start = owned.table.start_ns[rows]
-    return union(start, start + owned.table.duration_ns[rows], ordered=True)
+    operators = are_operators(host)
+    recorded = bool(operators.any()) or bool((table.kind[host.rows] == Kind.PYTHON).any())
+    return HostStates(
+        owned=owned,
+        waits=waits,
+        main=main_thread(owned),
+        thread=table.thread[host.rows],
+        operators=operators,
+        otherwise="python" if recorded else "unknown",
+    )

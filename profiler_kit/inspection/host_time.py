@@ -9,6 +9,7 @@ import numpy as np
 from profiler_kit.inspection.host_states import main_thread
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.spans import length, union
+from profiler_kit.inspection.times import times
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 
 
@@ -53,8 +54,7 @@ def phase_host_ns(owned: Owned) -> dict[int, int]:
     found: list[Stretches] = []
     for number in dict.fromkeys((main_thread(owned), *running)):
         own = changes[thread == number]
-        start = table.start_ns[host.rows[own]]
-        end = start + np.maximum(table.duration_ns[host.rows[own]], 0)
+        start, end = times(table, host.rows[own])
         found.append(innermost(start, end, host.phase[own].astype(np.int32), outer[own].astype(np.int32)))
     start, end, phase = _joined(found, np.sort(marks))
     return {number: length(union(start[phase == number], end[phase == number])) for number in np.unique(phase).tolist()}

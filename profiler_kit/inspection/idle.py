@@ -14,11 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.inspection.host_states import main_thread, states
+from profiler_kit.inspection.host_states import host_states
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.phase_names import phase_name
 from profiler_kit.inspection.spans import overlap
 from profiler_kit.inspection.timeline import Timeline
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import Waits, named
 from profiler_kit.records.traces import IDLE_CAUSES, IdleTime
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
@@ -58,8 +59,7 @@ def gaps(owned: Owned, line: Timeline, waits: Waits) -> Gaps:
     rows = owned.host.rows[launch[linked]]
     # a gap in three parts: the host comes to the launch, launches, and then the work waits on the device
     begun, returned = start.copy(), start.copy()
-    begun[linked] = owned.table.start_ns[rows]
-    returned[linked] = begun[linked] + np.maximum(owned.table.duration_ns[rows], 0)
+    begun[linked], returned[linked] = times(owned.table, rows)
     late = returned > start
     begun, returned = np.clip(begun, start, end), np.clip(returned, start, end)
     blocks = late & np.isin(launch, waits.position)  # copies that the host waits for, from the call on
@@ -87,16 +87,18 @@ def idle_times(found: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
 
 def _on_the_host(owned: Owned, waits: Waits, ns: NDArray[np.int64], start: Ints, until: Ints, thread: Ids) -> None:
     """Adds to `ns` what the launching threads did from `start` to `until`."""
-    main = main_thread(owned)
     some = until > start
+    if not some.any():
+        return
+    host = host_states(owned, waits)
     for number in np.unique(thread[some]).tolist():
         here = np.flatnonzero(some & (thread == number))
         left = until[here] - start[here]
-        for cause, spans in states(owned, waits, number, main):
+        for cause, spans in host.on_the_way(number):
             part = overlap(spans, start[here], until[here])
             ns[CAUSE_NUMBERS[cause], here] += part
             left -= part
-        ns[CAUSE_NUMBERS["python"], here] += left
+        ns[CAUSE_NUMBERS[host.otherwise], here] += left
 
 
 def _on_the_device(owned: Owned, line: Timeline, work: Ids, length: Ints) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.timeline import Timeline
+from profiler_kit.inspection.times import times
 from profiler_kit.records.traces import Queue
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
@@ -42,16 +43,16 @@ def launches(owned: Owned, line: Timeline) -> Launches:
         owned.device.launch[linked], return_index=True
     )  # the first is the earliest: they ascend
     rows = owned.host.rows[position]
-    order = np.argsort(owned.table.start_ns[rows], kind="stable")
-    position, first, rows = position[order], linked[first[order]], rows[order]
-    start, begun = owned.table.start_ns[rows], line.start[first]
-    duration = np.maximum(owned.table.duration_ns[rows], 0)
-    depth = np.arange(1, len(rows) + 1) - np.searchsorted(np.sort(begun), start, side="right")
+    order = np.argsort(times(owned.table, rows)[0], kind="stable")
+    position, first = position[order], linked[first[order]]
+    start, end = times(owned.table, rows[order])
+    begun, duration = line.start[first], end - start
+    depth = np.arange(1, len(start) + 1) - np.searchsorted(np.sort(begun), start, side="right")
     depth = np.maximum(depth, 0)  # clocks of host and device may differ: work that begins before its launch
     return Launches(
         position=position.astype(np.int32),
         start=start,
-        end=start + duration,
+        end=end,
         begun=begun,
         depth=depth,
         step=owned.device.step[first],

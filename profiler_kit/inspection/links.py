@@ -74,6 +74,9 @@ def by_external_id(table: Table, nesting: Nesting, rows: Ids) -> Ids:
     For writers that give no correlation. An id that several operators carry says nothing, and neither does an operator that
     began after the event.
     """
+    asking = (table.correlation[rows] < 0) & (table.external[rows] > 0)
+    if not asking.any():
+        return np.full(len(rows), NONE, dtype=np.int32)
     operators = np.flatnonzero(table.external[nesting.rows] > 0).astype(np.int32)
     operators = operators[table.kind[nesting.rows[operators]] == Kind.OPERATOR]
     number = table.external[nesting.rows[operators]]
@@ -85,7 +88,7 @@ def by_external_id(table: Table, nesting: Nesting, rows: Ids) -> Ids:
     first = np.searchsorted(number, wanted)
     only = np.searchsorted(number, wanted, side="right") - first == 1
     at = operators[np.minimum(first, len(operators) - 1)]
-    good = (wanted > 0) & only & (nesting.start_ns[at] <= table.start_ns[rows]) & (table.correlation[rows] < 0)
+    good = asking & only & (nesting.start_ns[at] <= table.start_ns[rows])
     return np.where(good, at, NONE).astype(np.int32)
 
 
@@ -214,8 +217,9 @@ def _forward_threads(
 ) -> Ints:
     """The thread behind each node's "Fwd thread id", the profiler's own number of it, found by vote of the nodes; or NONE.
 
-    A node votes for the threads that have an op of its number, and counts ten times where the names agree (`aten::mul`,
-    `MulBackward0`): with a reentrant checkpoint the autograd thread makes nodes too, numbered from its own start.
+    A node votes for the threads that have an op of its number in its step, and counts ten times where the names agree
+    (`aten::mul`, `MulBackward0`): with a reentrant checkpoint the autograd thread makes nodes too, numbered from its own start.
+    An op of a step before counts where the names agree.
     """
     threads, sizes = np.unique(ops.thread, return_counts=True)
     threads = threads[np.argsort(-sizes, kind="stable")[:FORWARD_THREADS]]
@@ -224,8 +228,10 @@ def _forward_threads(
     for column, thread in enumerate(threads.tolist()):
         group, same = _groups(ops, np.full(len(numbers), thread), numbers)
         entry = _latest(ops, np.where(same, group, NONE), begins)
-        have = np.flatnonzero((entry != NONE) & (ops.start_ns[np.maximum(entry, 0)] >= since))
-        weight = np.where(agreement.of(at[have], ops.positions[entry[have]]), 10, 1)
+        have = np.flatnonzero(entry != NONE)
+        here = ops.start_ns[entry[have]] >= since[have]
+        agrees = agreement.of(at[have], ops.positions[entry[have]])
+        weight = np.where(here, np.where(agrees, 10, 1), agrees)
         votes[:, column] = np.bincount(which[have], weights=weight, minlength=len(said)).astype(np.int64)
     best = np.argmax(votes, axis=1)
     chosen = np.where(votes[np.arange(len(said)), best] > 0, threads[best], NONE)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.inspection.context import Context, module_roles
+from profiler_kit.inspection.context import Context
 from profiler_kit.inspection.links import Nodes
 from profiler_kit.inspection.nesting import Nesting, nearest
 from profiler_kit.inspection.ownership import Module
@@ -36,7 +36,7 @@ def calls(table: Table, nesting: Nesting, context: Context, role: Bytes) -> Call
     Marks of ours give the path itself. A call inside an autograd node (forward work done again) has the path that the same
     module has where it is called outside of nodes.
     """
-    at = np.flatnonzero(module_roles(role))
+    at = context.calls
     module = np.full(len(role) + 1, NONE, dtype=np.int32)
     found = _Paths(table)
     names = table.name[nesting.rows[at]]

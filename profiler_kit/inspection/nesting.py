@@ -13,6 +13,7 @@ ROUNDS: Final = 24
 LAYERS: Final = 256
 _PACKED_BITS: Final = 62
 _LONGEST_NS: Final = 1 << 60  # 36 years
+_DEEP: Final = 1 << 15  # up to here numbers are sorted in no time
 _LATEST_NS: Final = (1 << 63) - 1
 
 
@@ -77,7 +78,7 @@ def in_time(start: Ints, end: Ints, group: Ids | None = None) -> Ints:
     key = start - first
     if group is not None:
         key += group.astype(np.int64) << span.bit_length()
-    order = np.argsort(key)  # not a stable sort, which is slower: ties are few and set right below
+    order = np.argsort(key, kind="stable")  # by merging the runs that a trace is written in
     key = key[order]
     tied = key[1:] == key[:-1]
     if tied.any():
@@ -116,19 +117,22 @@ def _parents(line: _Line, encloses: Mask) -> Ids:
     count = len(line.start)
     if not count:
         return np.zeros(0, dtype=np.int32)
-    before = np.cumsum(encloses, dtype=np.int64)
-    before -= encloses.astype(np.int8)
-    depth = before - np.searchsorted(np.sort(line.end[encloses]), line.start, side="right")
-    deep = depth[encloses] * count
-    deep += np.flatnonzero(encloses)
-    deep.sort()
-    depth -= 1
-    wanted = depth * count
-    wanted += np.arange(count)
-    at = np.searchsorted(deep, wanted) - 1
-    found = deep[np.maximum(at, 0)] if len(deep) else wanted
-    holder, position = np.divmod(found, count)
-    return np.where((depth >= 0) & (at >= 0) & (holder == depth), position, NONE).astype(np.int32)
+    depth = np.cumsum(encloses, dtype=np.int64)
+    depth -= encloses.astype(np.int8)
+    depth -= np.searchsorted(np.sort(line.end[encloses], kind="stable"), line.start, side="right")
+    parent = np.arange(-1, count - 1, dtype=np.int32)  # what is deeper than the event before it lies in that one
+    change = np.diff(depth, prepend=-1)
+    # Where something ended in between: the last one less deep, among all of that depth.
+    ended = np.flatnonzero(change < 0)
+    levels = depth[encloses].astype(np.int16) if depth.max() < _DEEP else depth[encloses]
+    by_depth = np.flatnonzero(encloses)[np.argsort(levels, kind="stable")]
+    keys = depth[by_depth] * count + by_depth
+    at = np.searchsorted(keys, (depth[ended] - 1) * count + ended) - 1
+    parent[ended] = np.where(depth[ended] > 0, by_depth[at] if len(by_depth) else NONE, NONE)
+    # What is as deep as the event before it lies where that one does.
+    other = np.arange(count)
+    other[change == 0] = 0
+    return parent[np.maximum.accumulate(other)]
 
 
 def _innermost_open(line: _Line, encloses: Mask, of: Ints) -> Ints:
@@ -227,9 +231,9 @@ def outermost(of: Ids, parent: Ids, nearest_of: Ids) -> Ids:
 
 
 def below(nesting: Nesting, of: Ids) -> Mask:
-    """Which events are one of `of` (positions, each once, none in another) or lie in it."""
+    """Which events are one of `of` (positions, each once, none a runtime call) or lie in it."""
     change = np.zeros(len(nesting.rows) + 1, dtype=np.int32)
     line = _on_one_line(nesting.thread, nesting.start_ns, nesting.end_ns)
     change[of] += 1
-    np.add.at(change, np.searchsorted(line.start, line.end[of]), -1)
+    np.add.at(change, np.maximum(np.searchsorted(line.start, line.end[of]), of + 1), -1)
     return np.cumsum(change[:-1]) > 0

@@ -55,7 +55,9 @@ def host_phases(
     inside = node > mark if not ours else node != NONE
     found.put(inside, BACKWARD, How.NODE)
     found.put(inside & (context.redo > node), RECOMPUTE, How.NODE)
-    if ours:
+    if not ours:
+        found.put(_derivatives(nesting, context, nodes, found), BACKWARD, How.NODE)
+    else:
         of_name = marked_phases(table)
         here = np.flatnonzero((marked == Role.PHASE) & (node == NONE))
         found.phase[here] = of_name[table.name[nesting.rows[mark[here]]]]
@@ -69,6 +71,19 @@ def host_phases(
             found.put(where & (found.phase == NONE), phase, How.WINDOW)
     _the_rest(table, nesting, role, found, steps)
     return found
+
+
+def _derivatives(nesting: Nesting, context: Context, nodes: Nodes, found: Phases) -> Ids:
+    """Positions that seem to be done again, but are a backward pass that makes a graph itself (`create_graph=True`).
+
+    What a checkpoint does again is used up inside of the same node, or not at all; a derivative's graph is run after it.
+    """
+    used = np.flatnonzero(nodes.exact & (context.node[nodes.forward] != NONE))
+    made_in = outermost(context.node[nodes.forward[used]], nesting.parent, context.node)
+    run_in = outermost(nodes.positions[used], nesting.parent, context.node)
+    outlived = np.unique(made_in[made_in != run_in])
+    again = np.flatnonzero((found.phase == RECOMPUTE) & (context.module < context.node)).astype(np.int32)
+    return again[np.isin(outermost(context.node[again], nesting.parent, context.node), outlived)]
 
 
 def autograd_threads(nesting: Nesting, context: Context, role: Bytes, nodes: Nodes) -> Ids:

@@ -36,6 +36,7 @@ class Role(IntEnum):
     FORWARD = 11  # the forward call of a wrapper that names itself: DistributedDataParallel.forward
     NODE = 12
     COLLECTIVE = 13  # a call that launches one
+    GRAPH = 14  # the call of a traced or compiled graph, of forward or of backward
 
 
 _LOSSES: Final = (
@@ -46,11 +47,14 @@ _LOSSES: Final = (
 _LOSS_OP: Final = re.compile(rf"aten::(_?(cudnn|thnn|use_cudnn)\w*_)?({_LOSSES})\Z")
 # A custom function's forward, as autograd records it: LigerFusedLinearCrossEntropyFunction, FocalLoss
 _LOSS_FUNCTION: Final = re.compile(r"\w*(CrossEntropy\w*|Loss(Function|Fn)?)\Z")
-_LOSS_MODULE: Final = re.compile(r"\w*Loss\w*?(_\d+)?\Z")
+# Not ModelWithLoss, LossWrapper: they call the network too.
+_LOSS_MODULE: Final = re.compile(
+    r"(?!\w*(With|And|Wrapper|Model|Net))\w*(Loss([1-3]d|Fn|Function)?|Criterion|CrossEntropy\w*)(_\d+)?\Z"
+)
 _OPTIMIZER: Final = re.compile(r"Optimizer\.(step|zero_grad)#")
 _WRAPPER: Final = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::\w*(pre|post)_forward")
 _WRAPPER_BACKWARD: Final = re.compile(r"FSDP::\w*(pre|post)_backward|FullyShardedDataParallel\._(pre|post)_backward")
-_COMPILED: Final = re.compile(rf"Torch-Compiled Region|CompiledFunction\Z|{GRAPH_PREFIX}")
+_COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction\Z")
 _COLLECTIVE_CALLS: Final = ("c10d::", "_c10d_functional::", "nccl:", "gloo:", "rccl:", "xccl:", "hccl:")
 _PYTHON: Final = (
     (
@@ -73,7 +77,7 @@ _PYTHON: Final = (
 
 
 def roles(table: Table, rows: Ids) -> Bytes:
-    """The role of each of the host events `rows`, of the innermost kind its name says."""
+    """The role of each of the host events `rows`, by its name, and a node's by its numbers too."""
     used = np.zeros(len(table.names), dtype=bool)
     used[table.name[rows]] = True
     spoken = np.zeros(len(table.names), dtype=np.int8)
@@ -81,8 +85,7 @@ def roles(table: Table, rows: Ids) -> Bytes:
     for number in np.flatnonzero(used).tolist():
         name = table.names[number]
         if name.startswith(MODULE_PREFIX):
-            is_loss = _LOSS_MODULE.match(name, len(MODULE_PREFIX))
-            called[number] = Role.LOSS_MODULE if is_loss else Role.MODULE
+            called[number] = _called(name)
         elif ".py(" in name:
             called[number] = next((role for role, pattern in _PYTHON if pattern.search(name)), Role.PLAIN)
         else:
@@ -94,8 +97,16 @@ def roles(table: Table, rows: Ids) -> Bytes:
     operator = kind == Kind.OPERATOR
     # A custom function's node has any name; only nodes say which thread their forward ran on.
     found[operator & (table.forward_thread[rows] != 0) & (table.sequence[rows] >= 0)] = Role.NODE
-    found[~operator & (found == Role.NODE)] = Role.PLAIN
+    # What authors call their own ranges is theirs.
+    found[(kind == Kind.ANNOTATION) & np.isin(found, (Role.NODE, Role.LOSS))] = Role.PLAIN
     return found
+
+
+def _called(name: str) -> Role:
+    """The role of a module's call."""
+    if name.startswith("GraphModule_", len(MODULE_PREFIX)):
+        return Role.GRAPH
+    return Role.LOSS_MODULE if _LOSS_MODULE.match(name, len(MODULE_PREFIX)) else Role.MODULE
 
 
 def _spoken(name: str) -> Role:
@@ -120,6 +131,8 @@ def _spoken(name: str) -> Role:
         return Role.BACKWARD
     if name.startswith(_COLLECTIVE_CALLS):
         return Role.COLLECTIVE
+    if name.startswith(GRAPH_PREFIX):
+        return Role.GRAPH
     if _COMPILED.match(name):
         return Role.REGION
     return Role.LOSS if _LOSS_FUNCTION.match(name) else Role.PLAIN

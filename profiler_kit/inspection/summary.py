@@ -77,7 +77,7 @@ def _by_device(owned: Owned) -> TraceSummary:
         has_modules=bool((device.module != NONE).any()),
         compiled=owned.compiled,
         graph_launches=owned.graph_launches,
-        notes=remarks(owned, line, made),
+        notes=remarks(owned, line, made, idle),
     )
 
 
@@ -124,7 +124,7 @@ def _by_host(owned: Owned) -> TraceSummary:
         peak_allocated_bytes=peak_allocated_bytes(table),
         has_modules=bool((host.module[called] != NONE).any()),
         compiled=owned.compiled,
-        notes=remarks(owned, line, made),
+        notes=remarks(owned, line, made, clock.gaps),
     )
 
 

@@ -17,10 +17,12 @@ from profiler_kit.traces.table import NONE, Ids, Ints
 
 FULL_QUEUE: Final = "(launch queue full)"  # whose waits are those of launches that found no place
 
+_DEEPEST: Final = 64  # operators around a call: further out none says anything of it
+
 
 def sync_waits(owned: Owned, line: Timeline, waits: Waits, made: Launches) -> tuple[SyncWait, ...]:
     """The host's waits by who made them, longest first."""
-    stuck = np.flatnonzero(made.blocked > 0)
+    stuck = _stuck(waits, made)
     position = np.concatenate((waits.position, made.position[stuck]))
     start = np.concatenate((waits.start, made.end[stuck] - made.blocked[stuck]))
     end = np.concatenate((waits.end, made.end[stuck]))
@@ -58,10 +60,16 @@ def sync_waits(owned: Owned, line: Timeline, waits: Waits, made: Launches) -> tu
 
 def wait_by_phase(owned: Owned, waits: Waits, made: Launches) -> Ints:
     """Waiting ns of the host in each of TRACE_PHASES: synchronisation and launches that found the queue full."""
-    position = np.concatenate((waits.position, made.position))
-    ns = np.concatenate((waits.end - waits.start, made.blocked))
+    stuck = _stuck(waits, made)
+    position = np.concatenate((waits.position, made.position[stuck]))
+    ns = np.concatenate((waits.end - waits.start, made.blocked[stuck]))
     phase = owned.host.phase[position]
     return sum_by(phase[phase != NONE].astype(np.int64), ns[phase != NONE], len(TRACE_PHASES))
+
+
+def _stuck(waits: Waits, made: Launches) -> Ids:
+    """Launches that the full queue held up, but for copies that wait in any case."""
+    return np.flatnonzero((made.blocked > 0) & ~np.isin(made.position, waits.position)).astype(np.int32)
 
 
 def _made_by(owned: Owned, position: Ids) -> Ids:
@@ -70,7 +78,7 @@ def _made_by(owned: Owned, position: Ids) -> Ids:
     """
     table, host = owned.table, owned.host
     outer = host.operator[position].copy()
-    while True:
+    for _ in range(_DEEPEST):
         parent = np.where(outer != NONE, host.parent[outer], NONE)
         above = np.where(parent != NONE, host.operator[parent], NONE)
         plain = np.zeros(len(above), np.bool_)

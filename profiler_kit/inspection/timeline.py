@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.spans import Charges, Spans, charge, union
+from profiler_kit.inspection.times import times
 from profiler_kit.traces.table import Ids, Ints, Mask
 
 
@@ -47,8 +46,7 @@ class Timeline:
 def timeline(owned: Owned) -> Timeline:
     """The timeline of the device's work in `owned`."""
     table, rows = owned.table, owned.device.rows
-    start = table.start_ns[rows]
-    end = start + np.maximum(table.duration_ns[rows], 0)
+    start, end = times(table, rows)
     charges: Charges = charge(start, end)
     return Timeline(
         start=start,

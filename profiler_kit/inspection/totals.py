@@ -11,6 +11,7 @@ from profiler_kit.inspection.host_states import are_operators
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import count_by, length, sum_by, union
 from profiler_kit.inspection.timeline import Timeline
+from profiler_kit.inspection.times import times
 from profiler_kit.records.traces import TRACE_PHASES, StreamTime, TraceKernel, TraceModule, TraceOperator
 from profiler_kit.traces import operators as operator_names
 from profiler_kit.traces.kernels import ConvolutionOp, classify
@@ -67,7 +68,8 @@ def operators(owned: Owned, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...
     size = len(table.names)
     called = np.flatnonzero(are_operators(host))
     rows = host.rows[called]
-    duration = np.maximum(table.duration_ns[rows], 0)
+    start, end = times(table, rows)
+    duration = end - start
     calls, total = count_by(table.name[rows], size), sum_by(table.name[rows], duration, size)
     above = host.parent[called]
     around = np.where(above != NONE, host.operator[above], NONE)
@@ -81,7 +83,7 @@ def operators(owned: Owned, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...
             family=operator_names.family(table.names[i]),
             calls=int(calls[i]),
             kernel_ns=int(kernel[i]),
-            host_self_ns=max(int(total[i] - within[i]), 0),
+            host_self_ns=max(int(total[i]) - int(within[i]), 0),
         )
         for i in np.flatnonzero(calls).tolist()
     ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.spans import charge
+from profiler_kit.inspection.times import times
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 _WAITS: Final = re.compile(
@@ -52,12 +53,11 @@ def waits(owned: Owned) -> Waits:
     rows = host.rows[calls]
     waiting = named(table.names, table.name[rows], _WAITS)
     done = _copied(owned)[calls]
-    ends = table.start_ns[rows] + np.maximum(table.duration_ns[rows], 0)
-    copies = (done != NONE) & (ends >= done) & named(table.names, table.name[rows], _COPIES)
+    copies = (done != NONE) & (times(table, rows)[1] >= done) & named(table.names, table.name[rows], _COPIES)
     position = calls[waiting | copies]
     rows = host.rows[position]
-    thread, start = table.thread[rows], table.start_ns[rows]
-    end = start + np.maximum(table.duration_ns[rows], 0)
+    thread = table.thread[rows]
+    start, end = times(table, rows)
     left = np.zeros(len(rows), np.int64)
     for number in np.unique(thread):  # host events stand by thread, then start
         here = thread == number
@@ -73,7 +73,7 @@ def _copied(owned: Owned) -> Ints:
     copies = np.flatnonzero((device.launch != NONE) & (table.kind[device.rows] == Kind.MEMCPY))
     rows = device.rows[copies]
     blocking = named(table.names, table.name[rows], _TO_HOST)
-    done[device.launch[copies[blocking]]] = (table.start_ns[rows] + table.duration_ns[rows])[blocking]
+    done[device.launch[copies[blocking]]] = times(table, rows)[1][blocking]
     return done
 
 
@@ -81,7 +81,7 @@ def _of_the_profiler(owned: Owned, position: Ids, start: Ints) -> Mask:
     """Which calls synchronise the device after all launches, outside of steps and of any operator or Python call."""
     table, host, device = owned.table, owned.host, owned.device
     launched = host.rows[device.launch[device.launch != NONE]]
-    last = int(table.start_ns[launched].max()) if len(launched) else 0
+    last = int(times(table, launched)[0].max()) if len(launched) else 0
     outside = (host.operator[position] == NONE) & (host.python[position] == NONE) & (host.step[position] == NONE)
     late: Mask = outside & (start >= last)
     return late & named(table.names, table.name[host.rows[position]], _DEVICE)

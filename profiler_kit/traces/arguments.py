@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces import dialect
+from profiler_kit.traces import dialect, loose
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import Arguments, Field
 from profiler_kit.traces.pools import whole_numbers
@@ -76,10 +76,10 @@ def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tu
         try:
             one = _decoder(fields).decode(b"".join((b"[", text, b"]")))[0]
         except NOT_DECODED:
-            loose = dialect.loose_arguments(bytes(text), fields)
-            if loose is None:
+            found = loose.arguments_of(bytes(text), fields)
+            if found is None:
                 malformed.append(index)
-            one = loose or fields()
+            one = found or fields()
         decoded.append(one)
     return decoded, malformed
 

@@ -4,14 +4,15 @@ Kineto has written the Chrome trace format since 2021, and renamed most categori
 categories are the names of its activities. Before it, and still by `torch.autograd.profiler`, events had no category and
 said what they are by their process.
 
-Times are decimal µs in all of them. ``"displayTimeUnit": "ns"`` tells viewers how to show times, and nothing about the file.
+Times are decimal µs in all of them: whole until March 2024, then with three digits of ns, which other programs that write the
+file again cut down to those that are not zero. ``"displayTimeUnit": "ns"`` tells viewers how to show times, and nothing about
+the file. `baseTimeNanoseconds` is what they count from since April 2024, so that floats hold them.
 
-Source: pytorch/kineto, libkineto/include/ActivityType.h and libkineto/src/output_json.cpp.
+Source: pytorch/kineto, libkineto/include/ActivityType.h and libkineto/src/output_json.cpp, with their history (dfd563dd, 327ac505).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -23,14 +24,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "cpu_op": Kind.OPERATOR,
     "Operator": Kind.OPERATOR,
     "user_annotation": Kind.ANNOTATION,
-    "UserAnnotation": Kind.ANNOTATION,
     "python_function": Kind.PYTHON,
-    "Python function": Kind.PYTHON,
+    "Python": Kind.PYTHON,
     "cuda_runtime": Kind.RUNTIME,
     "cuda_driver": Kind.RUNTIME,
     "Runtime": Kind.RUNTIME,
     "hip_runtime": Kind.RUNTIME,
-    "hip_driver": Kind.RUNTIME,
     "xpu_runtime": Kind.RUNTIME,
     "xpu_driver": Kind.RUNTIME,
     "mtia_runtime": Kind.RUNTIME,
@@ -81,9 +80,9 @@ HEADER_KEYS: Final = (
 )
 
 NO_NUMBER: Final = -(2**63)  # in a column that few events have: this one has none
-_NO_TEXT: Final = msgspec.Raw()
-_NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
-_NAN: Final = float("nan")
+NO_TEXT: Final = msgspec.Raw()
+NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
+NOT_SAID: Final = float("nan")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -94,9 +93,9 @@ class Event(msgspec.Struct, gc=False):
     name: str | None = None
     pid: int | str = ""
     tid: int | str = ""
-    ts: float = _NAN
+    ts: float = NOT_SAID
     dur: float = 0.0
-    args: msgspec.Raw = _NO_ARGUMENTS
+    args: msgspec.Raw = NO_ARGUMENTS
 
 
 class ExactEvent(msgspec.Struct, gc=False):
@@ -107,16 +106,16 @@ class ExactEvent(msgspec.Struct, gc=False):
     name: str | None = None
     pid: int | str = ""
     tid: int | str = ""
-    ts: msgspec.Raw = _NO_TEXT
+    ts: msgspec.Raw = NO_TEXT
     dur: float = 0.0
-    args: msgspec.Raw = _NO_ARGUMENTS
+    args: msgspec.Raw = NO_ARGUMENTS
 
 
 class Times(msgspec.Struct, gc=False):
     """Both times of an event as text."""
 
-    ts: msgspec.Raw = _NO_TEXT
-    dur: msgspec.Raw = _NO_TEXT
+    ts: msgspec.Raw = NO_TEXT
+    dur: msgspec.Raw = NO_TEXT
 
 
 def key(spelling: str, default: Any = NO_NUMBER) -> Any:
@@ -139,11 +138,11 @@ class LinkArguments(Arguments, gc=False):
 class CollectiveArguments(LinkArguments, gc=False):
     """What an operator or kernel of a collective says of it."""
 
-    collective: msgspec.Raw = key("Collective name", _NO_TEXT)
-    group_name: msgspec.Raw = key("Process Group Name", _NO_TEXT)
-    group: msgspec.Raw = key("Process Group Description", _NO_TEXT)
-    ranks: msgspec.Raw = key("Process Group Ranks", _NO_TEXT)
-    dtype: msgspec.Raw = _NO_TEXT
+    collective: msgspec.Raw = key("Collective name", NO_TEXT)
+    group_name: msgspec.Raw = key("Process Group Name", NO_TEXT)
+    group: msgspec.Raw = key("Process Group Description", NO_TEXT)
+    ranks: msgspec.Raw = key("Process Group Ranks", NO_TEXT)
+    dtype: msgspec.Raw = NO_TEXT
     in_elements: int | None = key("In msg nelems")
     out_elements: int | None = key("Out msg nelems")
     group_size: int | None = key("Group size")
@@ -154,11 +153,11 @@ class HostArguments(CollectiveArguments, gc=False):
 
     sequence: int | None = key("Sequence number", NONE)
     forward_thread: int | None = key("Fwd thread id", 0)
-    shapes: msgspec.Raw = key("Input Dims", _NO_TEXT)
-    shapes_2021: msgspec.Raw = key("Input dims", _NO_TEXT)
-    inputs: msgspec.Raw = key("Concrete Inputs", _NO_TEXT)
-    stack: msgspec.Raw = key("Call stack", _NO_TEXT)
-    modules: msgspec.Raw = key("Module Hierarchy", _NO_TEXT)
+    shapes: msgspec.Raw = key("Input Dims", NO_TEXT)
+    shapes_2021: msgspec.Raw = key("Input dims", NO_TEXT)
+    inputs: msgspec.Raw = key("Concrete Inputs", NO_TEXT)
+    stack: msgspec.Raw = key("Call stack", NO_TEXT)
+    modules: msgspec.Raw = key("Module Hierarchy", NO_TEXT)
 
 
 class PythonArguments(Arguments, gc=False):
@@ -175,21 +174,21 @@ class DeviceArguments(CollectiveArguments, gc=False):
     device: int | str | None = None
     stream: int | str | None = None
     bytes: int | None = NO_NUMBER
-    bandwidth: float | None = key("memory bandwidth (GB/s)", _NAN)
-    grid: msgspec.Raw = _NO_TEXT
-    block: msgspec.Raw = _NO_TEXT
+    bandwidth: float | None = key("memory bandwidth (GB/s)", NOT_SAID)
+    grid: msgspec.Raw = NO_TEXT
+    block: msgspec.Raw = NO_TEXT
     registers: int | None = key("registers per thread")
     shared_memory: int | None = key("shared memory")
-    blocks_per_sm: float | None = key("blocks per SM", _NAN)
-    warps_per_sm: float | None = key("warps per SM", _NAN)
-    occupancy: float | None = key("est. achieved occupancy %", _NAN)
+    blocks_per_sm: float | None = key("blocks per SM", NOT_SAID)
+    warps_per_sm: float | None = key("warps per SM", NOT_SAID)
+    occupancy: float | None = key("est. achieved occupancy %", NOT_SAID)
     queued: int | None = NO_NUMBER
 
 
 class SyncArguments(LinkArguments, gc=False):
     """Of the device's waits."""
 
-    sync_kind: msgspec.Raw = key("cuda_sync_kind", _NO_TEXT)
+    sync_kind: msgspec.Raw = key("cuda_sync_kind", NO_TEXT)
     wait_stream: int | None = key("wait_on_stream")
     wait_record: int | None = key("wait_on_cuda_event_record_corr_id")
     wait_event: int | None = key("wait_on_cuda_event_id")
@@ -226,7 +225,7 @@ ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {
 NUMBER_COLUMNS: Final = ("correlation", "external", "sequence", "forward_thread")
 TEXT_COLUMNS: Final = ("shapes", "inputs")
 OLDER: Final = {"external": "external_2021", "shapes": "shapes_2021"}  # fields for the same thing, spelled as it was
-_DENSE: Final = {*NUMBER_COLUMNS, *TEXT_COLUMNS, *OLDER.values()}
+DENSE: Final = {*NUMBER_COLUMNS, *TEXT_COLUMNS, *OLDER.values()}
 
 
 class Field(NamedTuple):
@@ -239,7 +238,7 @@ class Field(NamedTuple):
 
 def sparse_fields(arguments: type[Arguments]) -> tuple[Field, ...]:
     """The fields of `arguments` with no column of their own."""
-    placed = {*_DENSE, "device", "stream"} if issubclass(arguments, DeviceArguments) else _DENSE
+    placed = {*DENSE, "device", "stream"} if issubclass(arguments, DeviceArguments) else DENSE
     return tuple(
         Field(
             info.name,
@@ -252,108 +251,3 @@ def sparse_fields(arguments: type[Arguments]) -> tuple[Field, ...]:
 
 
 COLLECTIVE_FIELDS: Final = sparse_fields(CollectiveArguments)
-
-
-def loose_event(text: bytes) -> Event | None:
-    """The event in `text` where it does not decode as it should: other types, broken UTF-8, NaN; None for no event."""
-    found = loose_object(text)
-    if found is None:
-        return None
-    ph, cat, name = found.get("ph"), found.get("cat"), found.get("name")
-    if not isinstance(ph, str) or not isinstance(cat, (str, type(None))) or not isinstance(name, (str, type(None))):
-        return None
-    args = found.get("args")
-    try:
-        return Event(
-            ph=ph,
-            cat=_clean(cat or ""),
-            name=None if name is None else _clean(name),
-            pid=_label(found.get("pid")),
-            tid=_label(found.get("tid")),
-            ts=_number(found.get("ts"), _NAN),
-            dur=_number(found.get("dur", 0.0), 0.0),
-            args=_NO_ARGUMENTS if args is None else msgspec.Raw(json.dumps(args).encode()),
-        )
-    except ValueError:
-        return None
-
-
-def loose_times(text: bytes) -> Times:
-    """The times in an event's text, where it does not decode as it should."""
-    found = loose_object(text, floats=str) or {}
-    return Times(*(msgspec.Raw(str(found.get(name, "0")).encode("ascii", "replace")) for name in ("ts", "dur")))
-
-
-def loose_arguments(text: bytes, arguments: type[Arguments]) -> Arguments | None:
-    """Arguments where they do not decode as they should; None where an id is no number, or they are no object."""
-    if text == b"null":
-        return arguments()
-    found = loose_object(text)
-    if found is None:
-        return None
-    values: dict[str, Any] = {}
-    for info in msgspec.structs.fields(arguments):
-        value = found.get(info.encode_name)
-        if value is None:
-            continue
-        if info.type is msgspec.Raw:
-            values[info.name] = msgspec.Raw(json.dumps(value).encode())
-        elif info.type == int | str | None:
-            values[info.name] = _label(value)
-        else:
-            try:
-                values[info.name] = _number(value, _NAN) if info.default != info.default else _whole(value)
-            except ValueError:
-                if info.name in _DENSE:
-                    return None
-    return arguments(**values)
-
-
-def loose_object(text: bytes, floats: type[str] | None = None) -> dict[str, Any] | None:
-    """The JSON object in `text`, also where its strings are broken; None for anything else."""
-    found = loose_value(text, floats)
-    return found if isinstance(found, dict) else None
-
-
-def is_json(text: bytes) -> bool:
-    """Whether `text` is a JSON value, broken strings allowed."""
-    return text.strip() == b"null" or loose_value(text) is not None
-
-
-def loose_value(text: bytes, floats: type[str] | None = None) -> Any:
-    """The JSON value in `text`, also where its strings are broken; None for what is none, and for null."""
-    try:
-        return json.loads(text.decode("utf-8", errors="replace"), strict=False, parse_float=floats)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _clean(text: str) -> str:
-    """Without halves of surrogate pairs, which no output takes."""
-    return text.encode("utf-8", errors="replace").decode("utf-8")
-
-
-def _label(value: Any) -> int | str:
-    return value if type(value) is int else "" if value is None else _clean(str(value))
-
-
-def _number(value: Any, missing: float) -> float:
-    if value is None or isinstance(value, bool):
-        return missing
-    if isinstance(value, (int, float, str)):
-        try:
-            return float(value)
-        except OverflowError as error:
-            raise ValueError("no number that fits") from error
-    raise ValueError(f"{type(value).__name__} is no number")
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool):
-        return NONE
-    if isinstance(value, (int, float, str)):
-        try:
-            return int(value)
-        except OverflowError as error:
-            raise ValueError("no number that fits") from error
-    raise ValueError(f"{type(value).__name__} is no number")

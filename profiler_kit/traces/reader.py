@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.errors import TraceError
-from profiler_kit.traces import dialect
+from profiler_kit.traces import dialect, loose
 from profiler_kit.traces.chunks import EVENTS_KEY, Document
 from profiler_kit.traces.foreign import what_it_is
-from profiler_kit.traces.rows import Rows, Run
+from profiler_kit.traces.rows import Rows
+from profiler_kit.traces.runs import Run
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Source
 from profiler_kit.traces.table import Kind, Table, TraceInfo
 
@@ -76,7 +77,7 @@ def _no_garbage_collection() -> Iterator[None]:
 def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool) -> None:
     """Raises: TraceError for what is no trace, or not enough of one."""
     where = source.where
-    if not source.text_bytes and not source.damage:
+    if not document.first.strip() and not source.damage:
         raise TraceError("the file is empty", where=where, hint=HINT_AGAIN)
     guess = what_it_is(document.first, document.keys)
     seems = f"; it seems to be {guess}" if guess else ""
@@ -127,7 +128,7 @@ def _info(values: Mapping[str, bytes]) -> TraceInfo:
     """What the document says beside the events; what is of another type than it should be is not there."""
 
     def said(key: str) -> Any:
-        return dialect.loose_value(values.get(key, b"null"))
+        return loose.value_of(values.get(key, b"null"))
 
     distributed = said("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
@@ -136,9 +137,9 @@ def _info(values: Mapping[str, bytes]) -> TraceInfo:
     return TraceInfo(
         rank=_count(distributed.get("rank")),
         world_size=_count(distributed.get("world_size")),
-        backend=str(distributed.get("backend") or ""),
+        backend=loose.clean(str(distributed.get("backend") or "")),
         devices=tuple(
-            str(device.get("name", "")) if isinstance(device, dict) else ""
+            loose.clean(str(device.get("name", ""))) if isinstance(device, dict) else ""
             for device in (devices if isinstance(devices, list) else ())
         ),
         base_ns=_count(base) or 0,

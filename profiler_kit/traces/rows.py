@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces import dialect, times
+from profiler_kit.traces import dialect, loose
 from profiler_kit.traces.arguments import Found, arguments_of, as_text
 from profiler_kit.traces.chunks import NOT_DECODED, Loose
 from profiler_kit.traces.dialect import Event, ExactEvent, Times
 from profiler_kit.traces.pairs import Pairs
 from profiler_kit.traces.pools import Growing, GrowingSparse, Pool, without
+from profiler_kit.traces.runs import NO_PHASE, Run, decode, event_of, phases_of, times_of
 from profiler_kit.traces.table import NONE, Kind, Mask, Stream, Table, Thread, TraceInfo
+from profiler_kit.traces.times import NO_TIME_NS
 
-_EVENTS: Final = msgspec.json.Decoder(list[Event], strict=False)
-_EXACT_EVENTS: Final = msgspec.json.Decoder(list[ExactEvent], strict=False)
-_TIMES: Final = msgspec.json.Decoder(list[Times], strict=False)
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
 _MOST_COUNTERS: Final = 64  # names of counters that are kept apart
 _GROUPS: Final = tuple(dict.fromkeys(dialect.ARGUMENTS.values()))  # of kinds with the same fields
@@ -37,7 +36,6 @@ def _one_of(phases: Iterable[int]) -> Mask:
 _FLOWS: Final = _one_of(dialect.FLOWS)
 _INSTANTS: Final = _one_of(dialect.INSTANTS)
 _LASTING: Final = _one_of((dialect.COMPLETE, dialect.BEGIN, dialect.END))
-_NO_PHASE: Final = "\0"
 _MANY: Final = 0.25  # of a run: it is cheaper to read all times as text
 _DTYPES: Final = {
     "start_ns": np.int64, "duration_ns": np.int64, "kind": np.int8, "name": np.int32, "category": np.int32, "thread": np.int32,
@@ -46,13 +44,6 @@ _DTYPES: Final = {
 }  # fmt: skip
 # PyTorch's own name of a thread says more than the program's, which the thread had before
 _TELLING_NAMES: Final = ("(pt_autograd", "(pt_")
-
-
-class Run(NamedTuple):
-    """Events decoded at once, and the text they were decoded from."""
-
-    events: list[Event] | list[ExactEvent]
-    text: bytes
 
 
 class Rows:
@@ -87,30 +78,30 @@ class Rows:
 
     def decode(self, text: bytes) -> Run:
         """The events in `text`, a JSON list. Raises: one of NOT_DECODED."""
-        return Run((_EXACT_EVENTS if self._exact else _EVENTS).decode(text), text)
+        return decode(text, exact=self._exact)
 
     def add(self, run: Run | Loose) -> None:
         """Appends a run's events."""
         if isinstance(run, Run):
-            self._add(run.events, lambda: _TIMES.decode(run.text))
+            self._add(run.events, run.times)
             return
         events, texts = [], []
         for text in run.texts:
-            event = _loose(text)
+            event = event_of(text)
             if event is None:
                 self.malformed += 1
-                self.no_json += not dialect.is_json(text)
+                self.no_json += not loose.is_json(text)
             else:
                 events.append(event)
                 texts.append(text)
         self.events += len(run.texts) - len(events)
-        self._add(events, lambda: [dialect.loose_times(text) for text in texts])
+        self._add(events, lambda: [loose.times_of(text) for text in texts])
 
     def _add(self, events: Sequence[Event] | Sequence[ExactEvent], texts_of_times: Callable[[], list[Times]]) -> None:
         self.events += len(events)
-        phases = _phases(events)
+        phases = phases_of(events)
         flows, metadata = _FLOWS[phases], phases == dialect.METADATA
-        nothing = phases == ord(_NO_PHASE)
+        nothing = phases == ord(NO_PHASE)
         self.flows += int(np.count_nonzero(flows))
         self.metadata += int(np.count_nonzero(metadata))
         self.malformed += int(np.count_nonzero(nothing))
@@ -122,13 +113,14 @@ class Rows:
         if not rows:
             return
         phases = phases[chosen]
-        start, duration = self._times(rows, chosen, texts_of_times)
+        start, duration, unsure = times_of(rows, lambda: compress(texts_of_times(), chosen.tolist()))
+        self._exact |= unsure > _MANY
         category = self.categories.numbers([e.cat for e in rows])
         name = self.names.numbers([e.name for e in rows])
         kind = self._kinds(rows, phases, category, name)
         ends = phases == dialect.END
         with np.errstate(over="ignore"):
-            good = (start != times.NO_TIME_NS) & (duration >= 0) & ((name != NONE) | ends)
+            good = (start != NO_TIME_NS) & (duration >= 0) & ((name != NONE) | ends)
         if not good.all():
             self.malformed += int(np.count_nonzero(~good))
             rows = list(compress(rows, good.tolist()))
@@ -153,29 +145,6 @@ class Rows:
             self._keep_sparse(what, at, keep, numbers)
         self._keep_counters(rows, np.flatnonzero((kind == Kind.COUNTER) & keep), numbers)
         self._rows += int(np.count_nonzero(keep))
-
-    def _times(
-        self, rows: list[Any], chosen: Mask, texts_of_times: Callable[[], list[Times]]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start and duration of each row; -1 where the duration is none."""
-        duration, unsure_durations = times.from_floats(
-            np.fromiter([e.dur for e in rows], dtype=np.float64, count=len(rows))
-        )
-        unsure_starts: Mask | None = None
-        if isinstance(rows[0], ExactEvent):
-            start = times.from_texts([e.ts for e in rows])
-        else:
-            start, unsure_starts = times.from_floats(
-                np.fromiter([e.ts for e in rows], dtype=np.float64, count=len(rows))
-            )
-            self._exact = bool(np.count_nonzero(unsure_starts) > _MANY * len(rows))
-        unsure = unsure_durations if unsure_starts is None else unsure_durations | unsure_starts
-        if unsure.any():
-            texts = list(compress(texts_of_times(), chosen.tolist()))
-            if unsure_starts is not None:
-                start[unsure_starts] = times.from_texts([t.ts for t in compress(texts, unsure_starts.tolist())])
-            duration[unsure_durations] = times.from_texts([t.dur for t in compress(texts, unsure_durations.tolist())])
-        return start, duration
 
     def _kinds(
         self, rows: list[Any], phases: NDArray[np.uint8], category: NDArray[np.int32], name: NDArray[np.int32]
@@ -274,11 +243,11 @@ class Rows:
     def _name_thread(self, event: Event | ExactEvent) -> None:
         if event.name != "thread_name":
             return
-        said = (dialect.loose_object(bytes(event.args)) or {}).get("name")
+        said = (loose.object_of(bytes(event.args)) or {}).get("name")
         if isinstance(said, str):
             thread = (str(event.pid), str(event.tid))
             if _tells(said) >= _tells(self._thread_names.get(thread, "")):
-                self._thread_names[thread] = said.strip()
+                self._thread_names[thread] = loose.clean(said.strip())
 
     def table(self, file: str, info: TraceInfo, *, cut_off: bool, notes: Callable[[Rows], tuple[str, ...]]) -> Table:
         """All of it; nothing can be added afterwards."""
@@ -312,21 +281,6 @@ class Rows:
             cut_off=cut_off,
             notes=notes(self),
         )
-
-
-def _loose(text: bytes) -> Event | None:
-    try:
-        return _EVENTS.decode(b"[" + text + b"]")[0] if text.strip() else None
-    except NOT_DECODED:
-        return dialect.loose_event(text)
-
-
-def _phases(events: Sequence[Event] | Sequence[ExactEvent]) -> NDArray[np.uint8]:
-    """Each event's "ph", one byte."""
-    written = "".join([e.ph for e in events])
-    if len(written) != len(events) or not written.isascii():
-        written = "".join([(e.ph if len(e.ph) == 1 and e.ph.isascii() else "?") if e.ph else _NO_PHASE for e in events])
-    return np.frombuffer(written.encode("ascii"), dtype=np.uint8)
 
 
 def _tells(name: str) -> int:

@@ -26,6 +26,7 @@ _RATIO_COUNTS_FROM_BYTES: Final = 64 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31  # zlib's way to say: a gzip header, and the largest window
 _FILE_BYTES: Final = 1 << 20  # read at once from a compressed file
+_PARTS: Final = 32  # that a damaged one is tried in
 
 
 class Source:
@@ -49,6 +50,7 @@ class Source:
         self._file_bytes = 0
         self._compressed = b""
         self._inflate: zlib._Decompress | None = None
+        self._sound = True  # as far as it was unzipped
         self._ended = False
         try:
             self._file = path.open("rb", buffering=0)
@@ -98,12 +100,12 @@ class Source:
 
     def _plain(self) -> bytes:
         first, self._first = self._first, b""
-        return first or self._from_file(self._block_bytes)
+        return first + self._from_file(self._block_bytes)
 
     def _unzipped(self) -> bytes:
         """Members of a gzip file are one text; what follows the last one is padding."""
         assert self._inflate is not None
-        while True:
+        while self._sound:
             if not self._compressed:
                 self._compressed = self._from_file(_FILE_BYTES)
             if not self._compressed:
@@ -116,13 +118,32 @@ class Source:
                 if not self._compressed:
                     continue
                 self._inflate = zlib.decompressobj(_GZIP_WINDOW)
+            before = self._inflate.copy()
             try:
                 block = self._inflate.decompress(self._compressed, self._block_bytes)
             except zlib.error as error:
                 self.damage = f"the gzip stream is cut off or damaged: {error}"
+                block = _up_to_damage(before, self._compressed)
                 self._compressed = b""
-                self._ended = True
-                return b""
+                self._sound = False
+                return block
             self._compressed = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if block:
                 return block
+        return b""
+
+
+def _up_to_damage(inflate: zlib._Decompress, compressed: bytes) -> bytes:
+    """What `compressed` holds before the byte that makes no sense; an error gives nothing of what was before it."""
+    found = []
+    step = len(compressed)
+    while step > 1:
+        step = -(-step // _PARTS)
+        for at in range(0, len(compressed), step):
+            before = inflate.copy()
+            try:
+                found.append(inflate.decompress(compressed[at : at + step]))
+            except zlib.error:
+                inflate, compressed = before, compressed[at : at + step]
+                break
+    return b"".join(found)

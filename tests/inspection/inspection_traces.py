@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from profiler_kit.inspection.ownership import How, Owned
+from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
-from profiler_kit.traces.table import Table
+from profiler_kit.traces.table import NONE, Table
 
 Event = dict[str, Any]
 MAIN = 100  # the thread of the training loop
@@ -90,3 +92,47 @@ def write(path: Path, events: Iterable[Event], **top: Any) -> Path:
 def table(tmp_path: Path, events: Iterable[Event], **top: Any) -> Table:
     """The columns of a trace that holds `events`."""
     return read(write(tmp_path / "trace.json", events, **top))
+
+
+class Said(NamedTuple):
+    """What was found of one event: its phase and module path ("" for none), by what, and its step's index (-1 for none)."""
+
+    phase: str
+    module: str
+    how: str
+    within: str
+    step: int
+
+
+def said_of_device(owned: Owned) -> dict[str, Said]:
+    """What was found of the device's events, by their name (the last of a name)."""
+    table, device = owned.table, owned.device
+    return {
+        table.names[table.name[row]]: Said(
+            phase_name(device.phase[i]),
+            module_path(owned, device.module[i]),
+            How(device.how[i]).name,
+            phase_name(device.within[i]),
+            int(device.step[i]),
+        )
+        for i, row in enumerate(device.rows.tolist())
+    }
+
+
+def said_of_host(owned: Owned) -> dict[str, tuple[str, str]]:
+    """Phase and module of the host's events, by their name (the last of a name)."""
+    table, host = owned.table, owned.host
+    return {
+        table.names[table.name[row]]: (phase_name(host.phase[i]), module_path(owned, host.module[i]))
+        for i, row in enumerate(host.rows.tolist())
+    }
+
+
+def phase_name(number: int) -> str:
+    """The phase's name, "" for none."""
+    return TRACE_PHASES[number] if number != NONE else ""
+
+
+def module_path(owned: Owned, number: int) -> str:
+    """The module's path, "" for none."""
+    return owned.modules[number].path if number != NONE else ""

@@ -136,7 +136,9 @@ class Written:
             category=np.zeros(len(both), np.int32),
             thread=np.array([e.lane for e in hosts] + [NONE] * len(works), np.int32),
             stream=np.array([NONE] * len(hosts) + [e.lane for e in works], np.int32),
-            correlation=empty.astype(np.int64),
+            correlation=np.array(
+                [i if e.kind == Kind.RUNTIME else NONE for i, e in enumerate(hosts)] + launch, np.int64
+            ),
             external=empty.astype(np.int64),
             sequence=empty.astype(np.int64),
             forward_thread=np.zeros(len(both), np.int64),

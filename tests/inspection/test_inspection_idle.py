@@ -18,7 +18,8 @@ def causes(trace: Written) -> dict[tuple[str, str], int]:
 
 
 def first_work(trace: Written) -> None:
-    """Work from 0 to 100 us that gaps can follow."""
+    """Work from 0 to 100 us that gaps can follow, and an operator, so that the host is known to be recorded."""
+    trace.op("aten::empty", -20 * US, -19 * US)
     trace.work(0, 100 * US, trace.launch(-9 * US, -4 * US))
 
 
@@ -164,6 +165,13 @@ def test_without_launches_every_gap_is_unknown() -> None:
     trace.work(12, 20)
     trace.work(900_000, 900_001)
     assert causes(trace) == {("unknown", ""): 2 + 899_980}
+
+
+def test_where_nothing_but_launches_was_recorded_what_the_host_did_is_unknown() -> None:
+    trace = Written()
+    trace.work(0, 100 * US, trace.launch(-9 * US, -4 * US))
+    trace.work(150 * US, 160 * US, trace.launch(140 * US, 145 * US))
+    assert causes(trace) == {("unknown", ""): 40 * US, ("launch latency", ""): 10 * US}
 
 
 def test_work_without_a_launch_is_queued_work_only_before_the_first_that_has_one() -> None:

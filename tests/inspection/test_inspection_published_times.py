@@ -106,6 +106,16 @@ def test_host_times_agree_with_the_authors_marks() -> None:
     assert host["optimizer"] - 0.85 == pytest.approx(marks["## optimizer ##"]["cpu_wall_ns"] / 1e6, rel=0.03)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_host_times_agree_with_the_authors_marks_on_two_ranks_of_128(rank: int) -> None:
+    name = f"hta/sampled_rank-{rank}of128.json.gz"
+    marks = TRUTH[name]["author_annotations"]
+    host = {phase.phase: milliseconds(phase.host_ns) for phase in summary_of(name).phases if phase.host_ns}
+    assert host["forward"] == pytest.approx(marks["## forward ##"]["cpu_wall_ns"] / 1e6, rel=0.01)
+    assert host["backward"] == pytest.approx(marks["## backward ##"]["cpu_wall_ns"] / 1e6, rel=0.05)
+    assert host["optimizer"] == pytest.approx(marks["## optimizer ##"]["cpu_wall_ns"] / 1e6, rel=0.01)
+
+
 def test_on_the_mi300_the_queue_grows_to_the_end() -> None:
     found = summary_of("tracelens/mi300_resnet_ddp_act_checkpoint.json.gz")
     assert found.queue is not None

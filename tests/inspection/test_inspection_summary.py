@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspection_written import Written, assert_sums_hold
 
+from profiler_kit.inspection import inspect_table
 from profiler_kit.inspection.ownership import How, Module
 from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import TRACE_PHASES
@@ -54,6 +57,19 @@ def written(draw: st.DrawFn) -> Written:
 @given(written())
 def test_the_parts_sum_to_the_whole(trace: Written) -> None:
     assert_sums_hold(summarise(trace.owned()))
+
+
+@settings(max_examples=150)
+@given(written(), st.lists(st.tuples(st.integers(0, 40), st.integers(-(2**63), 2**63 - 1)), max_size=3), st.booleans())
+def test_the_parts_sum_to_the_whole_whatever_the_times_say(
+    trace: Written, absurd: list[tuple[int, int]], durations: bool
+) -> None:
+    table = trace.owned().table
+    column = table.duration_ns if durations else table.start_ns
+    for row, value in absurd:
+        if row < len(table):
+            column[row] = value
+    assert_sums_hold(inspect_table(table))
 
 
 def test_an_instant_that_two_kernels_cover_is_the_first_ones() -> None:
@@ -137,3 +153,26 @@ def test_clocks_that_differ_are_noted() -> None:
     trace = Written()
     trace.work(0, 10, trace.launch(1_000_000, 1_000_100))
     assert any("before their launch" in note for note in summarise(trace.owned()).notes)
+
+
+def test_work_that_waits_for_the_host_is_noted_to_be_slowed_by_the_profiler() -> None:
+    trace = Written()
+    trace.op("aten::empty", -20, -10)
+    for start in range(0, 1000, 100):
+        trace.work(start + 70, start + 90, trace.launch(start + 50, start + 60))
+    assert any("recording a trace slows the host" in note for note in summarise(trace.owned()).notes)
+    busy = Written()
+    for start in range(0, 1000, 100):
+        busy.work(start, start + 99, busy.launch(start - 50, start - 40))
+    assert not any("slows" in note for note in summarise(busy.owned()).notes)
+
+
+def test_entries_left_out_are_counted_in_the_notes() -> None:
+    owned = Written().owned()
+    owned = replace(owned, table=replace(owned.table, malformed=1200, unpaired=3, notes=("read so far",)))
+    assert summarise(owned).notes == (
+        "read so far",
+        "1,200 entries of the file are no events and are left out",
+        "3 begin or end events have no partner and are left out",
+        "neither device work nor operators: nothing to add up",
+    )
