@@ -210,7 +210,8 @@ def rank_main(rank: int, order: Order, meeting: str) -> None:
             loop.step()
             if number == 1 + order.steps:
                 steps.mark()
-            loop.wait() if number == 1 else None  # nothing of the steps before is in the trace
+            if number == 1:
+                loop.wait()  # so that nothing of the steps before is in the trace
             profiler.step()
     truth["traced_step_ms"] = steps.between_ms()
     truth["extra_ms"] = extras.between_ms()[::2]
