@@ -22,6 +22,7 @@ BASE_BYTES: Final = 90_000_000
 TEXT_SHARE: Final = 1.0
 # Text that is read while processes would still be starting.
 WORTH_BYTES: Final = 30_000_000
+TOLD: Final = 20  # lines of progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +96,10 @@ def _answers(files: Sequence[Path], say: Say) -> Iterator[Extract | KitError]:
             yield _tried(file)
         return
     say(f"reading {len(files)} traces in {workers} processes")
+    every = max(1, len(files) // TOLD)
     for number, answer in enumerate(in_processes(contribution, files, workers=workers), 1):
-        say(f"read {number} of {len(files)} traces")
+        if number % every == 0:
+            say(f"read {number} of {len(files)} traces")
         yield answer
 
 

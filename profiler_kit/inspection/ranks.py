@@ -104,8 +104,8 @@ def _sharing(known: Numbered) -> tuple[list[tuple[int, Extract]], list[int], tup
         most = max(frequent.values(), default=0)
         if most < 2:
             continue
-        core = {number for number, count in frequent.items() if count == most}
-        kept = [i for i, steps in enumerate(sets) if core <= steps]
+        shared = min(number for number, count in frequent.items() if count == most)
+        kept = [i for i, steps in enumerate(sets) if shared in steps]
         common = sorted(frozenset.intersection(*(sets[i] for i in kept)))
         left = [known.files[i][0] for i in range(len(sets)) if i not in set(kept)]
         if left:

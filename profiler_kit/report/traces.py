@@ -75,7 +75,12 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
         return
     rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
     table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
-    yield Section(title="Traces", blocks=(table, *_notes(report)))
+    many = (
+        report.ranks is not None and top is not None and len(rows) > top
+    )  # the ranks' own table has the first and the last
+    yield Section(title="Traces", blocks=(table,), detail=many)
+    if report.notes:
+        yield Section(title="Notes", blocks=tuple(_notes(report)))
     yield _findings(report)
     if report.ranks is not None:
         yield ranks_section(report.ranks, top=top)

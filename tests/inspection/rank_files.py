@@ -62,7 +62,7 @@ def extract(
             number=np.array(numbers, np.int64),
             start_ns=np.arange(len(numbers), dtype=np.int64) * step_ns,
             period_ns=period,
-            whole=np.array([whole is None or number in whole for number in numbers]),
+            whole=np.array([whole is None or number in whole for number in numbers], np.bool_),
             compute_ns=period - in_step,
             communication_ns=in_step,
             exposed_ns=in_step,

@@ -214,6 +214,32 @@ def test_without_collectives_times_stand_beside_each_other_all_the_same() -> Non
     assert any("hold no collectives" in note for note in ranks.notes)
 
 
+spans = st.lists(
+    st.tuples(st.integers(0, 900_000), st.integers(0, 10**6)).map(lambda one: (one[0], one[0] + one[1])), max_size=5
+)
+steps_of_a_file = st.dictionaries(st.integers(-1, 3), spans, max_size=4)
+
+
+@given(st.lists(steps_of_a_file, min_size=2, max_size=5), st.booleans(), st.sampled_from([(8,), (8, 16)]))
+def test_whatever_files_hold_is_told_or_said_why_not(
+    files: list[dict[int, list[tuple[int, int]]]], same_rank: bool, sizes: tuple[int, ...]
+) -> None:
+    world = len(files)
+    given = [
+        extract(0 if same_rank and rank == 1 else rank, held, world_size=world, step_ns=10**7, sizes=sizes)
+        for rank, held in enumerate(files)
+    ]
+    ranks = ranks_of(given)
+    assert ranks.ranks or ranks.notes
+    assert len({row.rank for row in ranks.ranks}) == len(ranks.ranks)
+    for row in ranks.ranks:
+        assert row.compute_ns + row.exposed_ns + row.idle_ns == row.step_ns
+        assert row.wait_ns >= 0
+    for one in ranks.stragglers:
+        assert 0 < one.last <= one.collectives
+        assert one.late_ns > 0
+
+
 def test_imbalance_is_the_longest_computing_over_the_mean() -> None:
     files = [extract(rank, {1: [(0, length)]}, step_ns=1000) for rank, length in enumerate((100, 300))]
     assert ranks_of(files).imbalance == pytest.approx(900 / 800 - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from profiler_kit.diagnose.rule import Rule, never
 from profiler_kit.diagnose.traced import gravest, on_device
@@ -10,6 +11,9 @@ from profiler_kit.diagnose.words import phase, plural, sentences
 from profiler_kit.records.report import Evidence, Finding
 from profiler_kit.records.traces import PhaseTime, Queue, TraceReport, TraceSummary
 from profiler_kit.units import text
+
+# Marks of steps that are as long as what the device takes for one need no sentence.
+AGREES: Final = 0.8
 
 DOC = """
 In a trace, the queue of launches that wait for the device is full (CUDA holds 1,024 of them), so that launching itself waits for
@@ -42,6 +46,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             if queue.full
             else "It still grew when the trace ended.",
             _worst(trace),
+            _steps(trace),
             seen.others(),
         ),
         advice="Judge phases by the device's times here. To time them in your own code use torch.cuda.Event, or "
@@ -68,6 +73,15 @@ def _worst(trace: TraceSummary) -> str:
     worst = max(timed, key=_difference_ns)
     host, device = text(worst.host_ns, "ns"), text(worst.kernel_ns, "ns")
     return f"By the host {phase(worst.phase)} takes {host}, by the device {device}."
+
+
+def _steps(trace: TraceSummary) -> str:
+    """How far the steps' marks are from what the device takes for a step, where that is far."""
+    marks = [step.host_ns for step in trace.steps]
+    if not marks or not trace.step_ns or min(marks) > AGREES * trace.step_ns:
+        return ""
+    low, high = text(min(marks), "ns"), text(max(marks), "ns")
+    return f"Single steps take {low} to {high} by their marks on the host, {text(trace.step_ns, 'ns')} on the device."
 
 
 def _difference_ns(timing: PhaseTime) -> int:
