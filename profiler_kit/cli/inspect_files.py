@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -83,7 +84,13 @@ def _events(file: Path, to: Path, given: argparse.Namespace) -> None:
         progress.say(f"reading the events of {file.name}")
         if to == STDOUT:
             with output.stdout_told():
-                pipeline.export_events(file, sys.stdout, "csv")
+                # whatever the terminal's own encoding and line ends: it is a file that is piped
+                out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", errors="backslashreplace", newline="")
+                try:
+                    pipeline.export_events(file, out, "csv")
+                    out.flush()
+                finally:
+                    out.detach()
             return
         with output.whole(to) as partial:
             count = pipeline.export_events(file, partial, _table_format(to, given.to))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.inspection.lanes import ROOT_NAME
 from profiler_kit.inspection.ownership import How, Owned
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces import frames
@@ -36,7 +37,9 @@ def owner_columns(owned: Owned) -> tuple[Column, ...]:
     table, host, device = owned.table, owned.host, owned.device
     operator_row = _both(owned, _rows(host.operator, host.rows), _rows(device.operator, host.rows))
     modules: dict[str, int] = {}
-    of_module = np.array([modules.setdefault(m.path, len(modules)) for m in owned.modules] + [NONE], dtype=np.int32)
+    of_module = np.array(
+        [modules.setdefault(m.path or ROOT_NAME, len(modules)) for m in owned.modules] + [NONE], dtype=np.int32
+    )
     steps = np.array([step.number for step in owned.steps] + [NONE], dtype=np.int64)
     operator = np.where(operator_row != NONE, table.name[operator_row], NONE) if len(table) else operator_row
     how = device.how.astype(np.int32)

@@ -18,6 +18,8 @@ from profiler_kit.report.traces_ranks import ranks_section
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
+# The first lines name what little idle time is mostly for.
+LITTLE_IDLE: Final = 0.05
 SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
@@ -121,7 +123,8 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
     if trace.idle_ns and trace.clock == "device":
-        yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),))
+        little = trace.idle_ns < LITTLE_IDLE * trace.span_ns
+        yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),), detail=little)
     if any(module.path for module in trace.modules):
         yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))
     if trace.kernels and trace.clock == "device":
@@ -145,8 +148,15 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
     lines, _ = trace_tables.phase_lines(trace)
     if not lines:
         return []
-    said = [*trace_words.clocks(trace), trace_words.waits(trace), trace_words.queue(trace), trace_words.unknown(trace)]
-    return [_phases(trace, None, None, None), *(Paragraph(text=one) for one in said if one is not None)]
+    deep = trace.queue is not None and (trace.queue.full or trace.queue.growing)
+    said: list[tuple[str | None, bool]] = [(one, i > 0) for i, one in enumerate(trace_words.clocks(trace))]
+    said += [
+        (trace_words.waits(trace), False),
+        (trace_words.queue(trace), not deep),
+        (trace_words.unknown(trace), False),
+    ]
+    sentences = (Paragraph(text=one, detail=detail) for one, detail in said if one is not None)
+    return [_phases(trace, None, None, None), *sentences]
 
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:

@@ -6,10 +6,9 @@ one that is no event at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import KINDS
-from profiler_kit.traces.splitting import Head, Run, split
+from profiler_kit.traces.splitting import Run, Tail, split
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
 METADATA: Final = 100  # beside the numbers of `Kind`: names of processes and threads
@@ -28,22 +27,43 @@ UNREAD: Final = 104  # no event, or none that can be understood
 
 _FLOWS: Final = {"s": FLOW_START, "t": FLOW_STEP, "f": FLOW_END}
 _CALLS: Final = ("X", "B", "E")
+_LARGEST: Final = 1 << 62  # beyond what an id can be
 
 
 class _Args(msgspec.Struct, gc=False):
-    correlation: Any = None
+    correlation: Annotated[int, msgspec.Meta(ge=-_LARGEST, lt=_LARGEST)] | None = NONE
 
 
 class _Event(msgspec.Struct, gc=False):
-    ph: Any = None
-    cat: Any = None
+    """As nearly every event is written."""
+
+    ph: str
+    cat: str = ""
     name: Any = None
     pid: Any = None
     tid: Any = None
-    ts: Any = None
-    dur: Any = None
+    ts: float = np.nan
+    dur: float = 0.0
     id: Any = None
     args: _Args | None = None
+
+
+class _LooseArgs(msgspec.Struct, gc=False):
+    correlation: Any = None
+
+
+class _LooseEvent(msgspec.Struct, gc=False):
+    """The same with numbers that may be quoted, or anything else."""
+
+    ph: str
+    cat: Any = ""
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = np.nan
+    dur: Any = 0.0
+    id: Any = None
+    args: _LooseArgs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,105 +92,136 @@ class Entries:
         return len(self.size)
 
 
-class _Row(NamedTuple):
-    start_us: float
-    end_us: float
-    kind: int
-    thread: int
-    flow: int
-    correlation: int
-    sliced: bool
+class _Part(NamedTuple):
+    """Columns of some entries."""
 
-
-_UNREAD_ROW: Final = _Row(np.nan, np.nan, UNREAD, NONE, NONE, NONE, False)
+    size: Ids
+    start_us: NDArray[np.float64]
+    end_us: NDArray[np.float64]
+    kind: Bytes
+    thread: Ids
+    flow: Ids
+    correlation: Ints
+    sliced: Mask
 
 
 def scan(path: Path) -> Entries:
     """What there is to choose from in the trace at `path`. Raises: TraceError where it is no trace."""
-    sizes: list[Ids] = []
-    columns: list[tuple[NDArray[Any], ...]] = []
-    threads: dict[tuple[str, str], int] = {}
-    flows: dict[tuple[Any, Any, Any], int] = {}
+    parts = [_part([], np.zeros(0, np.int32), _Numbers())]
+    numbers = _Numbers()
     outside, cut_off = 0, False
-    for part in split(path):
-        if isinstance(part, Run):
-            rows = [_row(event, threads, flows) for event in _events(part)]
-            sizes.append((part.ends - part.starts + 1).astype(np.int32))
-            columns.append(_arrays(rows))
-        elif isinstance(part, Head):
-            outside += len(part.data)
+    for piece in split(path):
+        if isinstance(piece, Run):
+            parts.append(_part(_events(piece), (piece.ends - piece.starts + 1).astype(np.int32), numbers))
         else:
-            outside += len(part.data)
-            cut_off = cut_off or part.cut_off
-    columns = columns or [_arrays([])]
-    start, end, kind, thread, flow, correlation, sliced = (np.concatenate(each) for each in zip(*columns, strict=True))
-    return Entries(
-        size=np.concatenate(sizes) if sizes else np.zeros(0, np.int32),
+            outside += len(piece.data)
+            cut_off = cut_off or (isinstance(piece, Tail) and piece.cut_off)
+    columns = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    pids = frozenset(pid for pid, _ in numbers.threads)
+    return Entries(**columns._asdict(), outside=outside, cut_off=cut_off, pids=pids)
+
+
+_RUN: Final = msgspec.json.Decoder(list[_Event])
+_ONE: Final = msgspec.json.Decoder(_LooseEvent)
+_UNREAD: Final = _Event(ph="")
+
+
+def _events(run: Run) -> list[_Event]:
+    """The run's elements; `_UNREAD` for one that can't be understood."""
+    try:
+        decoded = _RUN.decode(b"".join((b"[", memoryview(run.data)[: int(run.ends[-1])], b"]")))
+        if len(decoded) == len(run.ends):
+            return decoded
+    except NOT_DECODED:
+        pass  # one of them is not what nearly all are: each for itself
+    stretches = zip(run.starts.tolist(), run.ends.tolist(), strict=True)
+    return [_loose(run.data[begin:end].decode("utf-8", errors="replace")) for begin, end in stretches]
+
+
+def _loose(element: str) -> _Event:
+    try:
+        # A name may hold control characters, which JSON forbids; reader and viewers forgive it.
+        event = _ONE.decode("".join(char if char >= " " else " " for char in element))
+        correlation = NONE if event.args is None or event.args.correlation is None else int(event.args.correlation)
+        return _Event(
+            ph=event.ph,
+            cat=str(event.cat),
+            name=event.name,
+            pid=str(event.pid),
+            tid=str(event.tid),
+            ts=np.nan if event.ts is None else float(event.ts),
+            dur=0.0 if event.dur is None else float(event.dur),
+            id=event.id if isinstance(event.id, (int, str, float)) else repr(event.id),
+            args=_Args(correlation=correlation if -_LARGEST <= correlation < _LARGEST else NONE),
+        )
+    except (*NOT_DECODED, TypeError, ValueError, OverflowError):
+        return _UNREAD
+
+
+class _Numbers:
+    """Numbers given to threads, flows and what events are, as they come."""
+
+    def __init__(self) -> None:
+        self.threads: dict[tuple[str, str], int] = {}
+        self._threads: dict[tuple[Any, Any], int] = {}  # by the ids as written
+        self._flows: dict[tuple[str, str, str], int] = {}
+        self._whats: dict[tuple[str, str], tuple[int, bool]] = {}
+
+    def thread(self, event: _Event) -> int:
+        """The number of the event's thread."""
+        try:
+            return self._threads[event.pid, event.tid]
+        except (KeyError, TypeError):  # TypeError: ids that are lists
+            # Some writers quote a thread's number in one place and not in another; viewers take both for the same.
+            number = self.threads.setdefault((str(event.pid), str(event.tid)), len(self.threads))
+            if isinstance(event.pid, (int, str)) and isinstance(event.tid, (int, str)):
+                self._threads[event.pid, event.tid] = number
+            return number
+
+    def flow(self, event: _Event) -> int:
+        """The number of the event's arrow."""
+        return self._flows.setdefault((event.cat, repr(event.name), repr(event.id)), len(self._flows))
+
+    def what(self, event: _Event) -> tuple[int, bool]:
+        """The event's kind, and whether it is a box."""
+        try:
+            return self._whats[event.ph, event.cat]
+        except KeyError:
+            return self._whats.setdefault((event.ph, event.cat), (_kind(event), event.ph == "X"))
+
+
+def _kind(event: _Event) -> int:
+    if not event.ph:
+        return UNREAD
+    if event.ph == "M":
+        return METADATA
+    if event.ph in _FLOWS:
+        return _FLOWS[event.ph]
+    return int(KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT)
+
+
+def _part(events: list[_Event], size: Ids, numbers: _Numbers) -> _Part:
+    count = len(events)
+    start = np.fromiter((event.ts for event in events), np.float64, count)
+    whats = [numbers.what(event) for event in events]
+    kind = np.array([kind for kind, _ in whats], dtype=np.int8)
+    thread = np.array([numbers.thread(event) for event in events], dtype=np.int32)
+    thread[kind == UNREAD] = NONE
+    flow = np.full(count, NONE, dtype=np.int32)
+    for i in np.flatnonzero((kind >= FLOW_START) & (kind <= FLOW_END)).tolist():
+        flow[i] = numbers.flow(events[i])
+    duration = np.fromiter((event.dur for event in events), np.float64, count)
+    with np.errstate(over="ignore"):  # garbage may end at infinity
+        end = start + duration
+    args = (event.args for event in events)
+    correlations = (NONE if each is None or each.correlation is None else each.correlation for each in args)
+    return _Part(
+        size=size,
         start_us=start,
         end_us=end,
         kind=kind,
         thread=thread,
         flow=flow,
-        correlation=correlation,
-        sliced=sliced,
-        outside=outside,
-        cut_off=cut_off,
-        pids=frozenset(pid for pid, _ in threads),
+        correlation=np.fromiter(correlations, np.int64, count),
+        sliced=np.array([sliced for _, sliced in whats], dtype=np.bool_),
     )
-
-
-def _arrays(rows: list[_Row]) -> tuple[NDArray[Any], ...]:
-    types = (np.float64, np.float64, np.int8, np.int32, np.int32, np.int64, np.bool_)
-    columns = zip(*rows, strict=True) if rows else ((),) * len(types)
-    return tuple(np.array(column, dtype=dtype) for column, dtype in zip(columns, types, strict=True))
-
-
-_RUN: Final = msgspec.json.Decoder(list[_Event])
-_ONE: Final = msgspec.json.Decoder(_Event)
-
-
-def _events(run: Run) -> Iterator[_Event | None]:
-    """The run's elements; None for one that can't be understood."""
-    try:
-        decoded = _RUN.decode(b"".join((b"[", memoryview(run.data)[: int(run.ends[-1])], b"]")))
-        if len(decoded) == len(run.ends):
-            yield from decoded
-            return
-    except NOT_DECODED:
-        pass  # one of them is not what it should be: each for itself
-    for begin, end in zip(run.starts.tolist(), run.ends.tolist(), strict=True):
-        element = run.data[begin:end].decode("utf-8", errors="replace")
-        try:
-            yield _ONE.decode(_without_control_characters(element))
-        except (msgspec.DecodeError, RecursionError):
-            yield None
-
-
-def _without_control_characters(element: str) -> str:
-    # A name may hold what JSON forbids; reader and viewers forgive it.
-    return "".join(char if char >= " " else " " for char in element)
-
-
-def _row(event: _Event | None, threads: dict[tuple[str, str], int], flows: dict[tuple[Any, Any, Any], int]) -> _Row:
-    if event is None or not isinstance(event.ph, str):
-        return _UNREAD_ROW
-    try:
-        # Some writers quote a thread's number in one place and not in another; viewers take both for the same.
-        thread = threads.setdefault((str(event.pid), str(event.tid)), len(threads))
-        start = _number(event.ts)
-        if event.ph == "M":
-            return _Row(start, start, METADATA, thread, NONE, NONE, False)
-        flow_kind = _FLOWS.get(event.ph)
-        if flow_kind is not None:
-            flow = flows.setdefault((event.cat, event.name, event.id), len(flows))
-            return _Row(start, start, flow_kind, thread, flow, NONE, False)
-        kind = KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT
-        correlation = NONE if event.args is None or event.args.correlation is None else int(event.args.correlation)
-        end = start + _number(event.dur) if event.dur is not None else start
-        return _Row(start, end, int(kind), thread, NONE, correlation, event.ph == "X")
-    except (TypeError, ValueError, OverflowError):
-        return _UNREAD_ROW
-
-
-def _number(value: Any) -> float:
-    return np.nan if value is None else float(value)
