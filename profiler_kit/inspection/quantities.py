@@ -11,6 +11,9 @@ from profiler_kit.inspection.ownership import Owned
 from profiler_kit.records.lanes import CounterTrack
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
+# Of the time of kernels that compute: with less of it known, a rate would tell more of the trace than of the work.
+LEAST_KNOWN: Final = 0.5
+
 _HOST_TYPE: Final = 0  # c10::DeviceType::CPU
 _MEMORY: Final = (("Total Allocated", "memory allocated (MiB)"), ("Total Reserved", "memory reserved (MiB)"))
 
@@ -88,10 +91,13 @@ def rate(owned: Owned, mask: Mask) -> tuple[CounterTrack | None, str | None]:
     flops = _flops(owned, host.rows[operators])
     known = flops >= 0
     missing = int((~known).sum())
+    total = np.bincount(index, weights=duration, minlength=len(operators))
     note = None
     if missing:
-        note = f"FLOP/s: {missing} of {len(operators)} products, convolutions and attentions lack shapes or arguments"
-    total = np.bincount(index, weights=duration, minlength=len(operators))
+        lacking = f"{missing} of {len(operators)} products, convolutions and attentions lack shapes or arguments"
+        if total[known].sum() < LEAST_KNOWN * total.sum():
+            return None, f"no FLOP/s: {lacking}"
+        note = f"FLOP/s: {lacking}"
     with np.errstate(divide="ignore", invalid="ignore"):
         teraflops = np.where(known & (total > 0), flops / total / 1e3, 0.0)
     step = teraflops[index]

@@ -114,6 +114,20 @@ def test_without_shapes_there_is_a_note_in_place_of_flops(tmp_path: Path) -> Non
     assert any("record_shapes" in note for note in found.notes)
 
 
+def test_a_rate_of_little_of_the_work_is_no_rate(tmp_path: Path) -> None:
+    events = step(3, 1000)
+    lacking = {**op("aten::bmm", 1035, 1039), "args": {"Input Dims": [[]], "Concrete Inputs": [""]}}
+
+    def found(took: float) -> Annotation:
+        work = [lacking, launch(99, 1036), kernel("gemm", 1100, 1100 + took, 99)]
+        return annotation(own(table(tmp_path, [*events, *work])))
+
+    assert counter(found(3), "TFLOP/s") != []
+    assert any(note.startswith("FLOP/s: 1 of 2") for note in found(3).notes)
+    assert counter(found(5), "TFLOP/s") == []
+    assert any(note.startswith("no FLOP/s: 1 of 2") for note in found(5).notes)
+
+
 def test_memory_is_told_by_device(tmp_path: Path) -> None:
     def memory(at: float, allocated: int, number: int, kind: int = 1) -> Event:
         args = {"Total Allocated": allocated << 20, "Bytes": 1, "Device Type": kind, "Device Id": number}
