@@ -1,0 +1,178 @@
+"""On a CUDA device: traces recorded here and inspected, held against sizes, against `analyze` and against CUDA events."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import width_truth
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+import profiler_kit  # noqa: E402
+from profiler_kit import pipeline, process  # noqa: E402
+from profiler_kit.inspection.attribution import own  # noqa: E402
+from profiler_kit.inspection.ownership import NONE, Owned  # noqa: E402
+from profiler_kit.records.traces import TRACE_PHASES, TraceSummary  # noqa: E402
+from profiler_kit.traces.reader import read  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+TOLD = ("eager", "checkpoint", "checkpoint_reentrant")
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    script = ROOT / "scripts" / "record_traces.py"
+    outcome = process.run(
+        [sys.executable, script, "--device", "cuda", "--set", "strangers", "--out", folder], timeout_s=300
+    )
+    assert outcome.ok, outcome.log_tail
+    return folder / "strangers"
+
+
+def phase_of(number: int) -> str:
+    return TRACE_PHASES[number] if number != NONE else ""
+
+
+def calls_of(owned: Owned, module: int) -> tuple[str, ...]:
+    return width_truth.names_in(owned.modules[module].path) if module != NONE else ()
+
+
+def kernel_ns(summary: TraceSummary) -> dict[str, int]:
+    return {phase.phase: phase.kernel_ns for phase in summary.phases}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
+    path = recorded / f"{case}.cuda.json.gz"
+    truth = width_truth.truth_of(path)
+    owned = own(read(path))
+    table, device = owned.table, owned.device
+    wrong, checked = {}, 0
+    for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
+        expected = truth.by_external.get(int(table.external[row]))
+        if expected is None:  # in no node; of backward that is the loss's own gradient, a one
+            name = table.names[int(table.name[row])]
+            assert phase_of(number) not in ("backward", "recompute") or "FillFunctor" in name, name
+            continue
+        checked += 1
+        said = (calls_of(owned, module), phase_of(number))
+        if said != (expected.calls, expected.phase):
+            wrong[row] = (table.names[int(table.name[row])], said, expected)
+    assert checked > 50
+    assert not wrong
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_every_operator_of_backward_is_put_down_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
+    path = recorded / f"{case}.cuda.json.gz"
+    truth = width_truth.truth_of(path)
+    owned = own(read(path))
+    table, host = owned.table, owned.host
+    said = {
+        (int(table.start_ns[row]), int(table.duration_ns[row]), table.names[int(table.name[row])]): (
+            calls_of(owned, module),
+            phase_of(number),
+        )
+        for row, module, number in zip(host.rows.tolist(), host.module.tolist(), host.phase.tolist(), strict=True)
+    }
+    wrong = {
+        (place.name, expected.module): said[place]
+        for place, expected in truth.by_place.items()
+        if said[place] != (expected.calls, expected.phase)
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("case", [*TOLD, "compiled"])
+def test_all_work_of_a_loop_has_a_phase_and_the_timeline_adds_up(recorded: Path, case: str) -> None:
+    (summary,) = profiler_kit.inspect(recorded / f"{case}.cuda.json.gz").traces
+    assert summary.busy_ns + summary.idle_ns == summary.span_ns
+    phases = kernel_ns(summary)
+    assert sum(phases.values()) + summary.unattributed_ns == summary.busy_ns
+    assert summary.unattributed_ns + phases.get("other", 0) <= 0.01 * summary.busy_ns
+    assert {phase for phase, ns in phases.items() if ns} >= {"transfer", "forward", "loss", "backward", "optimizer"}
+    assert (phases.get("recompute", 0) > 0) == ("checkpoint" in case)
+    assert len(summary.steps) == 2
+
+
+def test_compiled_work_has_its_phase_and_its_region_and_the_report_says_so(recorded: Path) -> None:
+    (summary,) = profiler_kit.inspect(recorded / "compiled.cuda.json.gz").traces
+    assert summary.compiled
+    assert any("torch.compile" in note for note in summary.notes)
+    assert kernel_ns(summary)["backward"] > 0
+    backward = {module.path for module in summary.modules if module.phase == "backward" and module.kernel_ns}
+    assert not any(layer in path for path in backward for layer in ("Conv2d", "Linear", "Norm"))
+
+
+def test_a_trace_of_analyze_inspected_gives_the_figures_of_analyze(tmp_path: Path) -> None:
+    report = pipeline.analyze(
+        str(ROOT / "models" / "convnet_v0.py"), configs=["default"], budget_s=6, traces=tmp_path / "traces"
+    )
+    run = report.run("default")
+    assert run is not None
+    assert run.trace is not None
+    file = next((tmp_path / "traces").rglob(Path(run.trace).name))
+    (summary,) = profiler_kit.inspect(file).traces
+    found = kernel_ns(summary)
+    for timing in run.phases:
+        if timing.kernel_ns:
+            per_step = found.get(timing.phase, 0) / len(summary.steps)
+            assert per_step == pytest.approx(timing.kernel_ns, rel=0.01, abs=1000), timing.phase
+    paths = {(m.path, m.phase): m.kernel_ns / len(summary.steps) for m in summary.modules}
+    for layer in run.modules:
+        if layer.path.startswith("conv") and layer.kernel_ns > 10_000:
+            assert paths[layer.path, layer.phase] == pytest.approx(layer.kernel_ns, rel=0.01)
+
+
+def test_an_ordinary_loop_agrees_with_cuda_events(tmp_path: Path) -> None:
+    network = runpy.run_path(str(ROOT / "models" / "convnet_v0.py"))["ConvNetV0"]
+    torch.manual_seed(0)
+    model = network().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images, labels = torch.randn(8, 3, 256, 256).cuda(), torch.randint(0, 2, (8, 64, 64)).cuda()
+    marks: list[list[Any]] = []
+
+    def step() -> None:
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+        optimizer.zero_grad()
+        events[0].record()
+        output = model(images)
+        events[1].record()
+        loss = torch.nn.functional.cross_entropy(output, labels)
+        events[2].record()
+        loss.backward()
+        events[3].record()
+        optimizer.step()
+        loss.item()
+        marks.append(events)
+
+    for _ in range(5):
+        step()
+    marks.clear()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=STEPS, repeat=1)
+    with torch.profiler.profile(activities=activities, schedule=schedule, acc_events=True) as profiler:
+        for index in range(STEPS + 1):
+            step()
+            if index < STEPS:
+                profiler.step()
+        torch.cuda.synchronize()
+    file = tmp_path / "loop.json"
+    profiler.export_chrome_trace(str(file))
+    (summary,) = profiler_kit.inspect(file).traces
+    assert len(summary.steps) == STEPS
+    found = kernel_ns(summary)
+    for phase, before, after in (("forward", 0, 1), ("backward", 2, 3)):
+        by_events = sum(each[before].elapsed_time(each[after]) for each in marks[1:])  # the first is the warm-up's
+        assert found[phase] / 1e6 == pytest.approx(by_events, rel=0.03), phase

@@ -1,0 +1,139 @@
+"""The scripts behind inspect's evidence: long traces are longer recordings, tables say what is missing, traces name nobody."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import bench_inspect
+import compare_inspect_peers
+import pytest
+import record_traces
+from inspect_readers import READERS
+from scaled_trace import scale
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "traces" / "train.cuda.json.gz"
+KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    events: list[dict[str, Any]] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)["traceEvents"]
+    return events
+
+
+def linked(events: list[dict[str, Any]]) -> int:
+    launches = {e["args"]["correlation"] for e in events if e.get("cat") == "cuda_runtime"}
+    return sum(e["args"]["correlation"] in launches for e in events if e.get("cat") in KERNELS)
+
+
+def test_a_long_trace_is_the_short_one_again_and_again(tmp_path: Path) -> None:
+    short, target = events_of(RECORDED), tmp_path / "long.json"
+    once = [e for e in short if e["ph"] != "M"]
+    size = len(gzip.decompress(RECORDED.read_bytes()))
+    events = scale(RECORDED, target, 5 * size)
+    long = events_of(target)
+    assert events == len(long)
+    timed = [e for e in long if e["ph"] != "M"]
+    assert timed[: len(once)] == once
+    assert 4.5 * size < target.stat().st_size < 5.5 * size
+    times = len(timed) // len(once)
+    assert times >= 4
+    assert sum(e["ph"] == "M" for e in long) == sum(e["ph"] == "M" for e in short)
+    whole = timed[: times * len(once)]
+    assert linked(whole) == times * linked(once)
+    kernels = [e for e in whole if e.get("cat") in KERNELS]
+    assert len({e["args"]["correlation"] for e in kernels}) == len(kernels)
+    again = [e for e in whole[len(once) : 2 * len(once)] if "dur" in e]
+    assert min(e["ts"] for e in again) > max(e["ts"] + e["dur"] for e in once if "dur" in e)
+    assert [e["dur"] for e in again] == [e["dur"] for e in once if "dur" in e]
+
+
+def test_a_long_trace_of_one_that_others_laid_out_has_the_same_events(tmp_path: Path) -> None:
+    document = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    flat, target = tmp_path / "flat.json", tmp_path / "long.json"
+    flat.write_text(json.dumps(document))
+    scale(flat, target, 3 * flat.stat().st_size)
+    first = [e for e in events_of(target) if e["ph"] != "M"][: len(document["traceEvents"])]
+    untimed = [e for e in document["traceEvents"] if e["ph"] != "M"]
+    assert [(e["name"], e.get("args")) for e in first[: len(untimed)]] == [(e["name"], e.get("args")) for e in untimed]
+
+
+def test_a_small_trace_has_the_first_events_in_time(tmp_path: Path) -> None:
+    target = tmp_path / "cut.json"
+    scale(RECORDED, target, len(gzip.decompress(RECORDED.read_bytes())) // 2)
+    kept = [e["ts"] for e in events_of(target) if e["ph"] != "M"]
+    left_out = sorted(e["ts"] for e in events_of(RECORDED) if e["ph"] != "M")[len(kept) :]
+    assert kept
+    assert max(kept) <= left_out[0]
+
+
+def test_heavy_readers_of_large_files_run_once_and_last() -> None:
+    names = [*READERS]
+    heavy = [name for name in names if READERS[name].heavy]
+    turns = bench_inspect.turns(names, 3, large=True)
+    assert [name for _, name in turns[-len(heavy) :]] == heavy
+    assert len(turns) == 3 * (len(names) - len(heavy)) + len(heavy)
+    assert len(bench_inspect.turns(names, 3, large=False)) == 3 * len(names)
+
+
+def test_what_is_not_installed_and_what_fails_is_a_line() -> None:
+    answer = {"seconds": 2.0, "peak_bytes": 5_000_000, "version": "3", "found": "", "parts": {"parse": 1.0}}
+    failed = {"TraceLens": "is not installed"}
+    text = bench_inspect.table(10.0, ["orjson", "TraceLens"], {"orjson": [answer], "TraceLens": []}, failed)
+    assert "| orjson 3 " in text
+    assert "(parse 1.00)" in text
+    assert "is not installed" in text
+
+
+def test_readers_answer_over_a_recorded_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(gzip.decompress(RECORDED.read_bytes()))
+    count = f"{len(events_of(RECORDED)):,} events"
+    for name in ("json", "msgspec", "profiler-kit read"):
+        answer = bench_inspect.once(name, trace, sys.executable)
+        assert isinstance(answer, dict), answer
+        assert answer["found"] == count
+        assert answer["peak_bytes"] > 1_000_000
+
+
+def test_exact_figures_are_unions_in_whole_ns(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    runtime = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "dur": 1}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7}
+    mark = {"ph": "X", "cat": "user_annotation", "name": "## backward ##", "pid": 1, "tid": 1, "ts": 9, "dur": 5}
+    trace.write_text(
+        json.dumps(
+            {
+                "traceEvents": [
+                    mark,
+                    {**runtime, "ts": 10, "args": {"correlation": 1}},
+                    {**runtime, "ts": 30, "args": {"correlation": 2}},
+                    {**kernel, "ts": 12.001, "dur": 3, "args": {"correlation": 1}},
+                    {**kernel, "ts": 14.0, "dur": 2.5, "args": {"correlation": 2}},
+                ]
+            }
+        )
+    )
+    exact = compare_inspect_peers.exactly(trace)
+    assert exact.busy_ns == 4499
+    assert exact.marked == {"backward": 3000}
+    assert exact.operators_ns == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("/home/somebody/env/lib/python3.11/site-packages/torch/x.py(3): f", "torch/x.py(3): f"),
+        ("/tmp/torchinductor_somebody/ab/cdef.py(7): call", "ab/cdef.py(7): call"),
+        ("nn.Module: Linear_0", "nn.Module: Linear_0"),
+        ("void at::native::f<float>(int)", "void at::native::f<float>(int)"),
+    ],
+)
+def test_recorded_traces_name_no_folder(name: str, left: str) -> None:
+    assert record_traces.anonymous(f'"name": "{name}"') == f'"name": "{left}"'
+    assert record_traces.anonymous('"host_name": "somebody"') == '"host_name": ""'
+    assert record_traces.anonymous('"kernel_file": "/tmp/somebody/k.py"') == '"kernel_file": "k.py"'
