@@ -14,7 +14,7 @@ from profiler_kit._version import VERSION as __version__
 if TYPE_CHECKING:
     from profiler_kit.counting.own_ops import register_formula
     from profiler_kit.gate.compare import compare
-    from profiler_kit.pipeline import analyze, count, env
+    from profiler_kit.pipeline import analyze, count, env, inspect
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
 
@@ -24,6 +24,7 @@ _HOMES = {
     "count": "profiler_kit.pipeline",
     "dataframe": "profiler_kit.report.frames",
     "env": "profiler_kit.pipeline",
+    "inspect": "profiler_kit.pipeline",
     "read_report": "profiler_kit.records.serde",
     "register_formula": "profiler_kit.counting.own_ops",
 }
@@ -35,6 +36,7 @@ __all__ = [
     "count",
     "dataframe",
     "env",
+    "inspect",
     "read_report",
     "register_formula",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,9 @@ from profiler_kit.forecast import (
     with_memory,
     with_what_ifs,
 )
+from profiler_kit.inquiry import Inspection, read_all, trace_files
+from profiler_kit.inquiry import annotate_trace as annotate_trace  # for cli: what inspect writes beside its report
+from profiler_kit.inquiry import export_events as export_events
 from profiler_kit.laboratory import further, trials
 from profiler_kit.laboratory.bench import Bench, Traced, measure_plan, trace_folder
 from profiler_kit.laboratory.reading import with_counted_work
@@ -31,6 +34,7 @@ from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetInfo, TargetSpec
+from profiler_kit.records.traces import TraceReport
 
 Say = Callable[[str], None]
 
@@ -122,6 +126,32 @@ def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) ->
     from profiler_kit import machine
 
     return machine.machine(device, fresh=fresh, say=say or _silent)
+
+
+def inspect(traces: str | Path | Iterable[str | Path], *, say: Say | None = None) -> Inspection:
+    """Where the time of `traces` went: one file, several, or folders of them, one file per rank or not.
+
+    A file that can't be read stands in `Inspection.errors` where another one can. Ctrl-C gives what was read before.
+
+    Raises UsageError where there is no such file, TraceError where none of them can be read.
+    """
+    from profiler_kit.diagnose import diagnose_traces
+
+    read = read_all(trace_files([traces] if isinstance(traces, (str, Path)) else traces), say or _silent)
+    report = TraceReport(
+        schema=SCHEMA,
+        tool=Tool(name="profiler_kit", version=VERSION),
+        created=_now(),
+        traces=read.traces,
+        ranks=read.ranks,
+        notes=(*(f"left out: {error.where}: {error.message}" for error in read.errors), *read.notes),
+    )
+    return Inspection(
+        report=replace(report, findings=diagnose_traces(report)),
+        files=read.files,
+        errors=read.errors,
+        interrupted=read.interrupted,
+    )
 
 
 def analyze(
@@ -264,11 +294,10 @@ def _measured_report(
 def _report(
     info: TargetInfo, static: StaticCount | None, runs: Sequence[ConfigRun] = (), notes: Sequence[str] = ()
 ) -> Report:
-    now = datetime.datetime.now(datetime.timezone.utc)
     return Report(
         schema=SCHEMA,
         tool=Tool(name="profiler_kit", version=VERSION),
-        created=now.isoformat(timespec="seconds"),
+        created=_now(),
         target=info,
         static=static,
         runs=tuple(runs),
@@ -310,6 +339,10 @@ _CUDNN_OPS = ("convolution", "conv", "cudnn", "miopen", "rnn", "lstm", "gru", "b
 
 def _is_cudnn_op(op: str) -> bool:
     return any(word in op for word in _CUDNN_OPS)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _silent(_: str) -> None:

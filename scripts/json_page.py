@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, Union
 
 from profiler_kit.records.report import SCHEMA, Report
+from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code
 
 INTRODUCTION: Final = f"""\
@@ -34,6 +35,24 @@ jq '.runs[] | select(.failure) | {{config: .config.name, why: .failure.message}}
 In Python `profiler_kit.read_report(path)` gives the records, and `profiler_kit.dataframe(report, "runs")` tables
 ([columns](columns.md)); neither needs torch. The JSON of `compare` and `check` is in [CI](ci.md#the-json)."""
 
+TRACES_INTRODUCTION: Final = f"""\
+`inspect TRACE... -f json` and `-o FILE.json` give one `TraceReport` ([what `inspect` says](inspect.md)); `show FILE.json` renders
+it again, in any format, without the traces. Its names are those below: each section is a record.
+
+- `schema` is {SCHEMA}, and goes up where a name goes away or changes its meaning. Ignore names that you do not know.
+- `null` (None in the texts below) is *unknown*, never zero. Every field is written; those in **bold** are always there.
+- Times are whole ns of whole traces, not per step. In each trace `busy_ns + idle_ns == span_ns`; the phases' `kernel_ns` and
+  `unattributed_ns` sum to `busy_ns`, the `idle` entries' `ns` to `idle_ns`, exactly.
+
+```
+jq '.traces[] | {{file, busy: (.busy_ns / .span_ns), step_ms: (.step_ns / 1e6)?}}' inspected.json
+jq '.traces[0].phases[] | {{phase, host_ms: (.host_ns / 1e6)?, device_ms: (.kernel_ns / 1e6)}}' inspected.json
+jq '[.traces[0].idle[] | select(.cause == "waiting for data").ns] | add' inspected.json
+```
+
+In Python `profiler_kit.inspect(paths).report` is this record, `profiler_kit.dataframe(report, "trace_kernels")` gives tables
+([columns](columns.md)), and `profiler_kit.inspect(path).events()` the events themselves."""
+
 # what a name ends with, the longer ending first
 UNITS: Final = {
     "flops_per_s": "FLOP/s", "bytes_per_s": "byte/s", "flops_per_byte": "FLOP/byte", "bytes": "bytes", "percent": "percent",
@@ -43,9 +62,18 @@ WORDS: Final = {int: "integer", float: "number", str: "text", bool: "true or fal
 
 
 def json_page(generated: str) -> str:
-    """The page's text; `generated` is the line that says so."""
-    parts = ["# report.json", generated, INTRODUCTION]
-    for record in records(Report):
+    """The text of the page of reports on targets; `generated` is the line that says so."""
+    return _page("report.json", generated, INTRODUCTION, Report)
+
+
+def traces_page(generated: str) -> str:
+    """The text of the page of reports on traces."""
+    return _page("The JSON of inspect", generated, TRACES_INTRODUCTION, TraceReport)
+
+
+def _page(title: str, generated: str, introduction: str, root: type) -> str:
+    parts = [f"# {title}", generated, introduction]
+    for record in records(root):
         parts += [f"## {record.__name__}", meaning(record), "\n".join(rows(record))]
     return "\n\n".join(parts) + "\n"
 

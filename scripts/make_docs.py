@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from json_page import json_page
+from json_page import json_page, traces_page
 
 from profiler_kit.cli import main as run_command
-from profiler_kit.diagnose import diagnose, rules_page
+from profiler_kit.diagnose import diagnose, diagnose_traces, rules_page
 from profiler_kit.measure import configs
 from profiler_kit.measure.naming import FLAGS, all_axes, spelled
-from profiler_kit.records.serde import dumps, read_report
+from profiler_kit.records.serde import dumps, read_report, read_saved
+from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import TABLES
 
@@ -36,6 +37,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
 GENERATED = "<!-- Written by scripts/make_docs.py. Change the code it is read from, then run the script. -->"
 MEASURED: Final = ("convnet_v0_h100.json", "convnet_v1_h100.json")
+INSPECTED: Final = ("convnet_v0_inspected_h100.json",)
 WIDTH: Final = 100  # of the terminal whose output is shown
 OUTPUT: Final = re.compile(
     r"(?P<head><!-- output: (?:first=(?P<first>\d+) |from=(?P<title>\S+) )?(?P<command>[^\n]+) -->\n```[^\n]*\n)"
@@ -76,6 +78,20 @@ TABLE_DOCS = {
     "configurations": "The cuDNN configurations that mean something on the device (`env`).",
     "packages": "What is installed (`env`).",
     "workspaces": "The ops of the probe step that used most scratch memory.",
+    "ranks": "`inspect` of several ranks: one row per rank ([how they are held against each other](ranks.md)).",
+    "traces": "`inspect`: one row per trace ([what it says](inspect.md)).",
+    "trace_phases": "`inspect`: one row per phase of a trace, and one for work without a phase. Times are of the whole trace; "
+    "`kernel_ns` adds up to the busy time.",
+    "trace_idle": "`inspect`: idle time of the device by cause and by the phase whose work ended it.",
+    "trace_causes": "`inspect`: the same by cause alone, on a page.",
+    "trace_modules": "`inspect`: one row per module and phase, the module's own work.",
+    "trace_tree": "`inspect`: the modules as a tree, each with all below it, on a page.",
+    "trace_operators": "`inspect`: one row per operator; its time is that of the work it launched itself.",
+    "trace_kernels": "`inspect`: one row per kernel, copy or fill.",
+    "trace_families": "`inspect`: kernels by what they do, on a page.",
+    "trace_streams": "`inspect`: one row per stream of a device.",
+    "trace_steps": "`inspect`: one row per marked step.",
+    "trace_syncs": "`inspect`: where the host waited for the device, and whose kernels ran meanwhile.",
     "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
 }
 PLACES = {"both": "", "page": "people", "data": "programs"}
@@ -153,6 +169,7 @@ def configurations_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
     "configurations.md": configurations_page,
+    "inspect_json.md": lambda: traces_page(GENERATED),
     "report_json.md": lambda: json_page(GENERATED),
     "rules.md": rules_page,
 }
@@ -201,6 +218,11 @@ def pages() -> Iterator[tuple[Path, str]]:
         # worked out anew from what was measured, as the code does it now
         report = replace(report, runs=configs.with_tuning(report.runs))
         yield file, dumps(replace(report, findings=diagnose(report)))
+    for name in INSPECTED:
+        file = DOCS / "measured" / name
+        inspected = read_saved(file)
+        if isinstance(inspected, TraceReport):
+            yield file, dumps(replace(inspected, findings=diagnose_traces(inspected)))
     for name, page in PAGES.items():
         yield DOCS / name, page()
     for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):

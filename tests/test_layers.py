@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "roofs": {"records", "measure", "diagnose"},
     "forecast": GROUND | {"records", "target", "counting", "memory"},
     "laboratory": GROUND | {"records", "measure", "attribute"},
+    "inquiry": GROUND | {"records", "traces", "inspection"},
     "pipeline": GROUND
     | {
         "records",
@@ -46,8 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "machine",
         "forecast",
         "laboratory",
-        "traces",
-        "inspection",
+        "inquiry",
     },
     "cli": GROUND | {"records", "pipeline", "report", "render", "gate"},
     "__init__": {"_version", "pipeline", "gate", "records", "report", "counting"},

@@ -98,7 +98,7 @@ def test_a_hang_is_ended_with_its_whole_group() -> None:
 
 
 def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "GRACE_S", 0.2)
+    monkeypatch.setattr(process.child, "GRACE_S", 0.2)
     outcome = python(
         """
         import signal, time
@@ -153,7 +153,7 @@ def test_what_a_child_leaves_behind_is_killed() -> None:
 
 
 def test_huge_output_is_cut_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STDOUT_LIMIT_BYTES", 1_000_000)
+    monkeypatch.setattr(process.child, "STDOUT_LIMIT_BYTES", 1_000_000)
     outcome = python(
         "import sys\nfor _ in range(3000): sys.stdout.write('x' * 999 + '\\n'); sys.stderr.write('e' * 999 + '\\n')"
     )
@@ -237,7 +237,7 @@ def test_an_interrupt_while_waiting_ends_the_group(tmp_path: Path) -> None:
             pids.append(child)
             os.kill(ours, signal.SIGINT)
 
-    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent)}
+    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent.parent)}
     outcome = run([sys.executable, "-c", program], cwd=tmp_path, env=paths, on_line=send, timeout_s=30)
     assert outcome.ok, outcome.log_tail
     assert lines[1:] == ["interrupted"]
@@ -351,7 +351,7 @@ def test_a_child_ends_with_a_parent_that_is_killed() -> None:
         os.kill(os.getpid(), 9)
         """
     )
-    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent)}
+    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent.parent)}
     outcome = run([sys.executable, "-c", outer], env=paths, timeout_s=30)
     assert outcome.signal_name == "SIGKILL", outcome.log_tail
     assert gone(int(outcome.stdout))

@@ -7,16 +7,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from profiler_kit import errors
 from profiler_kit.cli import output
+from profiler_kit.cli.inspect_command import inspect, traces_shown
 from profiler_kit.cli.measure_options import laboratory_questions
 from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
+from profiler_kit.cli.trace_sides import compare_traces, compares_traces
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
-from profiler_kit.records.serde import read_report
+from profiler_kit.records.serde import read_report, read_saved
 from profiler_kit.records.strict import require_counted, uncounted_text
+from profiler_kit.records.traces import TraceReport, TraceView
 
 
 def analyze(given: argparse.Namespace) -> int:
@@ -80,7 +84,11 @@ def count(given: argparse.Namespace) -> int:
 
 
 def compare(given: argparse.Namespace) -> int:
-    """Two targets or reports: what differs, and why."""
+    """Two targets, reports or traces: what differs, and why."""
+    if compares_traces(given.a, given.b):
+        output.check(given)
+        compare_traces(given)
+        return errors.OK
     from profiler_kit import pipeline
     from profiler_kit.gate.compare import compare as compared
     from profiler_kit.gate.documents import comparison_document
@@ -136,7 +144,15 @@ def check(given: argparse.Namespace) -> int:
 def show(given: argparse.Namespace) -> int:
     """A saved report again, in any format."""
     output.check(given)
-    output.emit(_document(read_report(given.report), given), given)
+    report = read_saved(given.report)
+    if isinstance(report, TraceReport):
+        output.emit(traces_shown(report, given), given)
+    elif given.by in get_args(TraceView):
+        raise errors.UsageError(
+            f"a report on a target has no view by {given.by}", hint="one of: tree, layer, op, what-if"
+        )
+    else:
+        output.emit(_document(report, given), given)
     return errors.OK
 
 
@@ -204,5 +220,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": compare,
     "count": count,
     "env": env,
+    "inspect": inspect,
     "show": show,
 }

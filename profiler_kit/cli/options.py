@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from profiler_kit._version import VERSION
+from profiler_kit.cli.inspect_options import inspect_options
 from profiler_kit.cli.measure_options import laboratory_options, measure_options
 from profiler_kit.cli.values import numbers, positive, size, whole
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.traces import TraceView
 from profiler_kit.records.variation import CHANGES, Variation, read_variations, spelled
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
@@ -20,13 +22,15 @@ examples:
   profiler-kit analyze my_model.py
   profiler-kit analyze my_model.py:Net -i 32,3,224,224 --budget 30s
   profiler-kit count pkg.nets:build --kw width=64 -i 'ids=8,1024:int64[0:50257]' -o layers.csv
+  profiler-kit inspect trace.json.gz
+  profiler-kit inspect rank*.json.gz --by module
   profiler-kit compare models/convnet_v0.py models/convnet_v1.py
   profiler-kit check my_model.py --base main --budget flops=+10%
   profiler-kit show profiler_kit_out/my_model -f markdown
   profiler-kit env
 
 exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
-  3 the target could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
+  3 the target or a trace could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
 """
 TARGET_HELP = (
     "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
@@ -55,7 +59,12 @@ def parser() -> Parser:
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
     _analyze(verbs.add_parser("analyze", help="count, measure under each cuDNN configuration, attribute, explain"))
     _count(verbs.add_parser("count", help="static only: FLOPs, MACs, parameters and memory per layer, no device"))
-    _compare(verbs.add_parser("compare", help="two targets or reports: what differs in time, work and memory, and why"))
+    _inspect(verbs.add_parser("inspect", help="any torch.profiler trace: where its time went, and what was waited for"))
+    _compare(
+        verbs.add_parser(
+            "compare", help="two targets, reports or traces: what differs in time, work and memory, and why"
+        )
+    )
     _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
     _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
     _env(verbs.add_parser("env", help="this machine for the tool: devices, versions, what they really reach"))
@@ -125,8 +134,13 @@ def _count(sub: argparse.ArgumentParser) -> None:
     _report_options(sub)
 
 
+def _inspect(sub: argparse.ArgumentParser) -> None:
+    inspect_options(sub)
+    _output_options(sub)
+
+
 def _compare(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder")
+    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder, or a trace (then B is one too)")
     sub.add_argument("b", metavar="B", help="the same")
     _target_options(sub)
     measure_options(sub)
@@ -147,9 +161,9 @@ def _check(sub: argparse.ArgumentParser) -> None:
 
 
 def _show(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder")
+    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder, or what inspect wrote")
     _output_options(sub)
-    _report_options(sub)
+    _report_options(sub, traces=True)
 
 
 def _env(sub: argparse.ArgumentParser) -> None:
@@ -245,11 +259,12 @@ def _hardware_option(sub: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _report_options(sub: argparse.ArgumentParser) -> None:
+def _report_options(sub: argparse.ArgumentParser, *, traces: bool = False) -> None:
     group = sub.add_argument_group("tables")
     group.add_argument(
-        "--by", choices=("tree", "layer", "op", "what-if"),
-        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)",
+        "--by", choices=("tree", "layer", "op", "what-if", *(get_args(TraceView) if traces else ())),
+        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)"
+        + ("; the others are of traces, as inspect has them" if traces else ""),
     )  # fmt: skip
     group.add_argument(
         "--top",

@@ -94,18 +94,19 @@ def emit(document: Document, given: argparse.Namespace) -> None:
         color=live and "NO_COLOR" not in os.environ,
         detail=given.detail,
     )
-    with _stdout_told():
+    with stdout_told():
         print(_encodable(render.by_name(given.format or "terminal").render(document, options)), end="")
 
 
 def flush() -> None:
     """Writes out what stdout still holds. Raises UsageError where that can't be done, BrokenPipeError where nobody reads."""
-    with _stdout_told():
+    with stdout_told():
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _stdout_told() -> Iterator[None]:
+def stdout_told() -> Iterator[None]:
+    """While it lasts, an error of stdout ends in one of ours: UsageError, or BrokenPipeError where nobody reads."""
     try:
         yield
     except BrokenPipeError:
@@ -158,13 +159,19 @@ def write_report_folder(analysis: Analysis, folder: Path) -> None:
 
 def write(file: Path, content: str | bytes) -> None:
     """Writes `file` whole, or leaves what was there. Raises UsageError where that can't be done."""
-    data = content.encode() if isinstance(content, str) else content
+    with whole(file) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def whole(file: Path) -> Iterator[Path]:
+    """A file to write that becomes `file` when all is well, and is gone if not. Raises UsageError where that can't be done."""
     partial = ""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(data)
+        os.close(descriptor)
+        yield Path(partial)
         Path(partial).chmod(0o666 & ~_umask())
         Path(partial).replace(file)
         partial = ""

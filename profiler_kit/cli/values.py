@@ -39,6 +39,15 @@ def at_least(least: int, text: str) -> int:
     return value
 
 
+def step_range(text: str) -> tuple[int, int]:
+    """The first and the last step of a text such as ``3:5`` or ``4``."""
+    first, colon, last = text.partition(":")
+    found = (whole(first), whole(last) if colon else whole(first))
+    if found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins")
+    return found
+
+
 def seconds(text: str) -> float:
     """The seconds that a text such as ``30s`` means, more than none."""
     try:

@@ -66,10 +66,10 @@ class Host:
 class Device:
     """The device's work (kernels, copies, fills) by start, then the longer first, then as in the file.
 
-    `rows`: of the table. `launch`: the runtime call's position in `Host`, NONE where the trace has none (events of one
-    graph launch share theirs). `operator`: the position in `Host` of the operator that launched it. `phase`, `module`, `step` as in `Host`; an
-    event without a launch has those of the aligned event, where one was found (`how` is ALIGNED), else NONE.
-    A collective's phase is "communication", and `within` the phase it was launched in; for all other work both are the same.
+    `rows`: of the table. `launch`: the runtime call's position in `Host`, NONE where the trace has none (events of one graph
+    launch share theirs). `operator`: the position in `Host` of the operator that launched it. `phase`, `module`, `step` as in
+    `Host`; an event without a launch has those of the aligned event, where one was found (`how` is ALIGNED), else NONE. A
+    collective's phase is "communication", and `within` the phase it was launched in; for all other work both are the same.
     """
 
     rows: Ids

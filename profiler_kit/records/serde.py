@@ -12,12 +12,14 @@ import types
 import typing
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Final, Literal, TypeVar, Union
 
 from profiler_kit.errors import ReportError
 from profiler_kit.records.report import SCHEMA, Report
+from profiler_kit.records.traces import TraceReport
 
 T = TypeVar("T")
+_GIVE: Final = "give the report.json that analyze wrote"
 LARGEST = 10**30  # no count, and no time, of anything comes near it; a larger number has no quotient as a float
 
 
@@ -41,15 +43,20 @@ def from_json(kind: type[T], data: object, where: str = "") -> T:
 
 
 def loads_report(text: str | bytes, where: str) -> Report:
-    """The report in `text`; `where` names it in errors. Raises ReportError."""
+    """The report in `text`; `where` names it in errors. Raises ReportError, also where it is a report on traces."""
+    return _of_a_target(loads_saved(text, where), where)
+
+
+def loads_saved(text: str | bytes, where: str) -> Report | TraceReport:
+    """The report in `text`, on a target or on traces; `where` names it in errors. Raises ReportError."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReportError(f"not JSON: {error}", where=where, hint="give the report.json that analyze wrote") from error
+        raise ReportError(f"not JSON: {error}", where=where, hint=_GIVE) from error
     if not isinstance(data, dict) or "schema" not in data:
-        raise ReportError(
-            "not a profiler_kit report: no 'schema'", where=where, hint="give the report.json that analyze wrote"
-        )
+        if isinstance(data, list) or "traceEvents" in data:
+            raise ReportError("a trace, not a report", where=where, hint=f"profiler-kit inspect {where}")
+        raise ReportError("not a profiler_kit report: no 'schema'", where=where, hint=_GIVE)
     schema = data["schema"]
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise ReportError(f"'schema' is {schema!r}, not a version number", where=where, hint="write the report anew")
@@ -59,11 +66,24 @@ def loads_report(text: str | bytes, where: str) -> Report:
             where=where,
             hint="upgrade profiler_kit",
         )
+    if "traces" in data and "target" not in data:
+        return from_json(TraceReport, data, where)
     return from_json(Report, data, where)
 
 
 def read_report(path: str | Path) -> Report:
-    """The report saved at `path` (a file, or a folder that holds ``report.json``). Raises ReportError."""
+    """The report saved at `path` (a file, or a folder that holds ``report.json``).
+
+    Raises ReportError, also where it is a report on traces.
+    """
+    return _of_a_target(read_saved(path), str(path))
+
+
+def read_saved(path: str | Path) -> Report | TraceReport:
+    """The report saved at `path` (a file, or a folder that holds ``report.json``), on a target or on traces.
+
+    Raises ReportError.
+    """
     file = Path(path)
     if file.is_dir():
         file = file / "report.json"
@@ -73,7 +93,15 @@ def read_report(path: str | Path) -> Report:
         raise ReportError(
             f"cannot be read: {error.strerror}", where=str(file), hint="give a report.json or its folder"
         ) from error
-    return loads_report(text, str(file))
+    return loads_saved(text, str(file))
+
+
+def _of_a_target(report: Report | TraceReport, where: str) -> Report:
+    if isinstance(report, TraceReport):
+        raise ReportError(
+            "a report on traces, not on a target", where=where, hint=f"profiler-kit show {where} renders it"
+        )
+    return report
 
 
 @cache
@@ -128,10 +156,11 @@ def _read_union(kinds: tuple[Any, ...], data: object, where: str) -> Any:
     real = [kind for kind in kinds if kind is not type(None)]
     if len(real) == 1:
         return _read(real[0], data, where)
-    for kind in real:
-        if type(data) is kind:
-            return data
-    raise _wrong(where, " or ".join(kind.__name__ for kind in real), data)
+    choices = [value for kind in real if typing.get_origin(kind) is Literal for value in typing.get_args(kind)]
+    if data in choices or type(data) in real:
+        return data
+    plain = [kind.__name__ for kind in real if typing.get_origin(kind) is not Literal]
+    raise _wrong(where, " or ".join([*map(repr, choices), *plain]), data)
 
 
 def _wrong(where: str, wanted: str, data: object) -> ReportError:

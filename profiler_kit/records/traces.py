@@ -6,7 +6,11 @@ Every part sums to the whole: `busy_ns + idle_ns == span_ns`; the phases' `kerne
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePath
 from typing import Final, Literal
 
 from profiler_kit.records.report import Finding, Tool
@@ -25,6 +29,15 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
     "communication",
     "other",
 )
+
+# Of a trace's name: the handler's time stamp, and suffixes.
+_ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
+
+# What `inspect` can show whole, instead of a summary of all.
+TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
+
+# In which `inspect` writes the table of a trace's events.
+EventFormat = Literal["csv", "parquet", "sqlite"]
 
 IdleCause = Literal[
     "waiting for data",
@@ -255,6 +268,10 @@ class TraceSummary:
         """Durations beyond the busy time: work that ran beside other work."""
         return self.sum_ns - self.busy_ns
 
+    def phase(self, name: TracePhase) -> PhaseTime | None:
+        """The figures of one phase; None where the trace has nothing of it."""
+        return next((timing for timing in self.phases if timing.phase == name), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
@@ -275,8 +292,11 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A rank that others wait for: in how many of the collectives it came last, how much later than the median rank per step, and
-    what it did meanwhile: the phase, module or idle cause with the greatest excess over the median rank.
+    """A rank that others wait for: in how many of the collectives it came last, and what it did meanwhile.
+
+    Per step: `late_ns` is what the median other rank stands in collectives for it with nothing else to do; `excess_ns` its own
+    time (all of the step but such waits) beyond the median other rank's; `doing` the phase (with a module or operator), or the
+    idle cause, that grew most, and by how much (`doing_excess_ns`).
     """
 
     rank: int
@@ -311,3 +331,27 @@ class TraceReport:
     ranks: Ranks | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def name(self, trace: TraceSummary) -> str:
+        """What to call `trace` here: its file's name without what all traces' names end with, as little more as tells it apart.
+
+        ``logs/run1/worker0.1623143089861.pt.trace.json.gz`` is worker0, run1/worker0, or the whole path.
+        """
+        return _names(tuple(one.file for one in self.traces)).get(trace.file, trace.file)
+
+
+@lru_cache(maxsize=4)
+def _names(files: tuple[str, ...]) -> dict[str, str]:
+    """Each file's name among `files`."""
+    by_folders = [[_short(file, folders) for file in files] for folders in (0, 1)]
+    counts = [Counter(names) for names in by_folders]
+    return {
+        file: next((names[i] for names, count in zip(by_folders, counts, strict=True) if count[names[i]] == 1), file)
+        for i, file in enumerate(files)
+    }
+
+
+def _short(file: str, folders: int) -> str:
+    path = PurePath(file)
+    stem = _ENDING.sub("", path.name) or path.name
+    return "/".join((*path.parent.parts[len(path.parent.parts) - folders :], stem))

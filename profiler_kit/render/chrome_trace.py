@@ -6,6 +6,8 @@ Perfetto and chrome://tracing both open the result. Where they differ, the stric
 - each box ends clearly after the one before it: chrome://tracing compares ends rounded to a microsecond and draws a box
   that seems to end with its neighbour as that neighbour's child, one row further down;
 - colours come from the list that chrome://tracing knows: an unknown one makes it refuse the whole file.
+
+`annotate` takes a trace's bytes. `lines` gives the same events one by one, for a trace too large to hold.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from profiler_kit.errors import TraceError
+from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 
 PROCESS_NAME: Final = "profiler_kit"
@@ -33,8 +36,21 @@ COLOURS: Final = {
     "backward": "thread_state_iowait",  # orange
     "recompute": "rail_animation",  # red
     "optimizer": "thread_state_uninterruptible",  # mauve
+    "communication": "rail_response",
     "other": "grey",
     "unattributed": "grey",
+}
+
+# The same for the causes of idle time, which have a lane of their own.
+IDLE_COLOURS: Final = {
+    "waiting for data": "thread_state_runnable",
+    "synchronisation": "rail_animation",
+    "op dispatch": "thread_state_iowait",
+    "python": "yellow",
+    "launch latency": "thread_state_running",
+    "another stream": "background_memory_dump",
+    "communication": "rail_response",
+    "unknown": "grey",
 }
 
 # The least time between the ends of two boxes of a track: a microsecond, which chrome://tracing rounds to, and what a
@@ -68,6 +84,30 @@ def annotate(trace: bytes, spans: Sequence[Span]) -> bytes:
         plain = plain[:start] + b"\n" + own + (b"\n" if alone else b",\n") + plain[start:]
     # mtime: the same trace gives the same bytes.
     return gzip.compress(plain, compresslevel=6, mtime=0) if zipped else plain
+
+
+def lines(annotation: Annotation, taken: Container[str]) -> Iterator[bytes]:
+    """The JSON of an event each: lanes as tracks of a process of their own, counters as those of another.
+
+    `taken`: process ids that the trace has. Lanes are drawn as `annotate` draws them; a counter stands from a point to the next.
+    """
+    pid = next(pid for pid in itertools.count(_FIRST_OWN_PID) if str(pid) not in taken)
+    if annotation.spans:
+        for line in _events(annotation.spans, pid):
+            yield line.encode("ascii")
+    if annotation.counters:
+        pid = next(own for own in itertools.count(pid + 1) if str(own) not in taken)
+        yield _metadata("process_name", pid, 0, {"name": f"{PROCESS_NAME}: counters"}).encode("ascii")
+        yield _metadata("process_sort_index", pid, 0, {"sort_index": -1}).encode("ascii")
+        for counter in annotation.counters:
+            yield from _counter(counter, pid)
+
+
+def _counter(counter: CounterTrack, pid: int) -> Iterator[bytes]:
+    name = json.dumps(counter.name)
+    before = f'{{"ph":"C","cat":"{PROCESS_NAME}","name":{name},"pid":{pid},"tid":0,"ts":'
+    for at_ns, value in counter.points:
+        yield f'{before}{_microseconds(at_ns)},"args":{{"value":{value}}}}}'.encode("ascii")
 
 
 def _unzip(trace: bytes) -> bytes:
@@ -154,7 +194,7 @@ def _box(joined: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
     shown = max(joined, key=lambda span: span.end_ns - span.start_ns)
     start_ns = joined[0].start_ns
     end_ns = max(start_ns, min(joined[-1].end_ns, latest_ns))
-    colour = COLOURS.get(shown.family or "")
+    colour = COLOURS.get(shown.family or "") or IDLE_COLOURS.get(shown.family or "")
     coloured = f',"cname":"{colour}"' if colour else ""
     args: dict[str, str | int] = {}
     if shown.family is not None:

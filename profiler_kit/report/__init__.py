@@ -3,5 +3,6 @@
 from profiler_kit.report.document import report_document
 from profiler_kit.report.frames import dataframe
 from profiler_kit.report.machine import machine_document
+from profiler_kit.report.traces import traces_document
 
-__all__ = ["dataframe", "machine_document", "report_document"]
+__all__ = ["dataframe", "machine_document", "report_document", "traces_document"]

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.document import Table, Value
 from profiler_kit.records.report import Report
+from profiler_kit.records.traces import TraceReport
 from profiler_kit.report.rows import chosen_run
 from profiler_kit.report.tables import data_tables
+from profiler_kit.report.trace_tables import trace_data_tables
 
 if TYPE_CHECKING:
     import pandas
@@ -29,22 +31,46 @@ TableName = Literal[
 ]
 
 
-def dataframe(report: Report, table: TableName = "layers", *, run: str | None = None) -> pandas.DataFrame:
-    """One table of `report` with the columns of docs/columns.md, raw values in base units; unknown is NA.
+TraceTableName = Literal[
+    "traces",
+    "trace_phases",
+    "trace_idle",
+    "trace_modules",
+    "trace_operators",
+    "trace_kernels",
+    "trace_streams",
+    "trace_steps",
+    "trace_syncs",
+    "findings",
+]
+
+
+def dataframe(
+    report: Report | TraceReport, table: TableName | TraceTableName | None = None, *, run: str | None = None
+) -> pandas.DataFrame:
+    """One table of `report` (None: ``layers``, or of traces ``trace_phases``) with the columns of docs/columns.md.
+
+    Raw values in base units; unknown is NA.
 
     `run`: the configuration whose times stand in ``layers`` (None: the baseline); the other tables hold all runs.
 
     Raises UsageError for an unknown table or run, KitError where pandas is not installed.
     """
-    if table not in get_args(TableName):
-        raise UsageError(f"no table {table!r}", hint=f"one of: {', '.join(get_args(TableName))}")
+    traced = isinstance(report, TraceReport)
+    names = get_args(TraceTableName if traced else TableName)
+    wanted = table or ("trace_phases" if traced else "layers")
+    if wanted not in names:
+        raise UsageError(f"no table {table!r}", hint=f"one of: {', '.join(names)}")
     try:
         import pandas
     except ImportError as error:
         raise KitError(
             "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
         ) from error
-    found = next(t for t in data_tables(report, chosen_run(report, run)) if t.name == table)
+    tables = (
+        trace_data_tables(report) if isinstance(report, TraceReport) else data_tables(report, chosen_run(report, run))
+    )
+    found = next(t for t in tables if t.name == wanted)
     return pandas.DataFrame({head.key: _series(found, i, pandas) for i, head in enumerate(found.heads)})
 
 

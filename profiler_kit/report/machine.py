@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 from profiler_kit import units
-from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Document, Paragraph, Section
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import columns, sentences
-from profiler_kit.report.columns import CeilingRow, Column
-
-Row = TypeVar("Row")
+from profiler_kit.report.columns import CeilingRow
+from profiler_kit.report.plain import plain_table
 
 
 def machine_document(machine: Machine) -> Document:
     """`machine` as sections of text and tables; the ceilings are the table of a CSV file."""
-    ceilings = _table("ceilings", "", columns.CEILING_COLUMNS, _ceilings(machine), whole=True)
-    packages = _table("packages", "", columns.PACKAGE_COLUMNS, machine.packages, whole=True)
-    devices = _table("devices", "", columns.DEVICE_COLUMNS, machine.devices, whole=True)
+    ceilings = plain_table("ceilings", "", columns.CEILING_COLUMNS, _ceilings(machine), whole=True)
+    packages = plain_table("packages", "", columns.PACKAGE_COLUMNS, machine.packages, whole=True)
+    devices = plain_table("devices", "", columns.DEVICE_COLUMNS, machine.devices, whole=True)
     return Document(
         title=f"This machine, for profiler_kit {machine.tool.version}",
         sections=tuple(_sections(machine)),
@@ -35,16 +33,16 @@ def _sections(machine: Machine) -> Iterator[Section]:
     if machine.devices:
         yield Section(
             title="Devices",
-            blocks=(_table("devices", "as torch sees them", columns.DEVICE_COLUMNS, machine.devices),),
+            blocks=(plain_table("devices", "as torch sees them", columns.DEVICE_COLUMNS, machine.devices),),
         )
     rows = _ceilings(machine)
     if rows:
         yield Section(title="Ceilings", blocks=tuple(_reached(machine, rows)))
     if machine.configs:
-        table = _table("configurations", "what analyze runs here", columns.CONFIG_COLUMNS, machine.configs)
+        table = plain_table("configurations", "what analyze runs here", columns.CONFIG_COLUMNS, machine.configs)
         notes = tuple(Paragraph(text=note, role="note") for note in machine.config_notes)
         yield Section(title="Configurations", blocks=(table, *notes))
-    yield Section(title="Packages", blocks=(_table("packages", "", columns.PACKAGE_COLUMNS, machine.packages),))
+    yield Section(title="Packages", blocks=(plain_table("packages", "", columns.PACKAGE_COLUMNS, machine.packages),))
     where = machine.environment
     if where is not None:
         said = [
@@ -72,7 +70,7 @@ def _said(machine: Machine) -> Iterator[str]:
 def _reached(machine: Machine, rows: Sequence[CeilingRow]) -> Iterator[Block]:
     ceilings = machine.ceilings
     name = ceilings.device_name if ceilings is not None else machine.roofs[0].hardware
-    yield _table("ceilings", name, columns.CEILING_COLUMNS, rows)
+    yield plain_table("ceilings", name, columns.CEILING_COLUMNS, rows)
     if ceilings is not None:
         kept = f"; kept in {machine.cache} until env --fresh" if machine.cache and ceilings.steady else ""
         yield Paragraph(text=f"Measured in {units.text(ceilings.duration_ns, 'ns')} with torch {ceilings.torch}{kept}.")
@@ -110,15 +108,3 @@ def _ceilings(machine: Machine) -> list[CeilingRow]:
             )
         )
     return rows
-
-
-def _table(name: str, caption: str, of: Sequence[Column[Row]], rows: Sequence[Row], *, whole: bool = False) -> Table:
-    """`rows` under the columns `of`; unless `whole`, without those that are empty."""
-    values = [[column.value(row) for column in of] for row in rows]
-    shown = [i for i in range(len(of)) if whole or any(row[i] is not None for row in values)]
-    return Table(
-        name=name,
-        caption=caption,
-        heads=tuple(of[i].head for i in shown),
-        rows=tuple(tuple(row[i] for i in shown) for row in values),
-    )

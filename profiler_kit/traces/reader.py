@@ -1,90 +1,168 @@
-"""A trace file to a `Table`."""
+"""A trace file to a `Table`: whatever wrote it, of any size, cut off or whole."""
 
 from __future__ import annotations
 
-import gzip
-import json
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Final
 
 from profiler_kit.errors import TraceError
-from profiler_kit.traces.table import NONE, Kind, Sparse, Stream, Table, Thread, TraceInfo
+from profiler_kit.traces import dialect, loose
+from profiler_kit.traces.chunks import EVENTS_KEY, Document
+from profiler_kit.traces.foreign import what_it_is
+from profiler_kit.traces.rows import Rows
+from profiler_kit.traces.runs import Run
+from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Source
+from profiler_kit.traces.table import Kind, Table, TraceInfo
 
-CATEGORIES = {
-    "cpu_op": Kind.OPERATOR, "Operator": Kind.OPERATOR, "user_annotation": Kind.ANNOTATION, "python_function": Kind.PYTHON,
-    "cuda_runtime": Kind.RUNTIME, "cuda_driver": Kind.RUNTIME, "Runtime": Kind.RUNTIME, "hip_runtime": Kind.RUNTIME,
-    "xpu_runtime": Kind.RUNTIME, "privateuse1_runtime": Kind.RUNTIME, "mtia_runtime": Kind.RUNTIME, "kernel": Kind.KERNEL, "Kernel": Kind.KERNEL,
-    "gpu_memcpy": Kind.MEMCPY, "Memcpy": Kind.MEMCPY, "gpu_memset": Kind.MEMSET, "Memset": Kind.MEMSET, "cuda_sync": Kind.SYNC,
-    "gpu_user_annotation": Kind.MIRROR,
-}  # fmt: skip
-
-
-def read(path: Path) -> Table:
-    """The events of the trace at `path`."""
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    document = json.loads(data.decode("utf-8", errors="replace"), parse_float=str, strict=False)
-    events = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(events, list) or not any(isinstance(e, dict) and "ph" in e for e in events):
-        raise TraceError("not a trace: no 'traceEvents' list", where=str(path))
-    pools: dict[str, dict[Any, int]] = {n: {} for n in ("name", "cat", "thread", "stream", "text")}
-
-    def put(pool: str, key: Any) -> int:
-        return pools[pool].setdefault(key, len(pools[pool]))
-
-    rows: list[tuple[int, ...]] = []
-    thread_names = {}
-    memory: list[tuple[int, int]] = []
-    counts = {"flows": 0, "metadata": 0, "malformed": 0}
-    for e in events:
-        ph = e.get("ph")
-        if ph in ("s", "t", "f"):
-            counts["flows"] += 1
-            continue
-        a = e.get("args") or {}
-        if ph == "M":
-            counts["metadata"] += 1
-            if e.get("name") == "thread_name":
-                thread_names[str(e.get("pid")), str(e.get("tid"))] = str(a.get("name"))
-            continue
-        cat = str(e.get("cat", ""))
-        kind = CATEGORIES.get(cat, Kind.OTHER)
-        if ph != "X":
-            kind = Kind.MEMORY if e.get("name") == "[memory]" else Kind.COUNTER if ph == "C" else Kind.INSTANT
-        if kind == Kind.MEMORY and a.get("Device Type") == 1:
-            memory.append((len(rows), int(a.get("Total Allocated", 0))))
-        device = kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
-        number = lambda k, none=NONE: int(float(a[k])) if a.get(k) is not None else none  # noqa: E731
-        rows.append((
-            ns(e["ts"]), ns(e.get("dur", 0)), int(kind), put("name", str(e.get("name"))), put("cat", cat), put("thread", (str(e.get("pid")), str(e.get("tid")))),
-            put("stream", Stream(str(a.get("device", e.get("pid"))), str(a.get("stream", e.get("tid"))))) if device else NONE,
-            number("correlation"), number("External id"), number("Sequence number"), number("Fwd thread id", 0),
-            put("text", json.dumps(a["Input Dims"])) if "Input Dims" in a else NONE, put("text", json.dumps(a["Concrete Inputs"])) if "Concrete Inputs" in a else NONE,
-        ))  # fmt: skip
-    c = list(zip(*rows)) if rows else [()] * 13
-    f = lambda i, d: np.array(c[i], dtype=d)  # noqa: E731
-    dist = document.get("distributedInfo") or {} if isinstance(document, dict) else {}
-    info = TraceInfo(
-        rank=dist.get("rank"), world_size=dist.get("world_size"), backend=str(dist.get("backend", "")),
-        devices=tuple(str(p.get("name", "")) for p in document.get("deviceProperties") or []) if isinstance(document, dict) else (),
-        base_ns=int(document.get("baseTimeNanoseconds", 0)) if isinstance(document, dict) else 0,
-    )  # fmt: skip
-    return Table(
-        file=str(path), start_ns=f(0, np.int64), duration_ns=f(1, np.int64), kind=f(2, np.int8), name=f(3, np.int32), category=f(4, np.int32),
-        thread=f(5, np.int32), stream=f(6, np.int32), correlation=f(7, np.int64), external=f(8, np.int64), sequence=f(9, np.int64),
-        forward_thread=f(10, np.int64), shapes=f(11, np.int32), inputs=f(12, np.int32), names=tuple(pools["name"]), categories=tuple(pools["cat"]),
-        threads=tuple(Thread(p, t, thread_names.get((p, t), "")) for p, t in pools["thread"]), streams=tuple(pools["stream"]), texts=tuple(pools["text"]),
-        more={"Total Allocated": Sparse(rows=np.array([r for r, _ in memory], dtype=np.int32), values=np.array([v for _, v in memory], dtype=np.int64))},
-        info=info, events=len(events), **counts,
-    )  # fmt: skip
+_SHOWN_CATEGORIES: Final = 4
+_HOPELESS_BYTES: Final = 16 << 20  # of a list without one event that can be read: the rest is not looked at
 
 
-def ns(us: int | str) -> int:
-    """Whole ns."""
-    if isinstance(us, int):
-        return us * 1000
-    whole, _, fraction = us.partition(".")
-    return int(whole) * 1000 + int((fraction + "000")[:3])
+def read(
+    path: Path,
+    *,
+    partial: bool = True,
+    limit_bytes: int | None = None,
+    name: str | None = None,
+    block_bytes: int = BLOCK_BYTES,
+) -> Table:
+    """The events of the trace at `path`, plain or gzipped (told by its first bytes, not by its name).
+
+    `partial`: of a file that is cut off or damaged, what was whole before; the table says `cut_off`, and a note where.
+    `limit_bytes`: how much text it may hold; by default 16 GiB, and of a gzip file no more than 400 times its size.
+    `name`: what the table and errors call it; by default the path. `block_bytes`: how much is read at once.
+
+    Counts: every entry of the list of events, see `Table`. Memory: about 100 bytes an event, and a few blocks.
+
+    Raises: TraceError for a file that cannot be read, is no trace, or has no event;
+    without `partial` also for one that is cut off.
+    """
+    where = name or str(path)
+    with (
+        Source(path, where=where, limit_bytes=limit_bytes, block_bytes=block_bytes) as source,
+        _no_garbage_collection(),
+    ):
+        rows = Rows()
+        document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
+        for run in document.runs():
+            rows.add(run)
+            if rows.malformed == rows.events and source.text_bytes > _HOPELESS_BYTES:
+                break
+        _check(document, rows, source, partial=partial)
+        table = rows.table(
+            where,
+            _info(document.values),
+            cut_off=document.cut_off or document.damage is not None,
+            notes=lambda rows: _notes(document, rows, source),
+        )
+    return _told_by_events(table)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """The cyclic collector off: it walks millions of fresh, acyclic objects again and again, for half of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool) -> None:
+    """Raises: TraceError for what is no trace, or not enough of one."""
+    where = source.where
+    if not document.first.strip() and not source.damage:
+        raise TraceError("the file is empty", where=where, hint=HINT_AGAIN)
+    guess = what_it_is(document.first, document.keys)
+    seems = f"; it seems to be {guess}" if guess else ""
+    cut = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
+    enough = partial and rows.events > rows.malformed
+    if document.cut_off and not enough:
+        raise TraceError(f"{cut}{seems}", where=where, hint=HINT_WHAT if guess else HINT_AGAIN)
+    if document.damage and not enough:
+        raise TraceError(f"not JSON: {document.damage}{seems}", where=where, hint=HINT_WHAT)
+    if not document.lists:
+        raise TraceError(f"not a trace: no '{EVENTS_KEY}' list{seems}", where=where, hint=HINT_WHAT)
+    if not rows.events:
+        raise TraceError("the trace holds no event", where=where, hint=HINT_AGAIN)
+    if rows.no_json == rows.events:
+        raise TraceError(f"not JSON: nothing in its list of events is{seems}", where=where, hint=HINT_WHAT)
+    if not rows.has_phases:
+        raise TraceError(f"not a trace: nothing in '{EVENTS_KEY}' has a 'ph'{seems}", where=where, hint=HINT_WHAT)
+    if not rows.of_torch:
+        categories = [c for c in rows.categories.values_in_order() if c]
+        shown = ", ".join(categories[:_SHOWN_CATEGORIES]) or "none"
+        raise TraceError(
+            f"a Chrome trace, but not of PyTorch: none of its {rows.events:,} events has a category that torch.profiler writes"
+            f" (they have: {shown})",
+            where=where,
+            hint=HINT_WHAT,
+        )
+
+
+def _notes(document: Document[Run], rows: Rows, source: Source) -> tuple[str, ...]:
+    """What a reader should know of how the file was read."""
+    notes = []
+    if document.cut_off:
+        why = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
+        notes.append(f"{why}: the {rows.events:,} events before are here")
+    if document.damage:
+        notes.append(f"not JSON from there on: {document.damage}; the {rows.events:,} events before are here")
+    if document.lists > 1:
+        notes.append(f"the file has {document.lists} lists of events, read as one")
+    counted = rows.categories.get(dialect.COUNTERS_OF_KERNELS)
+    if counted is not None:
+        notes.append(
+            "recorded with hardware counters: kernels ran one by one, measured by themselves; there is no device timeline"
+        )
+    return tuple(notes)
+
+
+def _info(values: Mapping[str, bytes]) -> TraceInfo:
+    """What the document says beside the events; what is of another type than it should be is not there."""
+
+    def said(key: str) -> Any:
+        return loose.value_of(values.get(key, b"null"))
+
+    distributed = said("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    devices = said("deviceProperties")
+    base = said("baseTimeNanoseconds")
+    return TraceInfo(
+        rank=_count(distributed.get("rank")),
+        world_size=_count(distributed.get("world_size")),
+        backend=loose.clean(str(distributed.get("backend") or "")),
+        devices=tuple(
+            loose.clean(str(device.get("name", ""))) if isinstance(device, dict) else ""
+            for device in (devices if isinstance(devices, list) else ())
+        ),
+        base_ns=_count(base) or 0,
+        record_shapes=bool(_count(said("record_shapes"))),
+        with_stack=bool(_count(said("with_stack"))),
+        profile_memory=bool(_count(said("profile_memory"))),
+    )
+
+
+def _count(value: Any) -> int | None:
+    """A number that may be quoted; None for what is none, or none that fits."""
+    try:
+        return int(value) if isinstance(value, (int, str)) and abs(int(value)) < 2**63 else None
+    except ValueError:
+        return None
+
+
+def _told_by_events(table: Table) -> Table:
+    """`table` with what its events show of how it was recorded, where the header did not say."""
+    info = replace(
+        table.info,
+        record_shapes=table.info.record_shapes or bool((table.shapes >= 0).any()),
+        with_stack=table.info.with_stack or bool(table.of(Kind.PYTHON).any()) or "Call stack" in table.more,
+        profile_memory=table.info.profile_memory or bool(table.of(Kind.MEMORY).any()),
+    )
+    return replace(table, info=info)

@@ -96,6 +96,8 @@ class Table:
     `forward_thread` the profiler's own number of the thread that made the node, 0 outside of autograd nodes.
     `correlation` joins a runtime call to the device events it enqueued; `external` joins both to the operator.
     `shapes` and `inputs` are positions in `texts`: an operator's "Input Dims" and "Concrete Inputs" as written.
+    `more`: what few events say of themselves, under the key that Kineto writes today, whatever the file's was ("bytes",
+    "Collective name", "Python id"); "counter " and a series' name for the values of counters.
 
     `cut_off`: the file ends before its JSON does; what was whole is here. `events` counts the entries of the file's list:
     rows (a begun and ended pair is two entries), `flows`, `metadata`, `unpaired` and `malformed` sum to it.
@@ -143,3 +145,13 @@ class Table:
     def of(self, *kinds: Kind) -> Mask:
         """Which rows are of one of `kinds`."""
         return np.isin(self.kind, np.array([int(kind) for kind in kinds], dtype=np.int8))
+
+    def by_start(self, *kinds: Kind) -> Ints:
+        """The rows of `kinds` by start, enclosing before enclosed.
+
+        Kineto rounds both ends to ns, so a child may begin with its parent: the longer one, then the one written first, encloses.
+        """
+        rows = np.flatnonzero(self.of(*kinds))
+        order = np.lexsort((-self.duration_ns[rows], self.start_ns[rows]))
+        found: Ints = rows[order]
+        return found

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-import types
-import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from diagnose_cases import all_failed, cpu, report, single_conv, v0, v1
 from diagnose_lab import laboratory, troubled
+from diagnose_laws import sound_finding, thinned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_cases import v1_over_shapes
@@ -20,10 +19,7 @@ from schedule_cases import v1_over_shapes
 import profiler_kit.diagnose.rules as family
 from profiler_kit.diagnose import all_rules, diagnose, rules_page
 from profiler_kit.diagnose.rule import TOPICS
-from profiler_kit.records.counts import Cost
-from profiler_kit.records.report import SEVERITIES, Finding, Report
-from profiler_kit.records.serde import dumps
-from profiler_kit.units import text
+from profiler_kit.records.report import SEVERITIES, Report
 
 REPORTS = {
     "v0": v0(),
@@ -68,28 +64,10 @@ def sound(source: Report) -> None:
     assert ranks == sorted(ranks)
     names = {run.config.name for run in source.runs}
     for finding in findings:
-        dumps(finding)  # no NaN, no infinity
-        said = f"{finding.title}\n{finding.explanation}"
-        assert finding.evidence
-        assert 0.0 <= finding.weight <= 1.0
+        sound_finding(finding)
         assert finding.config is None or finding.config in (*names, *finding.tries)
         assert not finding.tries or finding.config is not None
         assert finding.trial is None or finding.trial.config == finding.config
-        for words in (finding.title, finding.explanation, finding.advice):
-            assert words == words.strip()
-            assert words
-            assert "  " not in words
-            assert not re.search(r"\bNone\b|\bnan\b|\binf\b", words), words
-        assert finding.explanation.endswith(".")
-        assert finding.advice.endswith(".")
-        assert not finding.title.endswith(".")
-        assert says(finding, said)
-
-
-def says(finding: Finding, said: str) -> bool:
-    """Whether the first piece of evidence, the number that fired the rule, stands in the sentences."""
-    key = finding.evidence[0]
-    return key.unit in ("bool", "text") or text(key.value, key.unit).lstrip("-") in said
 
 
 @pytest.mark.parametrize("source", REPORTS.values(), ids=REPORTS.keys())
@@ -103,33 +81,6 @@ def test_an_empty_report_has_no_findings() -> None:
 
 def test_the_same_report_gives_the_same_findings() -> None:
     assert diagnose(v1()) == diagnose(v1())
-
-
-def thinned(record: Any, chance: random.Random, rate: float) -> Any:
-    """`record` with fields dropped at random: optional ones to None, lists shortened, numbers to 0, 1 or far too large."""
-    hints = typing.get_type_hints(type(record))
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(record):
-        value, kind = getattr(record, field.name), hints[field.name]
-        hit = chance.random() < rate
-        if isinstance(value, tuple):
-            kept = tuple(thinned(v, chance, rate) if dataclasses.is_dataclass(v) else v for v in value)
-            values[field.name] = tuple(v for v in kept if chance.random() >= rate) if hit else kept
-        elif hit and optional(kind):
-            values[field.name] = None
-        elif isinstance(value, Cost):
-            values[field.name] = Cost() if hit else value
-        elif dataclasses.is_dataclass(value):
-            values[field.name] = thinned(value, chance, rate)
-        elif hit and isinstance(value, int) and not isinstance(value, bool) and field.name != "schema":
-            values[field.name] = chance.choice((0, 1, 10**15))
-        else:
-            values[field.name] = value
-    return type(record)(**values)
-
-
-def optional(kind: Any) -> bool:
-    return typing.get_origin(kind) in (typing.Union, types.UnionType) and type(None) in typing.get_args(kind)
 
 
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
+from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
-from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, NARROWEST_NS, annotate
+from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, NARROWEST_NS, annotate, lines
 
 ORIGINAL = (
     b'{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n'
@@ -128,7 +129,8 @@ def test_names_are_escaped(name: str) -> None:
 
 
 def test_colours_are_ones_that_the_viewers_know() -> None:
-    assert set(COLOURS.values()) <= KNOWN_COLOURS
+    assert {*COLOURS.values(), *IDLE_COLOURS.values()} <= KNOWN_COLOURS
+    assert len(set(IDLE_COLOURS.values())) == len(IDLE_COLOURS)
     names = [*COLOURS, "conv:fft", "no such phase"]
     spans = [span("lane", f, i * 9_000, i * 9_000 + 9_000, f) for i, f in enumerate(names)]
     coloured = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
@@ -241,3 +243,29 @@ def test_boxes_that_touch_do_not_overlap_in_floats() -> None:
 def test_what_is_no_whole_trace(broken: bytes, says: str) -> None:
     with pytest.raises(TraceError, match=says):
         annotate(broken, [span("lane", "x", 0, 1)])
+
+
+def test_lines_are_what_annotate_draws() -> None:
+    spans = (span("one", "a", 0, 5_000, "forward"), span("two", "b", 1, 9_000))
+    drawn = [json.loads(line, parse_float=str) for line in lines(Annotation(spans=spans), frozenset())]
+    assert drawn == ours(annotate(ORIGINAL, spans))
+
+
+def test_counters_stand_in_a_process_of_their_own_and_keep_their_ns() -> None:
+    counter = CounterTrack(name='queue "depth"', points=((1790857026000123457, 2), (1790857026000123999, 0.5)))
+    annotation = Annotation(spans=(span("lane", "x", 0, 1),), counters=(counter,))
+    drawn = [json.loads(line, parse_float=str) for line in lines(annotation, {"1000000000", "1000000002"})]
+    points = [e for e in drawn if e["ph"] == "C"]
+    assert [(e["name"], e["ts"], e["args"]["value"]) for e in points] == [
+        ('queue "depth"', "1790857026000123.457", 2), ('queue "depth"', "1790857026000123.999", "0.5"),
+    ]  # fmt: skip
+    assert {e["pid"] for e in drawn if e["ph"] == "X"} == {1_000_000_001}
+    assert {e["pid"] for e in points} == {1_000_000_003}
+    assert [e["args"]["name"] for e in drawn if e["name"] == "process_name"] == [
+        "profiler_kit",
+        "profiler_kit: counters",
+    ]
+
+
+def test_nothing_to_show_is_no_line() -> None:
+    assert list(lines(Annotation(spans=()), frozenset())) == []

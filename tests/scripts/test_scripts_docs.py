@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 NAMED = re.compile(
-    r"`(?:python -m profiler_kit |profiler-kit )?(?P<verb>analyze|count|compare|check|show|env) (?P<rest>[^`]+)`"
+    r"`(?:python -m profiler_kit |profiler-kit )?(?P<verb>analyze|count|compare|check|inspect|show|env) (?P<rest>[^`]+)`"
 )
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<file>[^)#\s]+)(?:#[^)]*)?\)")
 
@@ -99,7 +99,7 @@ def test_the_readme_shows_commands_and_output() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(command_lines(ROOT / "README.md")) >= 3
     shown = [found["command"].split()[0] for found in make_docs.OUTPUT.finditer(text)]
-    assert shown == ["show", "compare"]
+    assert shown == ["show", "compare", "show"]
     assert all(len(found["old"].splitlines()) > 5 for found in make_docs.OUTPUT.finditer(text))
 
 
@@ -113,11 +113,12 @@ def test_the_readmes_python_runs() -> None:
     )
     assert prepared != snippet
     prepared = prepared.replace("old/report.json", "docs/measured/convnet_v0_h100.json")
+    prepared = prepared.replace('"trace.json.gz"', '"tests/fixtures/traces/train.cuda.json.gz"')
     ran = subprocess.run(
         [sys.executable, "-c", given + prepared], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.splitlines()) == 2
+    assert len(ran.stdout.splitlines()) == 3
 
 
 def test_an_output_is_renewed_between_its_fences() -> None:

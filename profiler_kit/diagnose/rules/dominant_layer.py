@@ -9,11 +9,13 @@ from profiler_kit.diagnose.convolution import by, convolution_of
 from profiler_kit.diagnose.efficiency import efficiency
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, time_by_path
+from profiler_kit.diagnose.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnose.what_if import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnose.words import opening, percent, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import TraceReport
 from profiler_kit.units import text
 
 # With four fifths of the work in one place, making all the rest free saves a fifth (Amdahl): there is one place to look.
@@ -40,6 +42,9 @@ layer in its place. What they would save is **computed from the counts, not meas
 With a measured step the new one is given too, between bounds: at most as long as if the layer stayed as efficient as it is, at
 least what the device's ceilings allow for the layer; the rest of the step as it is (layers behind a stride get faster as well).
 An FFT takes as long for a smaller kernel. No step is given where the device waits for the host.
+
+In a trace it is the module whose own work takes at least {threshold(TIME_SHARE)} of the device's busy time. Where the trace names
+no modules, it is at most three kernels that run once a step: whatever they belong to is called once, as one layer is.
 """
 
 
@@ -264,4 +269,21 @@ def _option_evidence(static: StaticCount, node: ModuleNode, option: _Option) -> 
             yield Evidence(name=f"step with {what}, at least", value=bounds.low_ns, unit="ns", where="computed")
 
 
-RULE = Rule("dominant_layer", DOC, check, "place")
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Fires for one module; without modules for kernels that run once a step."""
+    found = dominant_module(report, TIME_SHARE) or dominant_calls(report, TIME_SHARE)
+    if found is None:
+        return
+    yield Finding(
+        rule=RULE.name,
+        severity=_severity(found.share),
+        title=found.title,
+        explanation=sentences(found.explanation, _rest(None, found.share)),
+        advice=found.advice,
+        evidence=found.evidence,
+        paths=found.paths,
+        weight=min(1.0, found.share),
+    )
+
+
+RULE = Rule("dominant_layer", DOC, check, "place", check_trace)

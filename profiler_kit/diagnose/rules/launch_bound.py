@@ -8,11 +8,14 @@ from typing import Final
 from profiler_kit.diagnose.pairs import is_limited, with_settings
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import device_share, kernels, median_kernel_ns, phase_shares
+from profiler_kit.diagnose.traced import gravest, idle_ns, on_device
+from profiler_kit.diagnose.traced import median_kernel_ns as median_of
 from profiler_kit.diagnose.trials import attempt
-from profiler_kit.diagnose.words import capital, percent, plural, quoted, sentences, threshold
+from profiler_kit.diagnose.words import capital, listing, percent, plural, quoted, sentences, threshold
 from profiler_kit.records.noise import gain, noise_of, verdict
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import IdleCause, TraceReport, TraceSummary
 from profiler_kit.units import text
 
 # Below this, launching decides how long the step takes.
@@ -28,6 +31,18 @@ TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_ON_TOP: Final = ("cuda_graph",)  # of what is tried already
 LAUNCH_LESS: Final = frozenset({"cuda_graph", "compile"})  # they launch few kernels of their own accord
 
+# What a trace says of idle time that launching less would save.
+LAUNCHING: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
+# Half of the idle time: launching is what the device waits for, rather than data or other processes.
+HOST: Final = 0.5
+# Of fewer kernels a trace is no loop, and its gaps are whatever came between.
+FEWEST: Final = 30
+
+LAUNCH_ADVICE: Final = (
+    "Give each kernel more to do or launch fewer: a larger batch, torch.compile, CUDA graphs "
+    "(torch.compile(mode='reduce-overhead')), a fused optimizer (fused=True). cuDNN flags will not help."
+)
+
 DOC = f"""
 In the baseline, kernels run for less than {threshold(BUSY)} of the step, and half of all launched kernels take less than
 {SHORT_NS // 1000} us: the host cannot launch them as fast as they end. cuDNN flags do not help there.
@@ -39,6 +54,10 @@ a step that waits for its launches.
 
 Kernel time comes from traced steps and the step from timed ones, so the share is right to a few percent. Not said of a CPU,
 nor where the device mostly waits for its batch (rule `data_bound`).
+
+In a trace the same limits hold for the share of the span in which the device works, where at least {threshold(HOST)} of the idle
+time is the host's launching (dispatch, Python, launch latency) and there are at least {FEWEST} kernels. The profiler makes
+launching slower, so a run without it is less launch-bound than its trace.
 """
 
 
@@ -81,8 +100,7 @@ def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Ite
             f"Idle time by cause: {idle}." if idle else "",
             tried.sentence(),
         ),
-        advice="Give each kernel more to do or launch fewer: a larger batch, torch.compile, CUDA graphs "
-        "(torch.compile(mode='reduce-overhead')), a fused optimizer (fused=True). cuDNN flags will not help.",
+        advice=LAUNCH_ADVICE,
         evidence=(
             Evidence(name="kernel time over step", value=100.0 * busy, unit="percent", where=run.config.name),
             Evidence(name="kernel time", value=run.device_ns, unit="ns", where=run.config.name),
@@ -102,4 +120,46 @@ def _title(name: str, busy: float) -> str:
     return f"{name}{said}" if name else capital(said)
 
 
-RULE = Rule("launch_bound", DOC, check, "place")
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Fires for the trace whose device waits for launches most."""
+    seen = gravest(report, _waits_for_launches, lambda found: 1.0 - found[0])
+    if seen is None:
+        return
+    (busy, median), trace = seen.found, seen.trace
+    causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCHING if (ns := idle_ns(trace, cause))]
+    launching_ns = idle_ns(trace, *LAUNCHING)
+    share = launching_ns / trace.span_ns
+    yield Finding(
+        rule=RULE.name,
+        severity="high" if busy < BUSY else "medium" if busy < WORTH_ACTING else "low",
+        title=f"{_title('', busy)}: the device works for {percent(busy)} of the time and waits for launches for {percent(share)}",
+        explanation=sentences(
+            f"{seen.place}In {text(trace.span_ns, 'ns')} the device works {text(trace.busy_ns, 'ns')}, in "
+            f"{plural(trace.device_events, 'event')}; half of all kernels take at most {text(median, 'ns')}.",
+            f"Idle time that the host's launching makes: {listing(causes)}.",
+            "The profiler slows the host, so without it this is less.",
+            seen.others(),
+        ),
+        advice=LAUNCH_ADVICE,
+        evidence=(
+            Evidence(name="busy, of the span", value=100.0 * busy, unit="percent", where=seen.where),
+            Evidence(name="idle for launching", value=launching_ns, unit="ns", where=seen.where),
+            Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
+            Evidence(name="median kernel", value=median, unit="ns", where=seen.where),
+            Evidence(name="device events", value=trace.device_events, unit="count", where=seen.where),
+        ),
+        weight=min(1.0, share),
+    )
+
+
+def _waits_for_launches(trace: TraceSummary) -> tuple[float, float] | None:
+    """The busy share and the median kernel of a trace that is launch-bound."""
+    if not on_device(trace):
+        return None
+    busy, median = trace.busy_ns / trace.span_ns, median_of(trace.kernels)
+    if median is None or busy >= PARTLY or median >= SHORT_NS or trace.device_events < FEWEST:
+        return None
+    return (busy, median) if idle_ns(trace, *LAUNCHING) >= HOST * trace.idle_ns else None
+
+
+RULE = Rule("launch_bound", DOC, check, "place", check_trace)

@@ -39,8 +39,29 @@ from profiler_kit.report.columns.memory import (
     PeakRow,
 )
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
+from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.report.columns.runs import NEVER, RUN_COLUMNS, RunRow, break_even, phase_shares
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
+from profiler_kit.report.columns.traces import (
+    TRACE_COLUMNS,
+    TRACE_FAMILY_COLUMNS,
+    TRACE_GAP_COLUMNS,
+    TRACE_IDLE_COLUMNS,
+    TRACE_KERNEL_COLUMNS,
+    TRACE_MODULE_COLUMNS,
+    TRACE_OPERATOR_COLUMNS,
+    TRACE_PHASE_COLUMNS,
+    TRACE_STEP_COLUMNS,
+    TRACE_STREAM_COLUMNS,
+    TRACE_SYNC_COLUMNS,
+    TRACE_TREE_COLUMNS,
+    FamilyLine,
+    IdleLine,
+    ModuleLine,
+    Of,
+    PhaseLine,
+    waited_for,
+)
 
 # Every table with a page in the reference; those of `data_tables` are also data frames.
 TABLES: dict[str, tuple[Column[Any], ...]] = {
@@ -70,6 +91,19 @@ TABLES: dict[str, tuple[Column[Any], ...]] = {
     "cross_check_layers": CROSS_CHECK_LAYER_COLUMNS,
     "schedules": SCHEDULE_COLUMNS,
     "shapes": SHAPE_COLUMNS,
+    "ranks": RANK_COLUMNS,
+    "traces": TRACE_COLUMNS,
+    "trace_phases": TRACE_PHASE_COLUMNS,
+    "trace_idle": TRACE_GAP_COLUMNS,
+    "trace_causes": TRACE_IDLE_COLUMNS,
+    "trace_modules": TRACE_MODULE_COLUMNS,
+    "trace_tree": TRACE_TREE_COLUMNS,
+    "trace_operators": TRACE_OPERATOR_COLUMNS,
+    "trace_kernels": TRACE_KERNEL_COLUMNS,
+    "trace_families": TRACE_FAMILY_COLUMNS,
+    "trace_streams": TRACE_STREAM_COLUMNS,
+    "trace_steps": TRACE_STEP_COLUMNS,
+    "trace_syncs": TRACE_SYNC_COLUMNS,
 }
 
 __all__ = [
@@ -91,6 +125,7 @@ __all__ = [
     "PACKAGE_COLUMNS",
     "PEAK_COLUMNS",
     "PHASE_COLUMNS",
+    "RANK_COLUMNS",
     "ROOF_COLUMNS",
     "RUN_COLUMNS",
     "SCHEDULE_COLUMNS",
@@ -98,17 +133,34 @@ __all__ = [
     "SHAPE_COLUMNS",
     "TABLES",
     "TIMELINE_COLUMNS",
+    "TRACE_COLUMNS",
+    "TRACE_FAMILY_COLUMNS",
+    "TRACE_GAP_COLUMNS",
+    "TRACE_IDLE_COLUMNS",
+    "TRACE_KERNEL_COLUMNS",
+    "TRACE_MODULE_COLUMNS",
+    "TRACE_OPERATOR_COLUMNS",
+    "TRACE_PHASE_COLUMNS",
+    "TRACE_STEP_COLUMNS",
+    "TRACE_STREAM_COLUMNS",
+    "TRACE_SYNC_COLUMNS",
+    "TRACE_TREE_COLUMNS",
     "UNCOUNTED_COLUMNS",
     "WHAT_IF_COLUMNS",
     "WORKSPACE_COLUMNS",
     "CeilingRow",
     "Column",
+    "FamilyLine",
+    "IdleLine",
     "KernelRow",
     "MemoryRow",
+    "ModuleLine",
+    "Of",
     "OpRow",
     "PeakRow",
     "PeerLayerRow",
     "PeerRow",
+    "PhaseLine",
     "PhaseRow",
     "Place",
     "RunRow",
@@ -118,4 +170,5 @@ __all__ = [
     "in_unit",
     "intensity",
     "phase_shares",
+    "waited_for",
 ]

@@ -1,4 +1,4 @@
-"""Runs a command to its end, or ends it: the only file that starts processes.
+"""Runs a command to its end, or ends it.
 
 A child gets a session, and so a process group, of its own. Whatever way `run` is left, by the child's end, a timeout,
 Ctrl-C or any other exception, no process of that group stays behind and every pipe and file is closed.

@@ -1,0 +1,79 @@
+"""`compare` over two traces: which arguments are traces, and what comes of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from profiler_kit.cli import output
+from profiler_kit.cli.progress import Progress
+from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.records.serde import read_saved
+from profiler_kit.records.traces import TraceReport, TraceSummary
+
+HEAD_BYTES: Final = 4096  # of a file: enough to tell a report of ours by its first names
+ONE_EACH: Final = "give two traces, or two targets or reports"
+
+
+def compares_traces(a: str, b: str) -> bool:
+    """Whether both arguments are traces (or what `inspect` saved of some). Raises UsageError where only one is."""
+    traces = _is_trace(a), _is_trace(b)
+    if traces[0] != traces[1]:
+        trace, other = (a, b) if traces[0] else (b, a)
+        raise UsageError(f"{trace} is a trace and {other} is not", hint=ONE_EACH)
+    return traces[0]
+
+
+def compare_traces(given: argparse.Namespace) -> None:
+    """Reads two traces and emits what differs."""
+    from profiler_kit.gate.trace_documents import trace_comparison_document
+    from profiler_kit.gate.traces import compare_traces as compared
+
+    with Progress(quiet=given.quiet) as progress:
+        a, b = (_summary(text, progress) for text in (given.a, given.b))
+    output.emit(trace_comparison_document(compared(a, b)), given)
+
+
+def _is_trace(text: str) -> bool:
+    path = Path(text)
+    if path.is_dir():
+        return not (path / "report.json").exists() and any(path.glob("*.json*"))
+    if not path.is_file():
+        return text.endswith(".json.gz")
+    if path.name.endswith(".gz"):
+        return True
+    if path.suffix != ".json":
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if b'"schema"' not in head:
+        return b'"traceEvents"' in head or b'"schemaVersion"' in head or head.lstrip()[:1] == b"["
+    return isinstance(_saved(path), TraceReport)
+
+
+def _saved(path: Path) -> object:
+    try:
+        return read_saved(path)
+    except ReportError:
+        return None  # whoever asked for a report says what is wrong with it
+
+
+def _summary(text: str, progress: Progress) -> TraceSummary:
+    """The summary of the one trace that `text` means."""
+    from profiler_kit import pipeline
+
+    path = Path(text)
+    saved = _saved(path) if path.suffix == ".json" and path.is_file() else None
+    if isinstance(saved, TraceReport):
+        traces = saved.traces
+    else:
+        inspection = pipeline.inspect(path, say=lambda line: progress.say(f"{text}: {line}"))
+        if inspection.interrupted:
+            raise KeyboardInterrupt  # half a comparison is none
+        traces = inspection.traces
+    if len(traces) != 1:
+        raise UsageError(
+            f"{text} holds {len(traces)} traces", hint="give one of them: profiler-kit compare A.json.gz B.json.gz"
+        )
+    return traces[0]

@@ -1,0 +1,99 @@
+"""A trace's columns -> whose its work is: step, phase and module of every host event and of all device work.
+
+Work on the device belongs to what was around its launch on the host, whenever it ran. `ownership.How` has the evidence for a
+phase in the order in which it is asked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_kit.inspection.alignment import align
+from profiler_kit.inspection.context import surroundings
+from profiler_kit.inspection.links import by_external_id, join_nodes, launches
+from profiler_kit.inspection.modules import COMPILED_CLASS, calls
+from profiler_kit.inspection.nesting import in_time, nest
+from profiler_kit.inspection.owners import host_modules
+from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Owned
+from profiler_kit.inspection.phases import OTHER, host_phases
+from profiler_kit.inspection.roles import Role, collectives, from_host, roles
+from profiler_kit.inspection.said import notes
+from profiler_kit.inspection.step_marks import steps_of
+from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Table
+
+COMMUNICATION = PHASE_NUMBERS["communication"]
+
+
+def own(table: Table) -> Owned:
+    """The owners of the work in `table`; what has none says so."""
+    nesting = nest(table)
+    role = roles(table, nesting.rows)
+    context = surroundings(table, nesting, role)
+    steps = steps_of(table, nesting, role)
+    step = steps.at(nesting.start_ns)
+    began = np.append(steps.start_ns, np.int64(-(1 << 62)))[step]
+    nodes = join_nodes(table, nesting, context, role, began)
+    rows = _device_rows(table)
+    launch = launches(table, nesting, rows)
+    source = np.where(launch == NONE, by_external_id(table, nesting, rows), launch)
+    copies = from_host(table, rows)
+    phases = host_phases(table, nesting, context, role, nodes, steps, source[copies & (source != NONE)])
+    called = calls(table, nesting, context, role)
+    module = host_modules(nesting, context, role, nodes, called, phases, step)
+    host = Host(
+        rows=nesting.rows,
+        parent=nesting.parent,
+        operator=context.operator,
+        node=context.node,
+        python=context.python,
+        phase=phases.phase,
+        module=module,
+        step=step,
+    )
+    device = _device(table, host, rows, launch, source, phases.how)
+    compiled = bool((role == Role.REGION).any()) or any(of.class_name == COMPILED_CLASS for of in called.modules)
+    shared = _shared_launches(device.launch)
+    return Owned(
+        table=table,
+        host=host,
+        device=device,
+        modules=tuple(called.modules),
+        steps=steps.steps,
+        graph_launches=shared,
+        compiled=compiled,
+        notes=notes(table, device, nodes, called, steps, compiled, shared),
+    )
+
+
+def _device_rows(table: Table) -> Ids:
+    rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
+    start = np.clip(table.start_ns[rows], -(1 << 61), 1 << 61)
+    return rows[in_time(start, start + np.clip(table.duration_ns[rows], 0, 1 << 60))]
+
+
+def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:
+    linked = source != NONE
+    # What has no launch takes the entry behind the last one.
+    phase = np.append(host.phase, np.int8(NONE))[source]
+    module, step, operator = (
+        np.append(column, np.int32(NONE))[source] for column in (host.module, host.step, host.operator)
+    )
+    how = np.append(how_host, np.int8(How.NONE))[source]
+    phase[linked & (phase == NONE)] = OTHER
+    same = align(table.name[rows], table.stream[rows], step, linked)
+    aligned = same != NONE
+    phase[aligned], module[aligned] = phase[same[aligned]], module[same[aligned]]
+    how[aligned] = How.ALIGNED
+    within = phase.copy()
+    shared = collectives(table, rows)
+    phase[shared], how[shared] = COMMUNICATION, How.NAME
+    return Device(
+        rows=rows, launch=launch, operator=operator, phase=phase, within=within, module=module, step=step, how=how
+    )
+
+
+def _shared_launches(launch: Ids) -> int:
+    """How many launches have more than one device event."""
+    if not (launch != NONE).any():
+        return 0
+    return int((np.bincount(launch[launch != NONE]) > 1).sum())

@@ -1,0 +1,76 @@
+"""The ranks of one job beside each other, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from profiler_kit.records.document import Block, Paragraph, Section, Table
+from profiler_kit.records.traces import Ranks, RankTime
+from profiler_kit.report.columns.ranks import RANK_COLUMNS
+from profiler_kit.report.plain import plain_table
+from profiler_kit.units import text
+
+
+def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
+    """Who waited for whom in a sentence each, then a row per rank; of more than `top` those that wait least and most."""
+    shown = _shown(ranks.ranks, top)
+    blocks: list[Block] = [Paragraph(text=" ".join(_summary(ranks)))]
+    blocks += [Paragraph(text=one) for one in _stragglers(ranks)]
+    blocks.append(plain_table("ranks", _caption(ranks), RANK_COLUMNS, shown))
+    if len(shown) < len(ranks.ranks):
+        left = len(ranks.ranks) - len(shown)
+        blocks.append(Paragraph(text=f"{left} ranks between those that wait least and most are left out.", role="note"))
+    blocks += [Paragraph(text=note, role="note") for note in ranks.notes]
+    return Section(title="Ranks", blocks=tuple(blocks))
+
+
+def ranks_table(ranks: Ranks) -> Table:
+    """Every rank, for programs."""
+    return plain_table("ranks", _caption(ranks), RANK_COLUMNS, ranks.ranks, whole=True)
+
+
+def _caption(ranks: Ranks) -> str:
+    count = ranks.common_steps
+    if not count:
+        return "whole traces"
+    return f"means over {count} steps that all have" if count > 1 else "the one step that all have whole"
+
+
+def _shown(rows: tuple[RankTime, ...], top: int | None) -> tuple[RankTime, ...]:
+    if top is None or len(rows) <= top:
+        return rows
+    by_wait = sorted(rows, key=lambda row: (row.wait_ns, row.rank))
+    first = (top + 1) // 2
+    kept = {row.rank for row in (*by_wait[:first], *by_wait[len(by_wait) - (top - first) :])}
+    return tuple(row for row in rows if row.rank in kept)
+
+
+def _summary(ranks: Ranks) -> Iterator[str]:
+    def middle(values: Iterator[int]) -> str:
+        return text(round(median(values)), "ns")
+
+    rows = ranks.ranks
+    what = "step" if ranks.common_steps else "trace"
+    yield f"{len(rows)} ranks. A {what} takes {text(ranks.step_ns, 'ns')}."
+    if any(row.communication_ns for row in rows):
+        yield (
+            f"The median rank computes for {middle(row.compute_ns for row in rows)} of it and communicates for "
+            f"{middle(row.communication_ns for row in rows)}, {middle(row.exposed_ns for row in rows)} of that with nothing "
+            "beside it."
+        )
+    most = max(rows, key=lambda row: row.compute_ns)
+    if ranks.imbalance > 0:
+        yield f"Rank {most.rank} computes longest, {text(100.0 * ranks.imbalance, 'percent')} above the mean."
+
+
+def _stragglers(ranks: Ranks) -> Iterator[str]:
+    for one in ranks.stragglers:
+        doing = f": {text(one.doing_excess_ns, 'ns')} more of {one.doing} than the median rank" if one.doing else ""
+        yield (
+            f"The others wait for rank {one.rank}, {text(one.late_ns, 'ns')} a step; it came last in {one.last:,} of "
+            f"{one.collectives:,} collectives. Its own part of the step is {text(one.excess_ns, 'ns')} longer than "
+            f"theirs{doing}."
+        )
+    if not ranks.stragglers and any(row.communication_ns for row in ranks.ranks):
+        yield "No rank keeps the others waiting for more than a hundredth of a step."

@@ -1,0 +1,162 @@
+"""A table's events as columns for other programs: names in place of numbers, absent values told from zeros, in parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler_kit.traces.table import NONE, Kind, Mask, Table
+
+CHUNK_ROWS: Final = 50_000
+
+KIND_NAMES: Final = tuple(kind.name.lower() for kind in Kind)
+_NO_WORD: Final = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Column:
+    """One column: `values` of all rows, or of `rows` alone, which ascend; `none` is the value that stands for *no value*.
+
+    With `labels` the values are positions in them, and the column is text.
+    """
+
+    name: str
+    values: NDArray[Any]
+    labels: tuple[str, ...] | None = None
+    rows: NDArray[np.integer[Any]] | None = None
+    none: int | None = NONE
+
+    def part(self, start: int, stop: int) -> tuple[NDArray[Any], Mask]:
+        """Values of the rows from `start` up to `stop`, and which of them there are."""
+        if self.rows is None:
+            values = self.values[start:stop]
+            return values, np.ones(len(values), dtype=np.bool_) if self.none is None else values != self.none
+        first, last = np.searchsorted(self.rows, (start, stop))
+        present = np.zeros(stop - start, dtype=np.bool_)
+        values = np.zeros(stop - start, dtype=self.values.dtype)
+        at = self.rows[first:last] - start
+        values[at] = self.values[first:last]
+        present[at] = True if self.none is None or self.labels is None else self.values[first:last] != self.none
+        return values, present
+
+    def plain(self, start: int, stop: int) -> list[int | float | str | None]:
+        """The same as Python's values, None where there is none."""
+        values, present = self.part(start, stop)
+        if self.labels is not None:
+            labels = self.labels
+            there = zip(values.tolist(), present.tolist(), strict=True)
+            return [labels[value] if is_there else None for value, is_there in there]
+        plain: list[int | float | str | None] = values.tolist()
+        for i in np.flatnonzero(~present).tolist():
+            plain[i] = None
+        return plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Events:
+    """The events of one trace for other programs: `columns`, each of `length` rows, and what is said of the whole trace."""
+
+    columns: tuple[Column, ...]
+    length: int
+    about: tuple[tuple[str, str | int], ...] = ()
+
+    def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
+        """Where each part of the rows begins and ends, for working on some at a time."""
+        for start in range(0, self.length, rows):
+            yield start, min(start + rows, self.length)
+
+
+def events(table: Table, owners: Iterable[Column] = ()) -> Events:
+    """`table` for other programs, with the columns `owners` beside its own."""
+    columns = [*_columns(table)]
+    taken = {column.name for column in columns}
+    for column in owners:
+        taken.add(column.name)
+        columns.append(column)
+    for key, sparse in table.more.items():
+        columns.append(
+            Column(
+                name=_free(_word(key), taken),
+                values=sparse.values,
+                labels=sparse.texts or None,
+                rows=sparse.rows,
+                none=NONE if sparse.texts else None,
+            )
+        )
+    info = table.info
+    about: list[tuple[str, str | int]] = [
+        ("file", table.file),
+        ("base_ns", info.base_ns),
+        ("events", table.events),
+        ("rows", len(table)),
+        ("flows", table.flows),
+        ("metadata", table.metadata),
+        ("malformed", table.malformed),
+        ("cut_off", int(table.cut_off)),
+        ("devices", ", ".join(info.devices)),
+    ]
+    about += [
+        (name, value) for name, value in (("rank", info.rank), ("world_size", info.world_size)) if value is not None
+    ]
+    return Events(columns=tuple(columns), length=len(table), about=tuple(about))
+
+
+def _columns(table: Table) -> Iterator[Column]:
+    yield Column(name="start_ns", values=table.start_ns, none=None)
+    yield Column(name="duration_ns", values=table.duration_ns, none=None)
+    yield Column(name="name", values=table.name, labels=table.names)
+    yield Column(name="kind", values=table.kind, labels=KIND_NAMES)
+    yield Column(name="category", values=table.category, labels=table.categories)
+    yield _pooled("process", table.thread, table.threads, lambda thread: thread.process)
+    yield _pooled("thread", table.thread, table.threads, lambda thread: thread.thread)
+    yield _pooled("device", table.stream, table.streams, lambda stream: stream.device)
+    yield _pooled("stream", table.stream, table.streams, lambda stream: stream.stream)
+    yield Column(name="correlation", values=table.correlation)
+    yield Column(name="external_id", values=table.external)
+    yield Column(name="sequence", values=table.sequence)
+    yield used_texts("shapes", table.shapes, table.texts, _compact)
+    yield used_texts("inputs", table.inputs, table.texts, _compact)
+
+
+def _pooled(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Callable[[Any], str]) -> Column:
+    """A column of one part of what `positions` point to, each distinct text once."""
+    labels: dict[str, int] = {}
+    numbers = np.array([labels.setdefault(text(each), len(labels)) for each in pool] + [NONE], dtype=np.int32)
+    return Column(name=name, values=numbers[positions], labels=tuple(labels))  # NONE is the last one's place
+
+
+def used_texts(name: str, positions: NDArray[Any], texts: Sequence[str], written: Callable[[str], str] = str) -> Column:
+    """A column of some of `texts`, which others share: its labels are those that it uses, as `written` says them."""
+    used = np.unique(positions[positions != NONE])
+    labels: dict[str, int] = {}
+    numbers = np.full(len(texts) + 1, NONE, dtype=np.int32)
+    numbers[used] = [labels.setdefault(written(texts[i]), len(labels)) for i in used.tolist()]
+    return Column(name=name, values=numbers[positions], labels=tuple(labels))
+
+
+def _compact(text: str) -> str:
+    """JSON in one line, whatever its writer's spacing; other text as it is."""
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _word(key: str) -> str:
+    """`key` as a name that needs no quotes in SQL or Python: ``Total Allocated`` gives ``total_allocated``."""
+    word = _NO_WORD.sub("_", key.lower()).strip("_")
+    return word if word[:1].isalpha() else f"arg_{word}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    taken.add(free)
+    return free

@@ -1,0 +1,71 @@
+"""Runs of events as they are decoded: their text, their phases, their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler_kit.traces import loose
+from profiler_kit.traces.chunks import NOT_DECODED
+from profiler_kit.traces.dialect import Event, ExactEvent, Times
+from profiler_kit.traces.table import Ints
+from profiler_kit.traces.times import from_floats, from_texts
+
+_EVENTS: Final = msgspec.json.Decoder(list[Event], strict=False)
+_EXACT_EVENTS: Final = msgspec.json.Decoder(list[ExactEvent], strict=False)
+_TIMES: Final = msgspec.json.Decoder(list[Times], strict=False)
+NO_PHASE: Final = "\0"
+
+
+class Run(NamedTuple):
+    """Events decoded at once, and the text they were decoded from."""
+
+    events: list[Event] | list[ExactEvent]
+    text: bytes
+
+    def times(self) -> list[Times]:
+        """Each event's times as they are written."""
+        return _TIMES.decode(self.text)
+
+
+def decode(text: bytes, *, exact: bool) -> Run:
+    """The events in `text`, a JSON list; `exact`: with their starts as text. Raises: one of NOT_DECODED."""
+    return Run((_EXACT_EVENTS if exact else _EVENTS).decode(text), text)
+
+
+def event_of(text: bytes) -> Event | None:
+    """The one event in `text`, however it is spelled; None for no event."""
+    try:
+        return _EVENTS.decode(b"[" + text + b"]")[0] if text.strip() else None
+    except NOT_DECODED:
+        return loose.event_of(text)
+
+
+def phases_of(events: Sequence[Event] | Sequence[ExactEvent]) -> NDArray[np.uint8]:
+    """Each event's "ph", one byte."""
+    written = "".join([e.ph for e in events])
+    if len(written) != len(events) or not written.isascii():
+        written = "".join([(e.ph if len(e.ph) == 1 and e.ph.isascii() else "?") if e.ph else NO_PHASE for e in events])
+    return np.frombuffer(written.encode("ascii"), dtype=np.uint8)
+
+
+def times_of(rows: Sequence[Any], written: Callable[[], Iterable[Times]]) -> tuple[Ints, Ints, float]:
+    """Start and duration of each of `rows`, and of which share of them the start had to be looked up.
+
+    `written`: their times as text, asked for where floats are not sure.
+    """
+    duration, unsure_durations = from_floats(np.fromiter([e.dur for e in rows], dtype=np.float64, count=len(rows)))
+    if isinstance(rows[0], ExactEvent):
+        start, unsure_starts = from_texts([e.ts for e in rows]), np.zeros(len(rows), dtype=np.bool_)
+    else:
+        start, unsure_starts = from_floats(np.fromiter([e.ts for e in rows], dtype=np.float64, count=len(rows)))
+    if unsure_durations.any() or unsure_starts.any():
+        texts = list(written())
+        start[unsure_starts] = from_texts([t.ts for t in compress(texts, unsure_starts.tolist())])
+        duration[unsure_durations] = from_texts([t.dur for t in compress(texts, unsure_durations.tolist())])
+    return start, duration, float(unsure_starts.mean())

@@ -1,0 +1,64 @@
+"""What every finding must be, and records with fields taken away, for the laws that hold for all rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+import types
+import typing
+from typing import Any
+
+from profiler_kit.records.counts import Cost
+from profiler_kit.records.report import Finding
+from profiler_kit.records.serde import dumps
+from profiler_kit.units import text
+
+
+def sound_finding(finding: Finding) -> None:
+    """`finding` is fit to be shown: its number stands in its sentences, its JSON is plain."""
+    dumps(finding)  # no NaN, no infinity
+    assert finding.evidence
+    assert 0.0 <= finding.weight <= 1.0
+    for words in (finding.title, finding.explanation, finding.advice):
+        assert words == words.strip()
+        assert words
+        assert "  " not in words
+        assert not re.search(r"\bNone\b|\bnan\b|\binf\b", words), words
+    assert finding.explanation.endswith(".")
+    assert finding.advice.endswith(".")
+    assert not finding.title.endswith(".")
+    assert says(finding, f"{finding.title}\n{finding.explanation}")
+
+
+def says(finding: Finding, said: str) -> bool:
+    """Whether the first piece of evidence, the number that fired the rule, stands in the sentences."""
+    key = finding.evidence[0]
+    return key.unit in ("bool", "text") or text(key.value, key.unit).lstrip("-") in said
+
+
+def thinned(record: Any, chance: random.Random, rate: float) -> Any:
+    """`record` with fields dropped at random: optional ones to None, lists shortened, numbers to 0, 1 or far too large."""
+    hints = typing.get_type_hints(type(record))
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(record):
+        value, kind = getattr(record, field.name), hints[field.name]
+        hit = chance.random() < rate
+        if isinstance(value, tuple):
+            kept = tuple(thinned(v, chance, rate) if dataclasses.is_dataclass(v) else v for v in value)
+            values[field.name] = tuple(v for v in kept if chance.random() >= rate) if hit else kept
+        elif hit and optional(kind):
+            values[field.name] = None
+        elif isinstance(value, Cost):
+            values[field.name] = Cost() if hit else value
+        elif dataclasses.is_dataclass(value):
+            values[field.name] = thinned(value, chance, rate)
+        elif hit and isinstance(value, int) and not isinstance(value, bool) and field.name != "schema":
+            values[field.name] = chance.choice((0, 1, 10**15))
+        else:
+            values[field.name] = value
+    return type(record)(**values)
+
+
+def optional(kind: Any) -> bool:
+    return typing.get_origin(kind) in (typing.Union, types.UnionType) and type(None) in typing.get_args(kind)

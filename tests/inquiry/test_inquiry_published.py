@@ -1,0 +1,61 @@
+"""What is said of traces that other people published, where they are there: the first thing a reader should know of each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from trace_reports import traces
+
+from profiler_kit.diagnose import diagnose_traces
+from profiler_kit.errors import TraceError
+from profiler_kit.inquiry import summary, trace_files
+from profiler_kit.records.report import Finding
+from profiler_kit.records.traces import TraceSummary
+
+FOLDER = Path(os.environ.get("PROFILER_KIT_TRACES") or Path(__file__).resolve().parents[2].parent / "shared" / "traces")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the published traces are not beside this checkout")
+
+
+def said(name: str) -> tuple[TraceSummary, list[Finding]]:
+    (file,) = trace_files([FOLDER / name])
+    trace = summary(file)
+    return trace, list(diagnose_traces(traces(trace)))
+
+
+def test_the_case_study_is_one_convolution_and_not_the_loss() -> None:
+    trace, findings = said("h100/convnet_v0.json.gz")
+    assert [finding.rule for finding in findings[:2]] == ["dominant_layer", "wrong_phase"]
+    assert "one convolution layer" in findings[0].title
+    assert findings[0].weight > 0.85
+    assert findings[1].title.startswith("Not the loss")
+    loss = trace.phase("loss")
+    assert loss is not None
+    assert loss.kernel_ns < 0.01 * trace.busy_ns
+
+
+def test_a_loader_in_the_training_process_starves_the_device_and_workers_feed_it() -> None:
+    starved, findings = said("kineto/resnet50_num_workers_0")
+    assert [finding.rule for finding in findings] == ["data_bound"]
+    assert "num_workers" in findings[0].advice
+    fed, others = said("kineto/resnet50_num_workers_4")
+    assert "data_bound" not in [finding.rule for finding in others]
+    waited = [sum(i.ns for i in one.idle if i.cause == "waiting for data") for one in (starved, fed)]
+    assert 280_000_000 <= waited[0] - waited[1] <= 288_000_000
+
+
+def test_a_full_launch_queue_makes_the_hosts_clock_lie() -> None:
+    trace, findings = said("hta/ns_resolution_resnet_ddp_v100.json.gz")
+    assert "launch_queue_full" in [finding.rule for finding in findings]
+    assert trace.queue is not None
+    assert trace.queue.full
+    full = next(finding for finding in findings if finding.rule == "launch_queue_full")
+    assert (
+        "Single steps take 35.12 ms to 95.7 ms by their marks on the host, 95.62 ms on the device." in full.explanation
+    )
+
+
+def test_what_is_no_trace_is_said_in_a_sentence() -> None:
+    with pytest.raises(TraceError, match="raw memory timeline"):
+        summary(FOLDER / "hta" / "memory_timeline.raw.json.gz")

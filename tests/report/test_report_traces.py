@@ -1,0 +1,265 @@
+"""Inspected traces as documents: what stands where, that parts sum to the whole, that nothing is hidden."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from trace_reports import CASES, convnet, full_queue, ms, nested, trace, traces, waits_for_data
+
+from profiler_kit.diagnose import diagnose_traces
+from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.records.document import Document, Table
+from profiler_kit.records.serde import dumps, loads_report, loads_saved
+from profiler_kit.records.traces import TraceModule, TraceReport, TraceView
+from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.report import dataframe, traces_document
+from profiler_kit.report.trace_tables import family_lines, idle_lines, phase_lines
+from profiler_kit.report.trace_tree import module_tree
+
+SCREEN = 60  # lines, findings included
+
+
+def explained(report: TraceReport) -> TraceReport:
+    return replace(report, findings=diagnose_traces(report))
+
+
+def page(report: TraceReport, *, by: TraceView | None = None, detail: bool = False, name: str = "terminal") -> str:
+    return by_name(name).render(traces_document(explained(report), by=by), RenderOptions(detail=detail))
+
+
+def tables(document: Document) -> list[Table]:
+    return [block for section in document.sections for block in section.blocks if isinstance(block, Table)]
+
+
+def column(table: Table, key: str) -> list[object]:
+    at = [head.key for head in table.heads].index(key)
+    return [row[at] for row in table.rows]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json", "csv"])
+@pytest.mark.parametrize("by", [None, *get_args(TraceView)])
+def test_every_case_renders_in_every_form(name: str, form: str, by: TraceView | None) -> None:
+    written = page(CASES[name], by=by, name=form)
+    assert written.endswith("\n")
+    assert "None" not in written.replace("\nNone.\n", "") or form == "json"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_summary_fits_a_screen_and_its_width(name: str) -> None:
+    lines = page(CASES[name]).splitlines()
+    assert len(lines) <= SCREEN
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_sum_to_the_whole(name: str) -> None:
+    for one in CASES[name].traces:
+        lines, whole = phase_lines(one)
+        assert whole.kernel_ns == sum(line.kernel_ns for line in lines) == one.busy_ns
+        gaps, idle = idle_lines(one)
+        assert idle.ns == sum(gap.ns for gap in gaps) == one.idle_ns
+        families = family_lines(one, 2)
+        assert sum(line.kernel_ns for line in families) == sum(kernel.kernel_ns for kernel in one.kernels)
+        tree = module_tree(one.modules, top=1, depth=None, most=20)
+        outermost = [line for line in tree.lines if not line.label.startswith(("├", "│"))]
+        assert sum(line.kernel_ns for line in outermost) == sum(module.kernel_ns for module in one.modules)
+
+
+def test_findings_come_before_what_they_rest_on() -> None:
+    titles = [section.title for section in traces_document(explained(traces(nested()))).sections]
+    assert titles[:4] == ["Trace", "Findings", "Phases", "Idle time"]
+
+
+def test_the_clocks_stand_side_by_side_and_the_wrong_one_is_said() -> None:
+    written = page(traces(convnet()))
+    assert "forward    2.1 ms        -   29.4 ms   36.7  0.0714x" in written
+    whole = " ".join(page(traces(convnet()), detail=True).split())
+    assert "gives backward 1.8 ms, the device 49.7 ms: what the host shows is launching alone." in whole
+    assert "for 76.4 ms of it the host stands waiting for work of other phases too" in " ".join(written.split())
+    assert "while the device ran backward 62 %, forward 38 %" in " ".join(written.split())
+
+
+def test_clocks_that_agree_are_no_matter() -> None:
+    agreed = trace(phases={"forward": (30.0, 31.0, 0.0), "backward": (60.0, 55.0, 0.0)})
+    assert "The host's clock" not in page(traces(agreed))
+
+
+def test_a_full_queue_is_said() -> None:
+    written = " ".join(page(traces(full_queue())).split())
+    assert "at most 1,022 at once: the queue was full, and launches themselves waited 90 ms for a place" in written
+
+
+def test_idle_time_says_what_was_waited_for() -> None:
+    written = page(traces(waits_for_data()))
+    assert "is idle for 392.9 ms: waiting for data 284 ms" in " ".join(written.split())
+    assert "waiting for data    284 ms  28.5 %" in written
+
+
+def test_what_has_no_owner_is_shown() -> None:
+    written = " ".join(page(traces(nested())).split())
+    assert "(no phase) - 1 ms 2.0" in written
+    assert (
+        "Of the busy time 1 ms (2.0 %) has no phase; 1 ms (2.0 %) was launched before the trace began; 3.5 ms (7.0 %) belongs "
+        "to no module." in written
+    )
+    assert "(in no module)" in written
+
+
+def test_a_trace_without_a_device_speaks_of_operators() -> None:
+    written = page(CASES["host only"])
+    assert "No work of a device in it" in written
+    assert "operators" in written
+    assert "idle before" not in written
+    assert "host / device" not in written
+
+
+def test_modules_nest_and_add_up() -> None:
+    tree = module_tree(nested().modules, top=None, depth=None, most=100)
+    labels = [line.label for line in tree.lines]
+    assert labels == [
+        "DDP_0.ResNet_0",
+        "├ Sequential_0",
+        "│ ├ Block_0",
+        "│ │ ├ Conv2d_0",
+        "│ │ ├ (own work)",
+        "│ ├ Block_1.Conv2d_1",
+        "├ Linear_0",
+        "(in no module)",
+    ]
+    times = {line.label: Counter(line.times) for line in tree.lines}
+    assert times["│ ├ Block_0"] == times["│ │ ├ Conv2d_0"] + times["│ │ ├ (own work)"]
+    assert times["DDP_0.ResNet_0"]["recompute"] == ms(5.0)
+
+
+def test_depth_and_top_fold_the_tree() -> None:
+    tree = module_tree(nested().modules, top=10, depth=2, most=0)
+    assert [line.label for line in tree.lines] == ["DDP_0.ResNet_0", "├ Sequential_0", "├ Linear_0", "(in no module)"]
+    assert (tree.levels, tree.deepest) == (2, 4)
+    many = tuple(
+        TraceModule(path=f"net.layer{i}", class_name="", phase="forward", kernel_ns=ms(10 - i), events=1)
+        for i in range(6)
+    )
+    folded = module_tree(many, top=2, depth=None, most=100)
+    assert [line.label for line in folded.lines] == ["net", "├ layer0", "├ layer1", "├ (4 more)"]
+    assert folded.lines[-1].kernel_ns == ms(7 + 6 + 5 + 8)
+
+
+def test_a_tree_of_any_depth_is_drawn() -> None:
+    deep = TraceModule(path=".".join(["m"] * 5000), class_name="", phase="forward", kernel_ns=5, events=1)
+    beside = TraceModule(path=".".join(["m"] * 4000), class_name="", phase="forward", kernel_ns=7, events=1)
+    tree = module_tree((deep, beside), top=5, depth=None, most=50)
+    assert tree.lines[0].kernel_ns == 12
+
+
+def test_views_show_one_table_and_csv_holds_it() -> None:
+    report = traces(nested(), convnet())
+    for by in get_args(TraceView):
+        document = traces_document(report, by=by)
+        assert len(tables(document)) <= 2
+        csv = by_name("csv").render(document, RenderOptions())
+        assert csv.splitlines()[0].split(",")[0] == "file"
+    document = traces_document(report, by="module")
+    assert {head.key for head in document.full[0].heads} >= {"path", "phase", "kernel_ns"}
+    assert sum(int(str(ns)) for ns in column(document.full[0], "kernel_ns")) == sum(
+        module.kernel_ns for module in nested().modules
+    )
+
+
+def test_a_view_of_several_traces_says_which_is_which() -> None:
+    written = page(traces(nested(), replace(nested(), file="b/other.json")), by="phase")
+    assert "Phases of ddp_checkpoint " in written
+    assert "Phases of other " in written
+
+
+def test_traces_of_one_name_are_told_apart() -> None:
+    report = traces(replace(convnet(), file="a/trace.json"), replace(convnet(), file="b/trace.json"))
+    written = page(report)
+    assert "a/trace " in written
+    assert "b/trace " in written
+
+
+def test_a_senseless_number_of_rows_is_refused() -> None:
+    with pytest.raises(UsageError, match="top is -1"):
+        traces_document(CASES["convnet"], top=-1)
+    with pytest.raises(UsageError, match="depth is -2"):
+        traces_document(CASES["convnet"], depth=-2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_the_record_and_is_read_again(name: str) -> None:
+    report = explained(CASES[name])
+    written = page(CASES[name], name="json")
+    assert loads_saved(written, "saved.json") == report
+    assert dumps(report) == written
+    data = json.loads(written)
+    assert list(data)[:4] == ["schema", "tool", "created", "traces"]
+    for one in data["traces"]:
+        assert one["busy_ns"] + one["idle_ns"] == one["span_ns"]
+        assert {
+            "file",
+            "steps",
+            "phases",
+            "idle",
+            "modules",
+            "kernels",
+            "unlinked_ns",
+            "unattributed_ns",
+            "notes",
+        } <= set(one)
+        assert sum(p["kernel_ns"] for p in one["phases"]) + one["unattributed_ns"] == one["busy_ns"]
+        assert sum(idle["ns"] for idle in one["idle"]) == one["idle_ns"]
+
+
+def test_a_report_on_traces_is_none_on_a_target() -> None:
+    with pytest.raises(ReportError, match="a report on traces, not on a target"):
+        loads_report(dumps(CASES["convnet"]), "saved.json")
+
+
+def test_a_trace_is_no_saved_report() -> None:
+    with pytest.raises(ReportError, match="a trace, not a report") as raised:
+        loads_saved('{"schemaVersion": 1, "traceEvents": []}', "trace.json")
+    assert raised.value.hint == "profiler-kit inspect trace.json"
+
+
+@pytest.mark.parametrize("cause", ["waiting for dinner", None, 3])
+def test_an_edited_report_is_refused_with_its_place(cause: object) -> None:
+    data = json.loads(dumps(CASES["waits for data"]))
+    data["traces"][0]["idle"][1]["cause"] = cause
+    with pytest.raises(ReportError, match=r"traces\[0\].idle\[1\].cause: expected 'waiting for data' or "):
+        loads_saved(json.dumps(data), "saved.json")
+    data["traces"][0]["idle"][1] |= {"cause": "python", "phase": "lunch"}
+    with pytest.raises(ReportError, match=r"traces\[0\].idle\[1\].phase: expected 'data' or .*'', found 'lunch'"):
+        loads_saved(json.dumps(data), "saved.json")
+
+
+def test_names_from_a_trace_are_made_harmless() -> None:
+    kernel = replace(convnet().kernels[0], name="<script>alert(1)</script> | \x1b[31m *x*")
+    hostile = traces(replace(convnet(), kernels=(kernel, *convnet().kernels[1:]), notes=("a\x1b[0m <b>",)))
+    markdown = page(hostile, detail=True, name="markdown")
+    assert "<script>" not in re.sub(r"`[^`]*`", "", markdown)  # in a code span it is text
+    assert "\x1b" not in markdown + page(hostile, detail=True)
+
+
+def test_tables_are_data_frames() -> None:
+    pandas = pytest.importorskip("pandas")
+    report = traces(nested(), convnet())
+    phases = dataframe(report)
+    assert list(phases.columns)[:2] == ["file", "phase"]
+    assert phases["kernel_ns"].sum() == nested().busy_ns + convnet().busy_ns
+    kernels = dataframe(report, "trace_kernels")
+    assert isinstance(kernels, pandas.DataFrame)
+    assert set(kernels["file"]) == {nested().file, convnet().file}
+    with pytest.raises(UsageError, match="no table 'layers'"):
+        dataframe(report, "layers")
+
+
+def test_files_written_once_are_written_alike(tmp_path: Path) -> None:
+    assert page(CASES["three"]) == page(CASES["three"])
+    assert page(CASES["three"], name="json") == page(CASES["three"], name="json")

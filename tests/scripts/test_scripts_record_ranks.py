@@ -1,0 +1,38 @@
+"""The script that records ranks, on the CPU: `inspect` reads what it writes, and the truth beside it is of the same steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
+def test_recorded_ranks_can_be_inspected(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "record_ranks.py"), "--device", "cpu", "--small", "--steps", "3"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--extra-ms", "20", "--out", str(tmp_path)], capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert [rank["straggler"] for rank in truth["ranks"]] == [False, True]
+    assert [len(rank["extra_ms"]) for rank in truth["ranks"]] == [0, 3]
+
+    from profiler_kit import inspect
+
+    ranks = inspect([tmp_path / "rank0.json.gz", tmp_path / "rank1.json.gz"]).report.ranks
+    assert ranks is not None
+    assert ranks.common_steps == 2
+    for row, told in zip(ranks.ranks, truth["ranks"], strict=True):
+        assert row.step_ns == pytest.approx(1e6 * sum(told["traced_step_ms"][:2]) / 2, rel=0.1)
+    late = max(ranks.stragglers, key=lambda one: one.excess_ns)
+    assert (late.rank, late.doing) == (1, "forward (aten::mm)")
