@@ -236,6 +236,7 @@ BOMBS: Final = (
     (b'{"traceEvents": [{"ph": "X", "name": "', b"a"),
     (b"[", b'{"ph":"X","cat":"cpu_op","ts":1,"name":"a"},'),
     (b"[", b"{},"),
+    (b"{", b'"a":1,'),
 )
 
 

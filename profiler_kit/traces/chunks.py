@@ -7,6 +7,7 @@ does not decode so is scanned for where its events end, byte by byte, and decode
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -24,6 +25,7 @@ EVENT_LIMIT_BYTES: Final = (
     64 << 20
 )  # of one event, or one key's text; the largest seen (a stack of ten thousand frames) has 1 MB
 _VALUE_LIMIT_BYTES: Final = 16 << 20  # of a value beside the events that is kept
+_MOST_KEYS: Final = 10_000  # of the document; a trace has some ten, and those that its program added
 _TRIES: Final = 8
 _FIRST_STEP_BYTES: Final = 4 << 10
 _LAST_STEP_BYTES: Final = 1 << 20
@@ -68,6 +70,11 @@ class Document(Generic[Decoded]):
         Raises: TraceError for an event larger than any trace has.
         """
         begin = self._next_byte()
+        while len(self._text) - self._at < len(codecs.BOM_UTF8) and self._more():
+            pass
+        if self._text.startswith(codecs.BOM_UTF8, self._at):  # as editors on Windows write it
+            self._at += len(codecs.BOM_UTF8)
+            begin = self._next_byte()
         self.first = self._text[:_LOOK_BACK_BYTES]
         if begin == b"[":
             self._at += 1
@@ -101,6 +108,9 @@ class Document(Generic[Decoded]):
                 return
             self._at += 1
             self.keys.append(key)
+            if len(self.keys) > _MOST_KEYS:
+                self._damaged(f"more than {_MOST_KEYS:,} keys stand beside each other, which no trace has")
+                return
             if key == EVENTS_KEY and self._next_byte() == b"[":
                 self._at += 1
                 yield from self._list()

@@ -15,6 +15,7 @@ _BEGINNINGS: Final = (
     (rb"\(\xb5/\xfd", "compressed by zstd: unpack it first"),
     (rb"BZh[1-9]", "compressed by bzip2: unpack it first"),
     (rb"\xfd7zXZ\x00", "compressed by xz: unpack it first"),
+    (rb"\xff\xfe|\xfe\xff", "text in UTF-16: save it as UTF-8"),
     (rb"(?i)\s*<(!doctype html|html|head|script)", "an HTML page"),
     (rb"(?i)\s*<(\?xml|svg)", "an XML document"),
     (rb"\s*\[\s*\[\s*-?\d+,\s*\d+,\s*\d+,\s*-?\d+\s*\]", "a raw memory timeline of export_memory_timeline"),

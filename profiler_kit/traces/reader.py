@@ -19,7 +19,6 @@ from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Sourc
 from profiler_kit.traces.table import Kind, Table, TraceInfo
 
 _SHOWN_CATEGORIES: Final = 4
-_HOPELESS_BYTES: Final = 16 << 20  # of a list without one event that can be read: the rest is not looked at
 
 
 def read(
@@ -50,7 +49,7 @@ def read(
         document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
         for run in document.runs():
             rows.add(run)
-            if rows.malformed == rows.events and source.text_bytes > _HOPELESS_BYTES:
+            if rows.hopeless:
                 break
         _check(document, rows, source, partial=partial)
         table = rows.table(
@@ -95,6 +94,12 @@ def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool
         raise TraceError(f"not JSON: nothing in its list of events is{seems}", where=where, hint=HINT_WHAT)
     if not rows.has_phases:
         raise TraceError(f"not a trace: nothing in '{EVENTS_KEY}' has a 'ph'{seems}", where=where, hint=HINT_WHAT)
+    if rows.hopeless:
+        raise TraceError(
+            f"not a trace: {rows.malformed:,} of the first {rows.events:,} entries in '{EVENTS_KEY}' are no events",
+            where=where,
+            hint=HINT_WHAT,
+        )
     if not rows.of_torch:
         categories = [c for c in rows.categories.values_in_order() if c]
         shown = ", ".join(categories[:_SHOWN_CATEGORIES]) or "none"

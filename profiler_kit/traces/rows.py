@@ -21,6 +21,8 @@ from profiler_kit.traces.table import NONE, Kind, Mask, Stream, Table, Thread, T
 from profiler_kit.traces.times import NO_TIME_NS
 
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
+_MANY_MALFORMED: Final = 100_000  # each takes as long as twenty sound ones
+_MOST_MALFORMED: Final = 0.9
 _MOST_COUNTERS: Final = 64  # names of counters that are kept apart
 _GROUPS: Final = tuple(dict.fromkeys(dialect.ARGUMENTS.values()))  # of kinds with the same fields
 _GROUP_OF_KIND: Final = np.array(
@@ -67,6 +69,11 @@ class Rows:
         self._kind_of = np.empty(0, dtype=np.int8)  # by category
 
     @property
+    def hopeless(self) -> bool:
+        """Whether so many events so far are malformed, and so few not, that the rest is not worth the time."""
+        return self.malformed > _MANY_MALFORMED and self.malformed > _MOST_MALFORMED * self.events
+
+    @property
     def of_torch(self) -> bool:
         """Whether any event so far is of a category, or a process, that PyTorch writes."""
         processes = {process for process, _ in self._threads}
@@ -90,7 +97,7 @@ class Rows:
             event = event_of(text)
             if event is None:
                 self.malformed += 1
-                self.no_json += not loose.is_json(text)
+                self.no_json += self.malformed <= _MANY_MALFORMED and not loose.is_json(text)
             else:
                 events.append(event)
                 texts.append(text)
@@ -254,7 +261,7 @@ class Rows:
         columns: dict[str, NDArray[Any]] = {name: column.take() for name, column in self._columns.items()}
         more = {spelling: column.take() for spelling, column in self._more.items()}
         dropped = self._pairs.close(columns["duration_ns"])
-        if dropped:
+        if len(dropped):
             keep = np.ones(self._rows, dtype=np.bool_)
             keep[dropped] = False
             renumbered = np.cumsum(keep) - 1

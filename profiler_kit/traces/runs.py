@@ -40,8 +40,10 @@ def decode(text: bytes, *, exact: bool) -> Run:
 
 def event_of(text: bytes) -> Event | None:
     """The one event in `text`, however it is spelled; None for no event."""
+    if not text.lstrip().startswith(b"{"):
+        return None
     try:
-        return _EVENTS.decode(b"[" + text + b"]")[0] if text.strip() else None
+        return _EVENTS.decode(b"[" + text + b"]")[0]
     except NOT_DECODED:
         return loose.event_of(text)
 

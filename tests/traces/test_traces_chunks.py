@@ -72,11 +72,13 @@ def test_every_place_to_end_early(tmp_path: Path) -> None:
         assert len(events) >= sum(text[:end].count(json.dumps(event).encode() + b",") for event in NASTY)
 
 
-@pytest.mark.parametrize("text", [b"[]", b"[ ]", b'{"traceEvents":[]}', b'{"traceEvents": [\n] , "a":{}}'])
+@pytest.mark.parametrize(
+    "text", [b"[]", b"[ ]", b"\xef\xbb\xbf[]", b'{"traceEvents":[]}', b'{"traceEvents": [\n] , "a":{}}']
+)
 def test_no_events(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "t"
     path.write_bytes(text)
-    events, read = pieces(path, 3)
+    events, read = pieces(path, 1)
     assert (events, read.lists, read.cut_off, read.damage) == ([], 1, False, None)
 
 
@@ -84,7 +86,7 @@ def test_no_events(tmp_path: Path, text: bytes) -> None:
     ("text", "at"),
     [
         (b"17", "byte 0"), (b'{"a" 1}', "byte 5"), (b"{1: 2}", "byte 1"), (b'[{"ph":"X"}} ]', "bracket"),
-        (b"{} {}", "after its end"), (b'{"traceEvents":[{}]} x', "after its end"),
+        (b"{" + b'"a":1,' * 20_000, "10,000 keys"), (b"{} {}", "after its end"), (b'{"traceEvents":[{}]} x', "after its end"),
     ],
 )  # fmt: skip
 def test_damage_says_where(tmp_path: Path, text: bytes, at: str) -> None:

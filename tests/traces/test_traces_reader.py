@@ -6,6 +6,7 @@ import gc
 import gzip
 import json
 import pickle
+import time
 from fractions import Fraction
 from math import floor
 from pathlib import Path
@@ -360,6 +361,7 @@ def test_limits_can_be_set_and_lifted(tmp_path: Path) -> None:
         (pickle.dumps({"segments": []}), "a pickle, such as torch.cuda.memory"),
         (b"<!DOCTYPE html><html>", "HTML"),
         (b"PK\x03\x04\x14\x00", "zip archive"),
+        ("[]".encode("utf-16"), "UTF-16"),
         (b'\x18\0\0\0\0\0\0\0\xa3\x7fK"\t\0\0\0\0\0\0\xd8A\x1a\rbrain.Event:2', "TensorBoard"),
         (b"[[-1, 1, 37888, 7], [-1, 1, 512, 7]]", "raw memory timeline"),
         (b"[[0.5, 1.5], [[1, 2]]]", "memory timeline"),
@@ -381,6 +383,18 @@ def test_no_trace_is_one_sentence(tmp_path: Path, content: bytes, says: str) -> 
     with pytest.raises(TraceError) as caught:
         read(path, name="rank 3")
     assert caught.value.where == "rank 3"
+
+
+@pytest.mark.parametrize(("entry", "says"), [("{}", "has a 'ph'"), ("1", "has a 'ph'"), ('{"ph":1}', "are no events")])
+def test_a_list_of_anything_else_is_given_up_early(tmp_path: Path, entry: str, says: str) -> None:
+    good = json.dumps(x("cpu_op")) if "are" in says else entry
+    path = save(tmp_path, f"[{good},{(entry + ',') * 500_000}{entry}]".encode())
+    started = time.perf_counter()
+    with pytest.raises(TraceError, match=says):
+        read(path)
+    assert (
+        time.perf_counter() - started < 10
+    )  # all of it would take as long, and a file may be a thousand times as large
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
