@@ -22,6 +22,7 @@ from profiler_kit.attribute.correlate import Frame, Links
 from profiler_kit.attribute.events import HostKind, Thread
 from profiler_kit.records import marks
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, PHASES, PSEUDO_PATHS, TRANSFER_PATH, Phase
+from profiler_kit.records.paths import enclosing, parent
 
 PHASE_PATHS: Final[dict[str, str]] = {
     "data": DATA_PATH,
@@ -137,20 +138,8 @@ class Assignment:
             own = self._node_path[node]
             if inner and own not in PSEUDO_PATHS:
                 inner.append(own)
-            self._redone_path[node] = self._enclosing(inner) if inner else own
+            self._redone_path[node] = enclosing(inner, self._called) if inner else own
         return self._redone_path[node]
-
-    def _enclosing(self, paths: list[str]) -> str:
-        """The innermost called module that encloses all `paths`: containers that are never called own no work."""
-        path = paths[0]
-        while path and not (path in self._called and all(p == path or p.startswith(path + ".") for p in paths)):
-            path = parent(path)
-        return path
-
-
-def parent(path: str) -> str:
-    """The path of the module that holds the one at `path`; the root holds itself."""
-    return path.rpartition(".")[0]
 
 
 def _outermost_modules(node: Frame) -> Iterator[str]:

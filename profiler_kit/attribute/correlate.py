@@ -8,15 +8,14 @@ per thread.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from profiler_kit.attribute.events import HostEvent, HostKind, Thread, Trace
 from profiler_kit.records import marks
+from profiler_kit.traces.names import TORCHSCRIPT, node_agrees
 
 
 @dataclass(slots=True, eq=False)
@@ -173,11 +172,6 @@ class _ThreadOps:
         return ops[at] if at < len(ops) and ops[at].event.start_ns < before_ns else None
 
 
-# TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
-_TORCHSCRIPT: Final = "torch::jit::"
-_NODE_NAME: Final = re.compile(r"(?:.*: )?(\w+?)(?:Backward\w*)?\Z")
-
-
 def _join_nodes(links: Links) -> dict[Frame, Frame]:
     ops: dict[Thread, _ThreadOps] = {}
     nodes: list[Frame] = []
@@ -199,7 +193,7 @@ def _join_nodes(links: Links) -> dict[Frame, Frame]:
         of_node = ops.get(thread_of[node.event.forward_thread]) if node.event.forward_thread in thread_of else None
         if of_node is None:
             continue
-        if _TORCHSCRIPT in node.event.name:
+        if TORCHSCRIPT in node.event.name:
             op = of_node.following(number, began_ns, before_ns)
         else:
             op = of_node.nearest(number, began_ns, before_ns)
@@ -216,11 +210,8 @@ def _forward_threads(nodes: Mapping[Frame, int], ops: Mapping[Thread, _ThreadOps
     """
     votes: dict[int, Counter[Thread]] = defaultdict(Counter)
     for node, since_ns in nodes.items():
-        match = _NODE_NAME.match(node.event.name)
-        name = match.group(1).lower() if match else ""
         for thread, of_thread in ops.items():
             op = of_thread.latest(node.event.sequence or 0, since_ns, node.event.start_ns)
             if op is not None:
-                agrees = name in op.event.name.replace("_", "").lower()
-                votes[node.event.forward_thread][thread] += 10 if agrees else 1
+                votes[node.event.forward_thread][thread] += 10 if node_agrees(node.event.name, op.event.name) else 1
     return {number: counted.most_common(1)[0][0] for number, counted in votes.items()}

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from profiler_kit.traces.names import ACCUMULATE, NODE_PREFIX, accumulates
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Kind, Table
 
@@ -41,8 +42,6 @@ _DEVICE_KINDS: Final = {
     Kind.MEMCPY: DeviceKind.MEMCPY,
     Kind.MEMSET: DeviceKind.MEMSET,
 }
-_NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 
 
 class Thread(NamedTuple):
@@ -73,7 +72,7 @@ class HostEvent(NamedTuple):
     @property
     def accumulates(self) -> bool:
         """Whether this node adds a gradient to a leaf: such nodes belong to no forward op."""
-        return self.is_node and self.name.endswith(_ACCUMULATE)
+        return self.is_node and accumulates(self.name)
 
 
 class DeviceEvent(NamedTuple):
@@ -172,4 +171,4 @@ def _device(table: Table) -> tuple[DeviceEvent, ...]:
 
 
 def _names_node(name: str) -> bool:
-    return name.startswith(_NODE_PREFIX) or name == _ACCUMULATE
+    return name.startswith(NODE_PREFIX) or name == ACCUMULATE

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 from profiler_kit.attribute.correlate import Frame, Links
 from profiler_kit.attribute.events import HostKind
 from profiler_kit.attribute.totals import Charge
 from profiler_kit.records import marks
+from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED
 from profiler_kit.records.runs import Span
 from profiler_kit.traces.kernels import classify
-
-UNATTRIBUTED: Final = "unattributed"
-ROOT_NAME: Final = "(root)"  # the root module's path is empty, and a box without a name can't be read
 
 
 def lane_spans(charges: Sequence[Charge], links: Links, clock: str) -> tuple[Span, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES
 from profiler_kit.records.runs import KernelStat, LayerTiming
 from profiler_kit.traces.intervals import charge_once, subtract
-from profiler_kit.traces.kernels import ConvolutionOp, classify
+from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -72,7 +71,7 @@ def kernel_work(trace: Trace, links: Links, assignment: Assignment) -> tuple[lis
             works.append(Work(event.name, event.device, None, None, stretch))
         elif launch is not None and step is not None:
             owner = assignment.owner(launch)
-            works.append(Work(event.name, event.device, step, owner, stretch, convolution_op(launch)))
+            works.append(Work(event.name, event.device, step, owner, stretch, _convolution(launch)))
         else:
             events += 1
             sum_ns += event.end_ns - event.start_ns
@@ -120,7 +119,7 @@ def operator_work(links: Links, assignment: Assignment) -> list[Work]:
                 works.append(Work(REDOING, "host", step, assignment.redoer(frame), tuple(again)))
             if not _redoes(frame):
                 works.append(
-                    Work(frame.event.name, "host", step, assignment.owner(frame), tuple(own), convolution_op(frame))
+                    Work(frame.event.name, "host", step, assignment.owner(frame), tuple(own), _convolution(frame))
                 )
     return works
 
@@ -138,21 +137,12 @@ def _holder(frame: Frame) -> Frame | None:
     return around
 
 
-_CONVOLUTION: Final = re.compile(r"\Aaten::\w*conv")
-
-
-def convolution_op(frame: Frame) -> ConvolutionOp | None:
-    """What the innermost convolution operator around `frame` does, or None where there is none.
-
-    ``aten::convolution_backward`` launches the kernels of both gradients, so it says nothing about one of them. A transposed
-    convolution's forward is computed as another one's ``dgrad``.
-    """
+def _convolution(frame: Frame) -> ConvolutionOp | None:
+    """What the innermost convolution operator around `frame` does, or None where there is none."""
     op = frame.op
     while op is not None:
-        if _CONVOLUTION.match(op.event.name):
-            if "backward" in op.event.name:
-                return "both gradients"
-            return "dgrad" if "transpose" in op.event.name else "fprop"
+        if (does := convolution_op(op.event.name)) is not None:
+            return does
         op = op.parent.op if op.parent is not None else None
     return None
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.inspection.communication import message_bytes, texts
+from profiler_kit.inspection.communication import message_bytes
+from profiler_kit.traces.sparse import GROUP_NAME, GROUP_RANKS, texts_at
 from profiler_kit.traces.table import NONE, Ids, Table
-
-_HOST: Final = re.compile(r"\A(gloo|mpi|ucc):")  # ranges in which a backend's own threads ran a collective
 
 
 class Collective(NamedTuple):
@@ -20,11 +18,6 @@ class Collective(NamedTuple):
     kind: str
     group: str
     size: int
-
-
-def is_host_collective(name: str) -> bool:
-    """Whether a range on the host of this name is a collective that ran there."""
-    return bool(_HOST.match(name))
 
 
 def collective_keys(table: Table, rows: Ids, kinds: Sequence[str]) -> tuple[tuple[Collective, ...], Ids]:
@@ -36,9 +29,7 @@ def collective_keys(table: Table, rows: Ids, kinds: Sequence[str]) -> tuple[tupl
     of = np.empty(len(rows), np.int32)
     groups = [
         ranks or name
-        for ranks, name in zip(
-            texts(table, "Process Group Ranks", rows), texts(table, "Process Group Name", rows), strict=True
-        )
+        for ranks, name in zip(texts_at(table, GROUP_RANKS, rows), texts_at(table, GROUP_NAME, rows), strict=True)
     ]
     columns = zip(kinds, groups, message_bytes(table, rows).tolist(), table.stream[rows].tolist(), strict=True)
     for i, (kind, group, size, stream) in enumerate(columns):

@@ -8,15 +8,17 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from profiler_kit.inspection.collectives import Collective, collective_keys, is_host_collective
-from profiler_kit.inspection.communication import collective_kind, kinds
+from profiler_kit.inspection.collectives import Collective, collective_keys
+from profiler_kit.inspection.communication import OTHER, kinds
 from profiler_kit.inspection.idle import Gaps, gaps
-from profiler_kit.inspection.ownership import NONE, Owned
+from profiler_kit.inspection.named import named
+from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import Spans, charge, join, overlap, subtract, sum_by, union
 from profiler_kit.inspection.timeline import timeline
 from profiler_kit.inspection.waits import waits
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
-from profiler_kit.traces.table import Ids, Ints, Kind, Mask
+from profiler_kit.traces.collectives import HOST_RANGE, collective_kind
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 MOST_BARE: Final = 20_000  # stretches: 320 KB; beyond it those that matter least are let go
 MOST_COLLECTIVES: Final = 200_000
@@ -126,7 +128,7 @@ def extract(owned: Owned, summary: TraceSummary) -> Extract:
 def _kinds(owned: Owned, events: Ids, rows: Ids) -> list[str]:
     if len(owned.device.rows):
         return kinds(owned, events)
-    return [collective_kind(owned.table.names[name]) or "collective" for name in owned.table.name[rows].tolist()]
+    return [collective_kind(owned.table.names[name]) or OTHER for name in owned.table.name[rows].tolist()]
 
 
 def _device_work(owned: Owned) -> _Work:
@@ -143,7 +145,7 @@ def _device_work(owned: Owned) -> _Work:
         phase=device.phase.astype(np.int32),
         module=device.module,
         operator=operator,
-        collective=device.phase == TRACE_PHASES.index("communication"),
+        collective=device.phase == PHASE_NUMBERS["communication"],
     )
 
 
@@ -152,8 +154,7 @@ def _host_work(owned: Owned) -> _Work:
     table, host = owned.table, owned.host
     kind = table.kind[host.rows]
     around = np.where(host.parent == NONE, NONE, host.operator[host.parent])
-    named = np.array([is_host_collective(name) for name in table.names] or [False])
-    collective = named[table.name[host.rows]] & (kind == Kind.ANNOTATION)
+    collective = (kind == Kind.ANNOTATION) & named(table.names, table.name[host.rows], HOST_RANGE)
     kept = collective | ((kind == Kind.OPERATOR) & (around == NONE))
     position = np.flatnonzero(kept)
     position = position[np.argsort(table.start_ns[host.rows[position]], kind="stable")]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.inspection.lanes import ROOT_NAME
 from profiler_kit.inspection.ownership import How, Owned
+from profiler_kit.records.lanes import ROOT_NAME
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces import frames
 from profiler_kit.traces.columns import Column, used_texts

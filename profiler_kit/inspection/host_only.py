@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from profiler_kit.inspection.host_states import are_operators, main_thread, stretches
 from profiler_kit.inspection.host_time import Stretches, innermost
 from profiler_kit.inspection.idle import CAUSE_NUMBERS, Gaps
+from profiler_kit.inspection.named import named
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import charge, overlap, subtract, sum_by, union
 from profiler_kit.inspection.times import times
-from profiler_kit.inspection.waits import named
 from profiler_kit.records.traces import IDLE_CAUSES
+from profiler_kit.traces.collectives import RANGE
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
-
-_COLLECTIVE: Final = re.compile(r"\A(gloo|mpi|ucc|nccl|xccl|hccl):")
 
 
 class HostLine(NamedTuple):
@@ -73,7 +71,7 @@ def _gaps(owned: Owned, start: Ints, end: Ints, ended_by: Ids) -> Gaps:
     data = stretches(owned, np.flatnonzero(main).astype(np.int32))
     named_ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
     ranges = host.rows[named_ranges]
-    ranges = ranges[named(table.names, table.name[ranges], _COLLECTIVE)]
+    ranges = ranges[named(table.names, table.name[ranges], RANGE)]
     other_ranks = subtract(union(*times(table, ranges)), data)
     ns[CAUSE_NUMBERS["waiting for data"]] = overlap(data, start, end)
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)

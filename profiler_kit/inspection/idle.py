@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.inspection.host_states import host_states
+from profiler_kit.inspection.named import named
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.phase_names import phase_name
 from profiler_kit.inspection.spans import overlap
 from profiler_kit.inspection.timeline import Timeline
 from profiler_kit.inspection.times import times
-from profiler_kit.inspection.waits import Waits, named
+from profiler_kit.inspection.waits import Waits
 from profiler_kit.records.traces import IDLE_CAUSES, IdleTime
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 

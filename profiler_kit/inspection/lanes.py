@@ -17,14 +17,12 @@ from profiler_kit.inspection.spans import charge
 from profiler_kit.inspection.timeline import timeline
 from profiler_kit.inspection.waits import waits
 from profiler_kit.records.families import family_words
-from profiler_kit.records.lanes import Annotation, CounterTrack
+from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
-UNATTRIBUTED: Final = "unattributed"
-ROOT_NAME: Final = "(root)"  # the root module's path is empty, and a box without a name can't be read
 MODULE_LANES: Final = 6  # levels of modules that have a lane of their own; what lies deeper stands in its parent's box
 LONGEST_GAP_NS: Final = 100_000  # inside a box; a longer gap is one that a reader should see
 HOST_THREADS: Final = 4  # with a lane of phases: the training loop's, autograd's, and room for two more

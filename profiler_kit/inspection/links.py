@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from profiler_kit.inspection.context import Context
 from profiler_kit.inspection.nesting import Nesting
-from profiler_kit.inspection.roles import Role, accumulates
+from profiler_kit.inspection.roles import Role
+from profiler_kit.traces.names import TORCHSCRIPT, accumulates, node_agrees
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask, Table
 
 # Threads that are asked whether they made a node; programs have one, or one per device.
 FORWARD_THREADS: Final = 64
-_TORCHSCRIPT: Final = "torch::jit::"
-_NODE_NAME: Final = re.compile(r"(?:.*: )?(\w+?)(?:Backward\w*)?\Z")
 
 
 # ---- device event -> launch
@@ -130,7 +128,7 @@ def join_nodes(table: Table, nesting: Nesting, context: Context, role: Bytes, si
     """
     nodes = np.flatnonzero(role == Role.NODE).astype(np.int32)
     names = table.name[nesting.rows[nodes]]
-    leaf = accumulates(table)[names].astype(bool)
+    leaf = np.array([accumulates(name) for name in table.names], dtype=bool)[names]
     forward = np.full(len(nodes), NONE, dtype=np.int32)
     exact = np.zeros(len(nodes), dtype=bool)
     ops = _numbered(table, nesting, context)
@@ -143,7 +141,7 @@ def join_nodes(table: Table, nesting: Nesting, context: Context, role: Bytes, si
         agreement = _Agreement(table, nesting)
         maker = _forward_threads(ops, numbers, makers, begins, since, at, agreement)
         used = np.unique(maker[maker != NONE]).astype(np.int32)
-        scripted = np.array([_TORCHSCRIPT in name for name in table.names], dtype=bool)[names[asking]]
+        scripted = np.array([TORCHSCRIPT in name for name in table.names], dtype=bool)[names[asking]]
         entry, own = _find(ops, maker, numbers, begins, since, scripted, at, agreement)
         found = (entry != NONE) & (maker != NONE)
         forward[asking] = np.where(found, ops.positions[np.maximum(entry, 0)], NONE)
@@ -251,10 +249,6 @@ class _Agreement:
         name = self._table.name
         pair = name[self._nesting.rows[nodes]].astype(np.int64) * count + name[self._nesting.rows[ops]]
         pairs, which = np.unique(pair, return_inverse=True)
-        said = [self._agree(*divmod(both, count)) for both in pairs.tolist()]
+        names = self._table.names
+        said = [node_agrees(names[both // count], names[both % count]) for both in pairs.tolist()]
         return np.array(said, dtype=bool)[which] if said else np.zeros(0, dtype=bool)
-
-    def _agree(self, node: int, op: int) -> bool:
-        match = _NODE_NAME.match(self._table.names[node])
-        name = match.group(1).lower() if match else ""
-        return bool(name) and name in self._table.names[op].replace("_", "").lower()

@@ -11,8 +11,10 @@ from profiler_kit.inspection.context import Context
 from profiler_kit.inspection.links import Nodes
 from profiler_kit.inspection.nesting import Nesting, nearest
 from profiler_kit.inspection.ownership import Module
-from profiler_kit.inspection.roles import GRAPH_PREFIX, MODULE_PREFIX, Role
+from profiler_kit.inspection.roles import Role
 from profiler_kit.records import marks
+from profiler_kit.records.paths import enclosing, parent
+from profiler_kit.traces.names import GRAPH_PREFIX, MODULE_PREFIX
 from profiler_kit.traces.table import NONE, Bytes, Ids, Table
 
 # Calls nested deeper than any network's belong to the module at this depth: paths grow with it.
@@ -194,15 +196,8 @@ class _Enclosing:
         key = own, inner
         if key not in self._known:
             pseudo = ours is not None and (own == ours.loss or own in ours.by_phase.tolist())
-            paths = [_parent(self._modules[module].path) for module in sorted(inner)]
+            paths = [parent(self._modules[module].path) for module in sorted(inner)]
             if own != NONE and not pseudo:
                 paths.append(self._modules[own].path)
-            path = paths[0]
-            while path and not (path in self._ids and all(p == path or p.startswith(path + ".") for p in paths)):
-                path = _parent(path)
-            self._known[key] = self._ids.get(path, own if ours is None else ours.root)
+            self._known[key] = self._ids.get(enclosing(paths, self._ids), own if ours is None else ours.root)
         return self._known[key]
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]

@@ -9,6 +9,7 @@ import numpy as np
 from profiler_kit.inspection.idle import Gaps
 from profiler_kit.inspection.spans import count_by, sum_by
 from profiler_kit.records.traces import TRACE_PHASES, PhaseTime
+from profiler_kit.traces.sparse import ALLOCATED, DEVICE_TYPE, HOST_TYPE, numbers_at
 from profiler_kit.traces.table import NONE, Bytes, Ints, Table
 
 
@@ -42,12 +43,8 @@ def idle_by_phase(found: Gaps, phase: Bytes) -> Ints:
 
 def peak_allocated_bytes(table: Table) -> int | None:
     """The most bytes allocated on a device at once, by the profiler's memory events; None where it recorded none."""
-    sparse = table.more.get("Total Allocated")
+    sparse = table.more.get(ALLOCATED)
     if sparse is None or sparse.texts:
         return None
-    values = sparse.values
-    kinds = table.more.get("Device Type")
-    if kinds is not None and not kinds.texts:
-        on_device = kinds.rows[kinds.values != 0]  # 0 is the host in c10's numbering
-        values = values[np.isin(sparse.rows, on_device)]
+    values = sparse.values[numbers_at(table, DEVICE_TYPE, sparse.rows) != HOST_TYPE]
     return int(values.max()) if len(values) else None

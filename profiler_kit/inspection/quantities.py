@@ -9,13 +9,13 @@ import numpy as np
 from profiler_kit.inspection.flops import is_counted, operator_flops
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.records.lanes import CounterTrack
+from profiler_kit.traces.sparse import ALLOCATED, DEVICE_ID, DEVICE_TYPE, HOST_TYPE, RESERVED, numbers_at
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 # Of the time of kernels that compute: with less of it known, a rate would tell more of the trace than of the work.
 LEAST_KNOWN: Final = 0.5
 
-_HOST_TYPE: Final = 0  # c10::DeviceType::CPU
-_MEMORY: Final = (("Total Allocated", "memory allocated (MiB)"), ("Total Reserved", "memory reserved (MiB)"))
+_MEMORY: Final = ((ALLOCATED, "memory allocated (MiB)"), (RESERVED, "memory reserved (MiB)"))
 
 
 def waiting(owned: Owned, mask: Mask) -> CounterTrack | None:
@@ -42,25 +42,16 @@ def memory(owned: Owned) -> tuple[CounterTrack, ...]:
         sparse = table.more.get(key)
         if sparse is None:
             continue
-        kind, number = _beside(owned, sparse.rows, "Device Type"), _beside(owned, sparse.rows, "Device Id")
+        kind, number = numbers_at(table, DEVICE_TYPE, sparse.rows), numbers_at(table, DEVICE_ID, sparse.rows)
         devices = np.unique(np.stack((kind, number), axis=1), axis=0)
-        on_devices = int((devices[:, 0] != _HOST_TYPE).sum())
+        on_devices = int((devices[:, 0] != HOST_TYPE).sum())
         for of_kind, of_number in devices.tolist():
-            place = "host " if of_kind == _HOST_TYPE else f"device {of_number} " if on_devices > 1 else ""
+            place = "host " if of_kind == HOST_TYPE else f"device {of_number} " if on_devices > 1 else ""
             mine = (kind == of_kind) & (number == of_number)
             at, value = _last_at(table.start_ns[sparse.rows[mine]], sparse.values[mine].astype(np.int64))
             if value.any():
                 found.append(CounterTrack(name=place + title, points=_points(at, (value / (1 << 20)).round(3))))
     return tuple(found)
-
-
-def _beside(owned: Owned, rows: Ids, key: str) -> Ints:
-    """The column `key` at `rows`; NONE where it has none."""
-    sparse = owned.table.more.get(key)
-    if sparse is None or not len(sparse.rows):
-        return np.full(len(rows), NONE, dtype=np.int64)
-    at = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
-    return np.where(sparse.rows[at] == rows, sparse.values[at], NONE).astype(np.int64)
 
 
 def _last_at(at: Ints, value: Ints) -> tuple[Ints, Ints]:

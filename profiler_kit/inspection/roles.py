@@ -8,15 +8,21 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.inspection.named import named
 from profiler_kit.inspection.ownership import PHASE_NUMBERS
 from profiler_kit.records import marks
+from profiler_kit.traces.collectives import KERNEL, calls_collective
+from profiler_kit.traces.names import (
+    ACCUMULATE,
+    GRAPH_PREFIX,
+    LOADER_PREFIX,
+    MODULE_PREFIX,
+    NODE_PREFIX,
+    OPTIMIZER_STEP,
+    OPTIMIZER_ZERO,
+    STEP_PREFIX,
+)
 from profiler_kit.traces.table import NONE, Bytes, Ids, Kind, Mask, Table
-
-NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
-ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
-MODULE_PREFIX: Final = "nn.Module: "
-STEP_PREFIX: Final = "ProfilerStep#"
-GRAPH_PREFIX: Final = "## Call CompiledFxGraph "
 
 
 class Role(IntEnum):
@@ -51,11 +57,9 @@ _LOSS_FUNCTION: Final = re.compile(r"\w*(CrossEntropy\w*|Loss(Function|Fn)?)\Z")
 _LOSS_MODULE: Final = re.compile(
     r"(?!\w*(With|And|Wrapper|Model|Net))\w*(Loss([1-3]d|Fn|Function)?|Criterion|CrossEntropy\w*)(_\d+)?\Z"
 )
-_OPTIMIZER: Final = re.compile(r"Optimizer\.(step|zero_grad)#")
 _WRAPPER: Final = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::\w*(pre|post)_forward")
 _WRAPPER_BACKWARD: Final = re.compile(r"FSDP::\w*(pre|post)_backward|FullyShardedDataParallel\._(pre|post)_backward")
 _COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction\Z")
-_COLLECTIVE_CALLS: Final = ("c10d::", "_c10d_functional::", "nccl:", "gloo:", "rccl:", "xccl:", "hccl:")
 _PYTHON: Final = (
     (
         Role.LOSS,
@@ -121,26 +125,21 @@ def _spoken(name: str) -> Role:
         return Role.PHASE
     if name.startswith(marks.MODULE):
         return Role.OUR_MODULE
-    if _OPTIMIZER.match(name):
+    if name.startswith((OPTIMIZER_STEP, OPTIMIZER_ZERO)):
         return Role.OPTIMIZER
-    if name.startswith("enumerate(DataLoader)#"):
+    if name.startswith(LOADER_PREFIX):
         return Role.DATA
     if _WRAPPER.match(name):
         return Role.FORWARD
     if _WRAPPER_BACKWARD.match(name):
         return Role.BACKWARD
-    if name.startswith(_COLLECTIVE_CALLS):
+    if calls_collective(name):
         return Role.COLLECTIVE
     if name.startswith(GRAPH_PREFIX):
         return Role.GRAPH
     if _COMPILED.match(name):
         return Role.REGION
     return Role.LOSS if _LOSS_FUNCTION.match(name) else Role.PLAIN
-
-
-def accumulates(table: Table) -> Bytes:
-    """For each name whether it is that of a node that adds a gradient to a leaf: such nodes belong to no forward op."""
-    return np.array([name.endswith(ACCUMULATE) for name in table.names], dtype=np.int8)
 
 
 def marked_phases(table: Table) -> Bytes:
@@ -152,29 +151,15 @@ def marked_phases(table: Table) -> Bytes:
 # ---- device
 
 
-_COLLECTIVE: Final = re.compile(
-    r"(?i)nccl|rccl|\boneccl|oneapi::ccl|mscclpp?::|nvshmem\w*(all|reduce|broadcast)|all_?reduce_kernel|one_shot_all_reduce|"
-    r"two_shot_all_reduce|cross_device_reduce|hccl|\bucc_"
-)
 _FROM_HOST: Final = re.compile(r"HtoD|HostToDevice|Host -> Device")
 
 
 def collectives(table: Table, rows: Ids) -> Mask:
     """For each of the device's events `rows` whether its name is a collective's."""
-    return _by_name(table, rows, _COLLECTIVE)
+    return named(table.names, table.name[rows], KERNEL)
 
 
 def from_host(table: Table, rows: Ids) -> Mask:
     """For each of the device's events `rows` whether it is a copy from the host."""
     copies: Mask = table.kind[rows] == Kind.MEMCPY
-    return copies & _by_name(table, rows, _FROM_HOST)
-
-
-def _by_name(table: Table, rows: Ids, pattern: re.Pattern[str]) -> Mask:
-    used = np.zeros(len(table.names), dtype=bool)
-    used[table.name[rows]] = True
-    found = np.zeros(len(table.names), dtype=bool)
-    for number in np.flatnonzero(used).tolist():
-        found[number] = pattern.search(table.names[number]) is not None
-    said: Mask = found[table.name[rows]]
-    return said
+    return copies & named(table.names, table.name[rows], _FROM_HOST)

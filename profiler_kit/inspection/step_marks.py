@@ -8,8 +8,9 @@ import numpy as np
 
 from profiler_kit.inspection.nesting import Nesting
 from profiler_kit.inspection.ownership import Step
-from profiler_kit.inspection.roles import STEP_PREFIX, Role
+from profiler_kit.inspection.roles import Role
 from profiler_kit.records import marks
+from profiler_kit.traces.names import OPTIMIZER_STEP, STEP_PREFIX
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Table
 
 
@@ -73,7 +74,7 @@ def _inferred(table: Table, nesting: Nesting, role: Bytes) -> Steps:
     none = Steps((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     at = np.flatnonzero(role == Role.OPTIMIZER)
     names = table.name[nesting.rows[at]]
-    at = at[np.array([table.names[name].startswith("Optimizer.step#") for name in names.tolist()], dtype=bool)]
+    at = at[np.array([table.names[name].startswith(OPTIMIZER_STEP) for name in names.tolist()], dtype=bool)]
     if not len(at):
         return none
     at = _on_one_thread(nesting, at)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 import numpy as np
 
 from profiler_kit.inspection.host_states import are_operators
@@ -14,10 +11,8 @@ from profiler_kit.inspection.timeline import Timeline
 from profiler_kit.inspection.times import times
 from profiler_kit.records.traces import TRACE_PHASES, StreamTime, TraceKernel, TraceModule, TraceOperator
 from profiler_kit.traces import operators as operator_names
-from profiler_kit.traces.kernels import ConvolutionOp, classify
+from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints
-
-_CONVOLUTION: Final = re.compile(r"\Aaten::\w*conv")
 
 
 def streams(owned: Owned, line: Timeline) -> tuple[StreamTime, ...]:
@@ -115,14 +110,11 @@ def kernels(owned: Owned, line: Timeline) -> tuple[TraceKernel, ...]:
 
 
 def _convolution(owned: Owned, operator: int) -> ConvolutionOp | None:
-    """What the innermost convolution around `operator` does; a transposed one's forward is computed as another one's dgrad."""
+    """What the innermost convolution operator around `operator` does, or None where there is none."""
     table, host = owned.table, owned.host
     while operator != NONE:
-        name = table.names[table.name[host.rows[operator]]]
-        if _CONVOLUTION.match(name):
-            if "backward" in name:
-                return "both gradients"
-            return "dgrad" if "transpose" in name else "fprop"
+        if (does := convolution_op(table.names[table.name[host.rows[operator]]])) is not None:
+            return does
         above = int(host.parent[operator])
         operator = int(host.operator[above]) if above != NONE else NONE
     return None

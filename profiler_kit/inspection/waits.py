@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.inspection.named import named
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.spans import charge
 from profiler_kit.inspection.times import times
@@ -31,15 +32,6 @@ class Waits:
     thread: Ids
     start: Ints
     end: Ints
-
-
-def named(names: tuple[str, ...], ids: Ids, pattern: re.Pattern[str]) -> Mask:
-    """Of which of `ids` the name matches; each name is looked at once."""
-    used = np.zeros(len(names), np.bool_)
-    used[ids] = True
-    hit = np.zeros(len(names), np.bool_)
-    hit[[i for i in np.flatnonzero(used).tolist() if pattern.search(names[i])]] = True
-    return hit[ids]
 
 
 def waits(owned: Owned) -> Waits:

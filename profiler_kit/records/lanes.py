@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from profiler_kit.records.runs import Span
+
+UNATTRIBUTED: Final = "unattributed"  # the name of what has no owner
+ROOT_NAME: Final = "(root)"  # the root module's path is empty, and a box without a name can't be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How the writers of traces spell things: the only file that knows.
+"""How the writers of traces spell things: the only file that knows. `sparse` holds the keys that other rooms ask for.
 
 Kineto has written the Chrome trace format since 2021, and renamed most categories once (``Kernel`` to ``kernel``); its
 categories are the names of its activities. Before it, and still by `torch.autograd.profiler`, events had no category and
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from profiler_kit.traces import sparse
 from profiler_kit.traces.table import NONE, Kind
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -138,12 +139,12 @@ class LinkArguments(Arguments, gc=False):
 class CollectiveArguments(LinkArguments, gc=False):
     """What an operator or kernel of a collective says of it."""
 
-    collective: msgspec.Raw = key("Collective name", NO_TEXT)
-    group_name: msgspec.Raw = key("Process Group Name", NO_TEXT)
+    collective: msgspec.Raw = key(sparse.COLLECTIVE_NAME, NO_TEXT)
+    group_name: msgspec.Raw = key(sparse.GROUP_NAME, NO_TEXT)
     group: msgspec.Raw = key("Process Group Description", NO_TEXT)
-    ranks: msgspec.Raw = key("Process Group Ranks", NO_TEXT)
-    dtype: msgspec.Raw = NO_TEXT
-    in_elements: int | None = key("In msg nelems")
+    ranks: msgspec.Raw = key(sparse.GROUP_RANKS, NO_TEXT)
+    dtype: msgspec.Raw = key(sparse.DTYPE, NO_TEXT)
+    in_elements: int | None = key(sparse.IN_ELEMENTS)
     out_elements: int | None = key("Out msg nelems")
     group_size: int | None = key("Group size")
 
@@ -156,7 +157,7 @@ class HostArguments(CollectiveArguments, gc=False):
     shapes: msgspec.Raw = key("Input Dims", NO_TEXT)
     shapes_2021: msgspec.Raw = key("Input dims", NO_TEXT)
     inputs: msgspec.Raw = key("Concrete Inputs", NO_TEXT)
-    stack: msgspec.Raw = key("Call stack", NO_TEXT)
+    stack: msgspec.Raw = key(sparse.CALL_STACK, NO_TEXT)
     modules: msgspec.Raw = key("Module Hierarchy", NO_TEXT)
 
 
@@ -201,10 +202,10 @@ class MemoryArguments(Arguments, gc=False):
 
     address: int | None = key("Addr")
     bytes: int | None = key("Bytes")
-    device_id: int | None = key("Device Id")
-    device_type: int | None = key("Device Type")
-    allocated: int | None = key("Total Allocated")
-    reserved: int | None = key("Total Reserved")
+    device_id: int | None = key(sparse.DEVICE_ID)
+    device_type: int | None = key(sparse.DEVICE_TYPE)
+    allocated: int | None = key(sparse.ALLOCATED)
+    reserved: int | None = key(sparse.RESERVED)
 
 
 ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from profiler_kit.traces import operators
+from profiler_kit.traces import collectives, operators
 
 ConvolutionOp = Literal["fprop", "dgrad", "both gradients"]
 
@@ -56,7 +56,7 @@ _FAMILIES: Final = _table(
     # The profiler's own names of device work that is no kernel: "Memcpy HtoD (Pageable -> Device)", "Memset (Device)".
     ("memcpy/memset", r"\A(Memcpy|Memset)|\[CUDA mem|\ACopy(Host|Device)To|\AFillBuffer"),
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL(...), ncclKernel_AllReduce_...
-    ("comm", r"nccl(Dev)?Kernel|rccl|nvshmem|all_?reduce_kernel|one_shot_all_reduce"),
+    ("comm", rf"{collectives.KERNEL.pattern}|nvshmem"),
     # pytorch_flash::flash_fwd_kernel<...>, fmha_cutlassF_f32_aligned_64x64_rf_sm80, cudnn_generated_fort_native_sdpa_...
     ("attention", r"flash_(fwd|bwd)|fmha|sdpa|[aA]ttention|\Aattn_(fwd|bwd)"),
     # at::native::(anonymous namespace)::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>: foreach and fused steps
@@ -236,6 +236,22 @@ _CUDNN_UNSIGNED: Final = frozenset(
         "conv:xmma_igemm", "conv:legacy_cask", "conv:legacy_direct",
     }
 )  # fmt: skip
+
+
+_CONVOLUTION: Final = re.compile(r"\Aaten::\w*conv")
+
+
+def convolution_op(operator: str) -> ConvolutionOp | None:
+    """What the convolution operator called `operator` does; None for any other operator.
+
+    ``aten::convolution_backward`` launches the kernels of both gradients, so it says nothing about one of them. A transposed
+    convolution's forward is computed as another one's ``dgrad``.
+    """
+    if not _CONVOLUTION.match(operator):
+        return None
+    if "backward" in operator:
+        return "both gradients"
+    return "dgrad" if "transpose" in operator else "fprop"
 
 
 def families() -> frozenset[str]:

@@ -16,6 +16,7 @@ from profiler_kit.traces.foreign import what_it_is
 from profiler_kit.traces.rows import Rows
 from profiler_kit.traces.runs import Run
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Source
+from profiler_kit.traces.sparse import CALL_STACK
 from profiler_kit.traces.table import Kind, Table, TraceInfo
 
 _SHOWN_CATEGORIES: Final = 4
@@ -167,7 +168,7 @@ def _told_by_events(table: Table) -> Table:
     info = replace(
         table.info,
         record_shapes=table.info.record_shapes or bool((table.shapes >= 0).any()),
-        with_stack=table.info.with_stack or bool(table.of(Kind.PYTHON).any()) or "Call stack" in table.more,
+        with_stack=table.info.with_stack or bool(table.of(Kind.PYTHON).any()) or CALL_STACK in table.more,
         profile_memory=table.info.profile_memory or bool(table.of(Kind.MEMORY).any()),
     )
     return replace(table, info=info)

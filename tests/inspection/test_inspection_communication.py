@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
-from profiler_kit.inspection.communication import collective_kind
 from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import Communication
+from profiler_kit.traces.collectives import collective_kind
 from profiler_kit.traces.table import Kind
 
 
