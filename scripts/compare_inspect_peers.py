@@ -1,6 +1,6 @@
 """Are the figures right? `inspect` and other readers of traces beside exact ones, which are added up here from the file alone.
 
-    python scripts/compare_inspect_peers.py ../shared/traces --python peers/bin/python
+    python scripts/compare_inspect_peers.py traces --python peers/bin/python
     python scripts/compare_inspect_peers.py trace.json.gz more.json.gz
 
 Exact: busy time is the union of the device's events; a phase is the union of what was launched within its author's own mark

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from attribute_traces import assert_sums_hold, by_owner
+from published_traces import PUBLISHED, published
 
 from profiler_kit.attribute import attribute
 from profiler_kit.records import marks
 
-PUBLISHED = Path(__file__).parents[2].parent / "shared" / "traces" / "h100"
-
-pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside this checkout")
+pytestmark = published
 
 
 def with_marks(written: dict[str, Any]) -> dict[str, Any]:
@@ -54,8 +53,8 @@ def with_marks(written: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_phases_agree_with_events_recorded_on_the_device(tmp_path: Path) -> None:
-    written = json.loads(gzip.decompress((PUBLISHED / "convnet_v0.json.gz").read_bytes()))
-    truth = json.loads((PUBLISHED / "convnet_v0.truth.json").read_text())["v0"]
+    written = json.loads(gzip.decompress((PUBLISHED / "h100" / "convnet_v0.json.gz").read_bytes()))
+    truth = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())["v0"]
     marked = tmp_path / "marked.json"
     marked.write_text(json.dumps(with_marks(written)))
     found = attribute(marked)

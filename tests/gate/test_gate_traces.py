@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published_traces import PUBLISHED, published
 from trace_reports import kernel, ms, trace
 
 from profiler_kit.errors import NotComparableError
@@ -31,9 +30,6 @@ from profiler_kit.records.traces import (
     TraceStep,
     TraceSummary,
 )
-
-PUBLISHED = Path(os.environ.get("PROFILER_KIT_TRACES", Path(__file__).parents[2].parent / "shared" / "traces"))
-published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside this checkout")
 
 
 def steps(*kernel_ms: float) -> tuple[TraceStep, ...]:

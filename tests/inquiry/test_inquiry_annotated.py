@@ -5,25 +5,22 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from published_traces import PUBLISHED, TRACES, published
 
 from profiler_kit.errors import TraceError, UsageError
 from profiler_kit.inquiry.annotated import annotate_trace
 from profiler_kit.render.chrome_trace import COLOURS, IDLE_COLOURS, lines
 
-PUBLISHED = Path(os.environ.get("PROFILER_KIT_TRACES", str(Path(__file__).parents[2].parent / "shared" / "traces")))
-TRACES = sorted(path for path in PUBLISHED.rglob("*.json.gz") if "memory_timeline" not in path.name)
+LARGE = [PUBLISHED / name for name in TRACES if name.startswith("kineto/")]  # of 2021
+RECENT = [PUBLISHED / name for name in TRACES if not name.startswith("kineto/")]
 OWN = range(1_000_000_000, 1_000_000_100)
-
-published = pytest.mark.skipif(not TRACES, reason="the published traces are not beside this checkout")
-RECENT = [path for path in TRACES if path.parents[1].name != "kineto"]  # the others are of 2021, and large
 
 
 def named(path: Path) -> str:
@@ -37,6 +34,20 @@ def events(data: bytes) -> list[Event]:
     document = json.loads(data.decode("utf-8", errors="replace"), parse_float=str, strict=False)
     found: list[Event] = document["traceEvents"] if isinstance(document, dict) else document
     return found
+
+
+class Drawn(NamedTuple):
+    """A published trace, annotated as a whole."""
+
+    trace: Path
+    data: bytes
+    found: list[Event]
+
+
+@pytest.fixture(scope="module")
+def drawn(request: pytest.FixtureRequest) -> Drawn:
+    data = annotated(request.param)
+    return Drawn(request.param, data, events(data))
 
 
 def annotated(trace: Path, **asked: Any) -> bytes:
@@ -79,13 +90,13 @@ def ns(us: str | int) -> int:
     return int(whole) * 1000 + int(rest or 0)
 
 
+# The large ones come last: then tests of one trace follow each other, and share what was drawn.
 @published
-@pytest.mark.parametrize("trace", TRACES, ids=named)
-def test_every_published_trace_is_drawn_by_the_rules(trace: Path) -> None:
-    original = events(gzip.decompress(trace.read_bytes()))
-    data = annotated(trace)
-    found = events(data)
-    json.loads(data)  # no control characters of ours either
+@pytest.mark.parametrize("drawn", [*RECENT, *LARGE], ids=named, indirect=True)
+def test_every_published_trace_is_drawn_by_the_rules(drawn: Drawn) -> None:
+    original = events(gzip.decompress(drawn.trace.read_bytes()))
+    found = drawn.found
+    json.loads(drawn.data)  # no control characters of ours either
     ours, theirs = [e for e in found if is_own(e)], [e for e in found if not is_own(e)]
     assert not any(is_own(event) for event in original)
     # all of the original is there, less arrows without one of their ends
@@ -115,10 +126,9 @@ def test_every_published_trace_is_drawn_by_the_rules(trace: Path) -> None:
 
 
 @published
-@pytest.mark.parametrize("trace", RECENT, ids=named)
-def test_every_published_trace_can_be_cut(trace: Path) -> None:
-    whole = annotated(trace)
-    found = events(whole)
+@pytest.mark.parametrize("drawn", RECENT, ids=named, indirect=True)
+def test_every_published_trace_can_be_cut(drawn: Drawn) -> None:
+    trace, whole, found = drawn
     calls = sum(len(json.dumps(e)) for e in found if e.get("cat") in ("cpu_op", "python_function") and e["ph"] == "X")
     if not calls:
         with pytest.raises(UsageError, match="too few"):
@@ -133,20 +143,20 @@ def test_every_published_trace_can_be_cut(trace: Path) -> None:
 
 
 @published
-@pytest.mark.parametrize("trace", RECENT, ids=named)
-def test_torchs_own_validator_finds_nothing_new(trace: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("drawn", RECENT, ids=named, indirect=True)
+def test_torchs_own_validator_finds_nothing_new(drawn: Drawn, tmp_path: Path) -> None:
     validator = pytest.importorskip("torch.profiler._trace_validator")
     out = tmp_path / "annotated.json"
-    out.write_bytes(annotated(trace))
+    out.write_bytes(drawn.data)
     plain = tmp_path / "plain.json"
-    plain.write_bytes(gzip.decompress(trace.read_bytes()))
+    plain.write_bytes(gzip.decompress(drawn.trace.read_bytes()))
     before, after = (sorted(map(str, validator.validate_trace(str(path))[1])) for path in (plain, out))
     assert after == before
 
 
 @published
 def test_one_step_of_a_training_run() -> None:
-    trace = next(path for path in TRACES if path.name.startswith("mi300_resnet"))
+    trace = next(path for path in RECENT if path.name.startswith("mi300_resnet"))
     found = events(annotated(trace, steps=(16, 16)))
     marks = [e["name"] for e in found if str(e["name"]).startswith("ProfilerStep#") and e["cat"] == "user_annotation"]
     assert marks == ["ProfilerStep#16"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
+from published_traces import PUBLISHED, published
 from trace_reports import traces
 
 from profiler_kit.diagnose import diagnose_traces
@@ -14,12 +12,11 @@ from profiler_kit.inquiry import summary, trace_files
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import TraceSummary
 
-FOLDER = Path(os.environ.get("PROFILER_KIT_TRACES") or Path(__file__).resolve().parents[2].parent / "shared" / "traces")
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the published traces are not beside this checkout")
+pytestmark = published
 
 
 def said(name: str) -> tuple[TraceSummary, list[Finding]]:
-    (file,) = trace_files([FOLDER / name])
+    (file,) = trace_files([PUBLISHED / name])
     trace = summary(file)
     return trace, list(diagnose_traces(traces(trace)))
 
@@ -58,4 +55,4 @@ def test_a_full_launch_queue_makes_the_hosts_clock_lie() -> None:
 
 def test_what_is_no_trace_is_said_in_a_sentence() -> None:
     with pytest.raises(TraceError, match="raw memory timeline"):
-        summary(FOLDER / "hta" / "memory_timeline.raw.json.gz")
+        summary(PUBLISHED / "hta" / "memory_timeline.raw.json.gz")

@@ -5,31 +5,18 @@ What is found in them piece by piece is held to the same truth beside each piece
 
 from __future__ import annotations
 
-import json
-import os
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
+from published_traces import FILES, PUBLISHED, TRACES, TRUTH, published
 
 import profiler_kit
 from profiler_kit.errors import TraceError
 from profiler_kit.records.traces import TraceSummary
 
-PUBLISHED = Path(
-    os.environ.get("PROFILER_KIT_TRACES", Path(__file__).parents[2].parent / "shared" / "traces")
-)  # beside the checkout, or where the variable says
+pytestmark = published
 
-pytestmark = pytest.mark.skipif(
-    not (PUBLISHED / "truth.json").is_file(), reason="the published traces are not beside this checkout"
-)
-
-TRUTH: dict[str, Any] = (
-    json.loads((PUBLISHED / "truth.json").read_text())["traces"] if (PUBLISHED / "truth.json").is_file() else {}
-)
-FILES = sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.rglob("*.json.gz"))
-TRACES = [name for name in FILES if not TRUTH.get(name, {}).get("not_a_trace")]
 NO_TRACES = [name for name in FILES if name not in TRACES]
 V100 = "hta/ns_resolution_resnet_ddp_v100.json.gz"
 # Its times are ns since 1970, of which a float knows every 256th: its span was worked out in floats.

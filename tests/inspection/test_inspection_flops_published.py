@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from published_traces import PUBLISHED, published
 
 from profiler_kit.inspection.attribution import own
 from profiler_kit.inspection.ownership import PHASE_NUMBERS
 from profiler_kit.inspection.quantities import rate
 from profiler_kit.traces.reader import read
 
-BESIDE = Path(__file__).parents[2].parent / "shared" / "traces"
-TRACE = Path(os.environ.get("PROFILER_KIT_TRACES", BESIDE)) / "h100" / "convnet_v0.json.gz"
+TRACE = PUBLISHED / "h100" / "convnet_v0.json.gz"
 
 BATCH = 8
 FORWARD_FLOPS = 2 * BATCH * 25_327_125_920  # multiply-accumulates of one image
 FIRST_LAYER_FLOPS = 2 * BATCH * 30 * 257**2 * 3 * 4 * 4  # its input needs no gradient
 
 
-@pytest.mark.skipif(not TRACE.is_file(), reason="the published traces are not beside this checkout")
+@published
 @pytest.mark.parametrize(
     ("phase", "expected"), [("forward", FORWARD_FLOPS), ("backward", 2 * FORWARD_FLOPS - FIRST_LAYER_FLOPS)]
 )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from published_traces import FILES, PUBLISHED, TRUTH, published
 
 from profiler_kit.errors import TraceError
 from profiler_kit.inspection.attribution import own
@@ -20,11 +19,8 @@ from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Kind, Mask
 
-PUBLISHED = Path(os.environ.get("PROFILER_KIT_TRACES", Path(__file__).parents[2].parent / "shared" / "traces"))
+pytestmark = published
 
-pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside this checkout")
-
-FILES = sorted(path.relative_to(PUBLISHED).as_posix() for path in PUBLISHED.rglob("*.json.gz"))
 NO_TRACE = "hta/memory_timeline.raw.json.gz"
 SAMPLED = ("hta/sampled_rank-0of128.json.gz", "hta/sampled_rank-1of128.json.gz")
 V100 = "hta/ns_resolution_resnet_ddp_v100.json.gz"
@@ -42,11 +38,6 @@ def owned(file: str) -> Owned:
     return own(read(PUBLISHED / file))
 
 
-@cache
-def truth() -> dict[str, Any]:
-    return dict(json.loads((PUBLISHED / "truth.json").read_text())["traces"])
-
-
 def durations(found: Owned) -> np.ndarray[Any, np.dtype[np.int64]]:
     return found.table.duration_ns[found.device.rows]
 
@@ -59,8 +50,8 @@ def test_every_file_has_owners_or_says_why_not(file: str) -> None:
         return
     found = owned(file)
     linked = int((found.device.launch != NONE).sum())
-    if "linked_by_correlation" in truth().get(file, {}):
-        assert linked == truth()[file]["linked_by_correlation"]
+    if "linked_by_correlation" in TRUTH.get(file, {}):
+        assert linked == TRUTH[file]["linked_by_correlation"]
     assert len(found.host.rows) + len(found.device.rows) <= len(found.table)
     # All linked work has a phase; unlinked work has one where another step says so, and then nowhere else from.
     device = found.device

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 from inspection_written import assert_sums_hold
+from published_traces import PUBLISHED, TRACES, TRUTH, published
 
 from profiler_kit.inspection import inspect_table
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.reader import read
 
-PUBLISHED = Path(
-    os.environ.get("PROFILER_KIT_TRACES", Path(__file__).resolve().parents[2].parent / "shared" / "traces")
-)
-TRUTH: dict[str, Any] = json.loads((PUBLISHED / "truth.json").read_text())["traces"] if PUBLISHED.is_dir() else {}
 MEASURED = sorted(name for name, truth in TRUTH.items() if truth.get("gpu_events"))
 V100 = "hta/ns_resolution_resnet_ddp_v100.json.gz"
 # This file's times lost their last digits (a quarter of a us) after its exact figures were computed.
 ROUNDED_NS = {V100: 250}
 
-pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside this checkout")
+pytestmark = published
 
 
 @cache
@@ -37,10 +30,8 @@ def milliseconds(ns: int | None) -> float:
     return ns / 1e6
 
 
-@pytest.mark.parametrize("name", sorted(str(p.relative_to(PUBLISHED)) for p in PUBLISHED.rglob("*.json.gz")))
+@pytest.mark.parametrize("name", TRACES)
 def test_the_parts_of_every_trace_sum_to_its_whole(name: str) -> None:
-    if TRUTH.get(name, {}).get("not_a_trace"):
-        pytest.skip("not a trace")
     assert_sums_hold(summary_of(name))
 
 

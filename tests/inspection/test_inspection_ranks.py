@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published_traces import PUBLISHED, published
 from rank_files import collective_kernels, extract, load, save, stretched, with_work
 
 from profiler_kit.inspection.attribution import own
@@ -23,10 +23,8 @@ from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import Ranks
 from profiler_kit.traces.reader import read
 
-PUBLISHED = Path(os.environ.get("PROFILER_KIT_TRACES", Path(__file__).parents[2].parent / "shared" / "traces"))
 DDP = PUBLISHED / "h200_ddp"
 RECORDED = Path(__file__).parents[1] / "fixtures" / "traces" / "ranks"
-published = pytest.mark.skipif(not DDP.is_dir(), reason="the published traces are not beside this checkout")
 
 
 def of_file(path: Path) -> Extract:

@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from published_traces import PUBLISHED, published
 
 from profiler_kit.traces.kernels import KernelName, classify
 
-PUBLISHED = Path(__file__).parents[2].parent / "shared" / "traces"
 NVIDIA = "_execute_kernel__5x_cudnn"
 XMMA = "_nhwckrsc_nhwc_tilesize128x32x64_stage1_warpsize4x1x1_g1_tensor16x8x8"
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
@@ -206,7 +205,7 @@ def test_the_launching_convolution_fills_in_what_the_name_lacks() -> None:
     assert classify("void nchwToNhwcKernel<float, float>", "fprop").op is None  # moves data for it, computes none of it
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside this checkout")
+@published
 def test_nearly_all_device_time_of_a_published_trace_has_a_family() -> None:
     truth = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())
     top = [(name, ns) for name, ns, _ in truth["v0"]["top"] if not name.startswith("ProfilerStep")]

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
+from published_traces import PUBLISHED, TRUTH, published
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE
 
-PUBLISHED = Path(os.environ.get("PROFILER_KIT_TRACES", Path(__file__).parents[2].parent / "shared" / "traces"))
-
-if not PUBLISHED.is_dir():
-    pytest.skip("the published traces are not beside this checkout", allow_module_level=True)
+pytestmark = published
 
 FLOATS_FALL_SHORT_NS = 2**53
-TRUTH: dict[str, Any] = json.loads((PUBLISHED / "truth.json").read_text())["traces"]
 
 
 @pytest.mark.parametrize("name", [name for name, truth in TRUTH.items() if "events" in truth])
