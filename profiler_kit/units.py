@@ -50,6 +50,11 @@ def text(value: object, unit: Unit = "text") -> str:
             return str(value) if isinstance(value, int) else digits(value)
 
 
+def plural(count: int, one: str, many: str = "") -> str:
+    """``"1 call"``, ``"3 calls"``."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def digits(value: float, significant: int = 4) -> str:
     """`value` with at most `significant` digits and no exponent between 1e-4 and 1e6; integers keep all theirs."""
     if value == 0:

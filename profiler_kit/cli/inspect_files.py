@@ -13,16 +13,10 @@ from typing import BinaryIO, Final, cast
 from profiler_kit.cli import output
 from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import UsageError
-from profiler_kit.records.traces import EventFormat
+from profiler_kit.records.traces import EVENT_SUFFIXES, EventFormat
 
 STDOUT: Final = Path("-")
 TRACE_SUFFIX: Final = ".annotated.json.gz"
-EVENT_SUFFIXES: Final[dict[str, EventFormat]] = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".sqlite": "sqlite",
-    ".db": "sqlite",
-}
 _SMALL_LEVEL: Final = 5  # of gzip: nine tenths of what the best saves, in a third of the time
 _TRACE_SUFFIXES: Final = (".gz", ".json", ".trace", ".pt")
 

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
+from profiler_kit.units import plural as plural  # one of these words, which reports use too
 from profiler_kit.units import scaled, text
 
 _OWNERS: Final = {
@@ -80,11 +81,6 @@ def listing(items: Sequence[str], most: int = 4) -> str:
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """``"1 call"``, ``"3 calls"``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def quoted(run: ConfigRun) -> str:

@@ -22,15 +22,7 @@ def export_events(trace: Path, to: Path | TextIO, chosen: EventFormat) -> int:
 
     exports.check(chosen)
     found = _events(trace)
-    if chosen == "csv" and isinstance(to, Path):
-        with to.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
-            exports.write_csv(found, out)
-    elif not isinstance(to, Path):
-        exports.write_csv(found, to)
-    elif chosen == "sqlite":
-        exports.write_sqlite(found, to)
-    else:
-        exports.write_parquet(found, to)
+    exports.write(found, to, chosen)
     return found.length
 
 

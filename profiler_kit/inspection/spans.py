@@ -1,4 +1,8 @@
-"""Span algebra over columns: half-open stretches of integer ns, without a loop over them."""
+"""Span algebra over columns: half-open stretches of integer ns, without a loop over them, for a million events.
+
+`traces.intervals` does the same over Python's numbers, for the few marked steps of `attribute`, which has no arrays; a test holds
+one to the other.
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,12 @@ TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "
 
 # In which `inspect` writes the table of a trace's events.
 EventFormat = Literal["csv", "parquet", "sqlite"]
+EVENT_SUFFIXES: Final[dict[str, EventFormat]] = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".sqlite": "sqlite",
+    ".db": "sqlite",
+}
 
 IdleCause = Literal[
     "waiting for data",

@@ -12,7 +12,7 @@ from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns import WorkUnit
-from profiler_kit.units import text
+from profiler_kit.units import plural, text
 
 WARNING = "warning: "
 # Below this many timed steps a median's interval says little, and the reader is told so.
@@ -82,7 +82,7 @@ def place(environment: Environment) -> str:
     """The machine and the versions, in one line."""
     parts = [environment.device_name or environment.device]
     if environment.threads is not None and environment.device == "cpu":
-        parts[0] = f"{environment.device_name or 'CPU'} (cpu, {_some(environment.threads, 'thread')})"
+        parts[0] = f"{environment.device_name or 'CPU'} (cpu, {plural(environment.threads, 'thread')})"
     parts.append(f"torch {environment.torch}")
     if environment.cudnn is not None:
         parts.append(f"cuDNN {_dotted(environment.cudnn)}")
@@ -101,7 +101,7 @@ def _dotted(version: str) -> str:
 
 def steps(run: ConfigRun) -> str:
     """From how many steps the figures of `run` come."""
-    timed = f"Median of {_some(len(run.steps_ns), 'timed step')} after {_some(run.warmup_steps, 'warm-up step')}"
+    timed = f"Median of {plural(len(run.steps_ns), 'timed step')} after {plural(run.warmup_steps, 'warm-up step')}"
     if not run.traced_steps:
         return f"{timed}; no traced steps, so no times per layer."
     kind = "operator" if run.clock == "operator" else "kernel"
@@ -114,13 +114,13 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
     if guessed:
         yield from (WARNING + note for note in said or ["the input shapes are a guess: give yours with -i"])
     if run is not None and len(run.steps_ns) < FEW_STEPS:
-        yield f"{WARNING}only {_some(len(run.steps_ns), 'timed step')}: a longer --budget gives a narrower interval"
+        yield f"{WARNING}only {plural(len(run.steps_ns), 'timed step')}: a longer --budget gives a narrower interval"
     if report.static is None:
         yield f"{WARNING}the model could be run but not counted"
     elif report.static.uncounted:
         ops = report.static.uncounted
         calls = sum(op.calls for op in ops)
-        yield f"{WARNING}{_some(len(ops), 'op')} without a formula ({_some(calls, 'call')}): FLOPs are a lower bound"
+        yield f"{WARNING}{plural(len(ops), 'op')} without a formula ({plural(calls, 'call')}): FLOPs are a lower bound"
     yield from (note for note in report.target.notes if note not in said)
     yield from report.notes
     if report.static is not None:
@@ -205,7 +205,3 @@ def sweep(time: SweepTime) -> str:
         f"All processes together took {text(time.wall_ns, 'ns')}; for {text(time.needed_ns, 'ns')} of that one of them "
         "needed the device."
     )
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.records.traces import PhaseTime, TraceSummary
 from profiler_kit.report.columns import waited_for
 from profiler_kit.report.trace_tables import idle_lines
-from profiler_kit.units import text
+from profiler_kit.units import plural, text
 
 # The two clocks of a phase tell of something else than each other from here on: the profiler itself slows the host by half.
 APART: Final = 1.5
@@ -26,8 +26,8 @@ def place(trace: TraceSummary) -> str:
         if trace.rank is None
         else f"rank {trace.rank}" + (f" of {trace.world_size}" if (trace.world_size or 0) > 1 else "")
     )
-    steps = _count(len(trace.steps), "marked step") if trace.steps else "no marked steps"
-    events = f"{_count(trace.events, 'event')}, {trace.device_events:,} of the device"
+    steps = plural(len(trace.steps), "marked step") if trace.steps else "no marked steps"
+    events = f"{plural(trace.events, 'event')}, {trace.device_events:,} of the device"
     said = "; ".join(part for part in (devices, rank, steps, events) if part)
     return f"{said[0].upper()}{said[1:]}."
 
@@ -137,7 +137,7 @@ def waits(trace: TraceSummary) -> str | None:
     whose = waited_for(longest)
     where = f" in {longest.phase}" if longest.phase else ""
     during = f", while the device ran {whose}" if whose else ""
-    return f"The host waits {text(longest.wait_ns, 'ns')} in {_count(longest.calls, 'call')} of {longest.name}{where}{during}."
+    return f"The host waits {text(longest.wait_ns, 'ns')} in {plural(longest.calls, 'call')} of {longest.name}{where}{during}."
 
 
 def unknown(trace: TraceSummary) -> str | None:
@@ -168,7 +168,3 @@ def _percent(part: int, whole: int) -> str:
         return text(None)
     percent = 100 * part / whole
     return text(percent, "percent") if not 99.95 <= percent < 100 else "more than 99.9 %"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

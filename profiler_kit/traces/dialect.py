@@ -1,4 +1,7 @@
-"""How the writers of traces spell things: the only file that knows. `sparse` holds the keys that other rooms ask for.
+"""How the writers of traces spell things: the only file that knows.
+
+Three files hold a part of it for a reason of their own: `loose` decodes the same keys where they do not decode as they should,
+`entries` the few that tell which entry to keep, and `sparse` has the keys of columns that are asked for by name.
 
 Kineto has written the Chrome trace format since 2021, and renamed most categories once (``Kernel`` to ``kernel``); its
 categories are the names of its activities. Before it, and still by `torch.autograd.profiler`, events had no category and

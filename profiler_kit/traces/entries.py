@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.traces import dialect
 from profiler_kit.traces.chunks import NOT_DECODED
-from profiler_kit.traces.dialect import KINDS
 from profiler_kit.traces.splitting import Run, Tail, split
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
@@ -25,8 +25,10 @@ FLOW_STEP: Final = 102
 FLOW_END: Final = 103
 UNREAD: Final = 104  # no event, or none that can be understood
 
-_FLOWS: Final = {"s": FLOW_START, "t": FLOW_STEP, "f": FLOW_END}
-_CALLS: Final = ("X", "B", "E")
+_BOX: Final = chr(dialect.COMPLETE)
+_CALLS: Final = (_BOX, chr(dialect.BEGIN), chr(dialect.END))
+_NAMES: Final = chr(dialect.METADATA)
+_FLOWS: Final = dict(zip(dialect.FLOWS.decode(), (FLOW_START, FLOW_STEP, FLOW_END), strict=True))
 _LARGEST: Final = 1 << 62  # beyond what an id can be
 
 
@@ -187,17 +189,17 @@ class _Numbers:
         try:
             return self._whats[event.ph, event.cat]
         except KeyError:
-            return self._whats.setdefault((event.ph, event.cat), (_kind(event), event.ph == "X"))
+            return self._whats.setdefault((event.ph, event.cat), (_kind(event), event.ph == _BOX))
 
 
 def _kind(event: _Event) -> int:
     if not event.ph:
         return UNREAD
-    if event.ph == "M":
+    if event.ph == _NAMES:
         return METADATA
     if event.ph in _FLOWS:
         return _FLOWS[event.ph]
-    return int(KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT)
+    return int(dialect.KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT)
 
 
 def _part(events: list[_Event], size: Ids, numbers: _Numbers) -> _Part:

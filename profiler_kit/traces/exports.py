@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sqlite3
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -23,6 +24,14 @@ def check(chosen: EventFormat) -> None:
         _pyarrow()
 
 
+def write(events: Events, to: Path | TextIO, chosen: EventFormat) -> None:
+    """Writes `events` as `chosen` says to a new file, or as CSV to a stream. Raises as the format's own writer does."""
+    if isinstance(to, Path):
+        WRITERS[chosen](events, to)
+    else:
+        write_csv(events, to)
+
+
 def write_csv(events: Events, out: TextIO) -> None:
     """Writes `events` as CSV (RFC 4180): a head, then a row per event, `row` first; absent values are empty.
 
@@ -33,6 +42,11 @@ def write_csv(events: Events, out: TextIO) -> None:
     columns = [_safe(column) for column in events.columns]
     for start, stop in events.chunks():
         writer.writerows(zip(range(start, stop), *(column.plain(start, stop) for column in columns), strict=True))
+
+
+def _csv_file(events: Events, path: Path) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
+        write_csv(events, out)
 
 
 def write_sqlite(events: Events, path: Path) -> None:
@@ -82,6 +96,13 @@ def write_parquet(events: Events, path: Path) -> None:
             arrays = [pyarrow.array(range(start, stop), type=pyarrow.int32())]
             arrays += [_arrow(column, start, stop, pyarrow) for column in events.columns]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+WRITERS: Final[Mapping[EventFormat, Callable[[Events, Path], None]]] = {
+    "csv": _csv_file,
+    "parquet": write_parquet,
+    "sqlite": write_sqlite,
+}
 
 
 def _safe(column: Column) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from diagnose_laws import sound_finding, thinned
@@ -27,6 +28,7 @@ from trace_reports import (
     waits_for_data,
 )
 
+import profiler_kit.diagnose.rules as family
 from profiler_kit.diagnose import all_rules, diagnose_traces
 from profiler_kit.diagnose.rule import TOPICS
 from profiler_kit.records.report import SEVERITIES, Finding
@@ -310,3 +312,16 @@ def test_order_of_traces_changes_no_finding(make: Callable[[], TraceSummary]) ->
     other = replace(trace(), file="b.json")
     there = {(f.rule, f.title) for f in diagnose_traces(traces(case, other))}
     assert there == {(f.rule, f.title) for f in diagnose_traces(traces(other, case))}
+
+
+def test_a_new_rule_on_traces_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "long_trace.py").write_text(
+        "from profiler_kit.diagnose.rule import Rule, never\n"
+        "from profiler_kit.records.report import Evidence, Finding\n"
+        "def check_trace(report):\n"
+        "    yield Finding(rule='long_trace', severity='high', title='1 trace', explanation='There is 1.', advice='Go on.',\n"
+        "                  evidence=(Evidence(name='traces', value=len(report.traces), unit='count'),))\n"
+        "RULE = Rule('long_trace', 'Fires always.', never, check_trace=check_trace)\n"
+    )
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
+    assert "long_trace" in [finding.rule for finding in diagnose_traces(traces(trace()))]

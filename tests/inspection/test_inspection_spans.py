@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.inspection import spans
+from profiler_kit.traces import intervals as one_by_one
 from profiler_kit.traces.table import Ints
 
 interval = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -76,3 +77,15 @@ def test_sums_by_key_are_exact(pairs: list[tuple[int, int]]) -> None:
     key, values = columns(pairs)
     expected = [sum(value for which, value in pairs if which == number) for number in range(5)]
     assert spans.sum_by(key, values, 5).tolist() == expected
+
+
+@given(intervals, intervals)
+def test_columns_say_what_intervals_one_by_one_say(pairs: list[tuple[int, int]], holes: list[tuple[int, int]]) -> None:
+    assert pairs_of(spans.union(*columns(pairs))) == one_by_one.union(pairs)
+    left = spans.subtract(spans.union(*columns(pairs)), spans.union(*columns(holes)))
+    assert pairs_of(left) == one_by_one.subtract(pairs, holes)
+    ordered = sorted(pairs, key=lambda pair: pair[0])
+    charged = [0] * len(ordered)
+    for piece in one_by_one.charge_once(ordered):
+        charged[piece.owner] += piece.end_ns - piece.start_ns
+    assert spans.charge(*columns(ordered)).piece.tolist() == charged

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from profiler_kit.errors import TraceError
 from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
+from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, NARROWEST_NS, annotate, lines
 
 ORIGINAL = (
@@ -130,6 +131,7 @@ def test_names_are_escaped(name: str) -> None:
 
 def test_colours_are_ones_that_the_viewers_know() -> None:
     assert {*COLOURS.values(), *IDLE_COLOURS.values()} <= KNOWN_COLOURS
+    assert set(IDLE_COLOURS) == set(IDLE_CAUSES)
     assert len(set(IDLE_COLOURS.values())) == len(IDLE_COLOURS)
     names = [*COLOURS, "conv:fft", "no such phase"]
     spans = [span("lane", f, i * 9_000, i * 9_000 + 9_000, f) for i, f in enumerate(names)]

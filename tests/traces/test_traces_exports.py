@@ -7,12 +7,13 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.records.traces import EVENT_SUFFIXES, EventFormat
 from profiler_kit.traces import exports
 from profiler_kit.traces.columns import Column, Events, events
 from profiler_kit.traces.frames import events_frame
@@ -37,6 +38,10 @@ def table(tmp_path: Path) -> Table:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": EVENTS}))
     return read(path)
+
+
+def test_every_format_has_a_writer_and_a_suffix() -> None:
+    assert set(exports.WRITERS) == set(get_args(EventFormat)) == set(EVENT_SUFFIXES.values())
 
 
 def as_csv(found: Events) -> list[dict[str, str]]:

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
+from profiler_kit.traces import dialect
+from profiler_kit.traces.entries import scan
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import Kind, Stream, Table, Thread
 
@@ -52,6 +54,17 @@ def sparse(found: Table, spelling: str) -> dict[int, Any]:
     column = found.more[spelling]
     values = [column.texts[v] for v in column.values.tolist()] if column.texts else column.values.tolist()
     return dict(zip(column.rows.tolist(), values, strict=True))
+
+
+def test_a_new_profilers_category_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = x("npu_kernel", "k", ts=5, device=0, stream=7, correlation=3)
+    assert table(tmp_path, x("cpu_op"), work).kind.tolist() == [Kind.OPERATOR, Kind.OTHER]
+    monkeypatch.setattr(dialect, "KINDS", {**dialect.KINDS, "npu_kernel": Kind.KERNEL})
+    found = table(tmp_path, x("cpu_op"), work)
+    assert found.kind.tolist() == [Kind.OPERATOR, Kind.KERNEL]
+    assert found.streams[found.stream[1]] == Stream("0", "7")
+    assert found.correlation[1] == 3
+    assert scan(tmp_path / "trace.json").kind.tolist() == [Kind.OPERATOR, Kind.KERNEL]
 
 
 @pytest.mark.parametrize(
