@@ -182,9 +182,9 @@ class SyncWait:
 class Queue:
     """Launches that wait to run: the deepest, and whether the queue filled, so that the host's clock shows the device's time.
 
-    `delay_ns`: median from a launch's end to its kernel's start. `full`: launches began to wait for a free place; `growing`: the
-    depth still rose at the end, so host times are too short for the work. `blocked_ns`: what launches took beyond an
-    unhindered one's time.
+    `delay_ns`: median from a launch's end to its kernel's start. `full`: launches got slow with the queue at its deepest, so they
+    waited for a free place; `growing`: the depth still rose at the end, so host times are too short for the work. `blocked_ns`:
+    what launches took beyond an unhindered one's time.
     """
 
     max_depth: int
