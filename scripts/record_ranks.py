@@ -14,7 +14,7 @@ the profiler has no part in (CUDA events on a GPU, else the host's):
 - `extra_ms`: the extra work of the straggler's traced steps, one by one.
 
 The extra work is matrix products in the forward pass, between two layers. Names of the machine are taken out of the traces.
-With `--thin` so is what tells neither when the device worked nor who launched that: a fifth of the size is left.
+With `--thin` so is what tells neither when the device worked nor who launched that: about half of the size is left.
 """
 
 # ruff: noqa: E501 - commands as they are typed
