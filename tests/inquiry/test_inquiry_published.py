@@ -16,7 +16,7 @@ pytestmark = published
 
 
 def said(name: str) -> tuple[TraceSummary, list[Finding]]:
-    (file,) = trace_files([PUBLISHED / name])
+    (file,) = trace_files([PUBLISHED / name]).files
     trace = summary(file)
     return trace, list(diagnose_traces(traces(trace)))
 
