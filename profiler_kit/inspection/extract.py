@@ -15,6 +15,7 @@ from profiler_kit.inspection.named import named
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import Spans, charge, join, overlap, subtract, sum_by, union
 from profiler_kit.inspection.timeline import timeline
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import waits
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 from profiler_kit.traces.collectives import HOST_RANGE, collective_kind
@@ -133,14 +134,14 @@ def _kinds(owned: Owned, events: Ids, rows: Ids) -> list[str]:
 
 def _device_work(owned: Owned) -> _Work:
     device, host, table = owned.device, owned.host, owned.table
-    start = table.start_ns[device.rows]
+    start, end = times(table, device.rows)
     operator = np.full(len(device.rows), NONE, np.int32)
     launched = device.operator != NONE
     operator[launched] = table.name[host.rows[device.operator[launched]]]
     return _Work(
         row=device.rows,
         start=start,
-        end=start + np.maximum(table.duration_ns[device.rows], 0),
+        end=end,
         step=device.step,
         phase=device.phase.astype(np.int32),
         module=device.module,
@@ -159,11 +160,11 @@ def _host_work(owned: Owned) -> _Work:
     position = np.flatnonzero(kept)
     position = position[np.argsort(table.start_ns[host.rows[position]], kind="stable")]
     rows = host.rows[position]
-    start = table.start_ns[rows]
+    start, end = times(table, rows)
     return _Work(
         row=rows,
         start=start,
-        end=start + np.maximum(table.duration_ns[rows], 0),
+        end=end,
         step=_step_at(owned, start),
         phase=host.phase[position].astype(np.int32),
         module=host.module[position],

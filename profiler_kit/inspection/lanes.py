@@ -15,6 +15,7 @@ from profiler_kit.inspection.idle import Gaps, gaps
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import charge
 from profiler_kit.inspection.timeline import timeline
+from profiler_kit.inspection.times import times
 from profiler_kit.inspection.waits import waits
 from profiler_kit.records.families import family_words
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
@@ -81,8 +82,7 @@ def _charged(owned: Owned, mask: Mask) -> tuple[_Work, Ids]:
     """The device's work in `mask`, each instant once, and its positions."""
     device = owned.device
     of = np.flatnonzero(mask).astype(np.int32)
-    start = owned.table.start_ns[device.rows[of]]
-    end = start + np.maximum(owned.table.duration_ns[device.rows[of]], 0)
+    start, end = times(owned.table, device.rows[of])
     piece = charge(start, end).piece
     own = piece > 0
     of = of[own]

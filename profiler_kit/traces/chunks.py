@@ -16,11 +16,11 @@ import msgspec
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.depth import DepthScan
+from profiler_kit.traces.dialect import EVENTS_KEY
 from profiler_kit.traces.source import HINT_WHAT, Source
 
 Decoded = TypeVar("Decoded")
 
-EVENTS_KEY: Final = "traceEvents"
 EVENT_LIMIT_BYTES: Final = (
     64 << 20
 )  # of one event, or one key's text; the largest seen (a stack of ten thousand frames) has 1 MB

@@ -69,6 +69,7 @@ PROCESS_KINDS: Final[Mapping[str, Kind]] = {"CPU functions": Kind.OPERATOR, "CUD
 COUNTERS_OF_KERNELS: Final = "cuda_profiler_range"  # a kernel run by itself, with counters: no place on the timeline
 MEMORY_NAME: Final = "[memory]"
 
+EVENTS_KEY: Final = "traceEvents"  # of the list of events, where the file is an object
 COMPLETE, BEGIN, END, METADATA, COUNTER = b"XBEMC"
 INSTANTS: Final = b"iI"
 FLOWS: Final = b"stf"

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import TraceError
+from profiler_kit.traces.dialect import EVENTS_KEY
 from profiler_kit.traces.source import Source
 
 _BLOCK_BYTES: Final = 1 << 16
 # What stands before the events (devices, process groups) takes some KB; of a job of thousands of ranks some hundreds.
 _BLOCKS: Final = 16
 # In a string the quotes would have backslashes before them, so these are keys.
-_EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:')
+_EVENTS_KEY: Final = re.compile(f'"{EVENTS_KEY}"\\s*:'.encode())
 _PHASE_KEY: Final = re.compile(rb'"ph"\s*:')
 _LIST: Final = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")
 

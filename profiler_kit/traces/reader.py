@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import dialect, loose
-from profiler_kit.traces.chunks import EVENTS_KEY, Document
+from profiler_kit.traces.chunks import Document
 from profiler_kit.traces.foreign import what_it_is
 from profiler_kit.traces.rows import Rows
 from profiler_kit.traces.runs import Run
@@ -88,16 +88,18 @@ def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool
     if document.damage and not enough:
         raise TraceError(f"not JSON: {document.damage}{seems}", where=where, hint=HINT_WHAT)
     if not document.lists:
-        raise TraceError(f"not a trace: no '{EVENTS_KEY}' list{seems}", where=where, hint=HINT_WHAT)
+        raise TraceError(f"not a trace: no '{dialect.EVENTS_KEY}' list{seems}", where=where, hint=HINT_WHAT)
     if not rows.events:
         raise TraceError("the trace holds no event", where=where, hint=HINT_AGAIN)
     if rows.no_json == rows.events:
         raise TraceError(f"not JSON: nothing in its list of events is{seems}", where=where, hint=HINT_WHAT)
     if not rows.has_phases:
-        raise TraceError(f"not a trace: nothing in '{EVENTS_KEY}' has a 'ph'{seems}", where=where, hint=HINT_WHAT)
+        raise TraceError(
+            f"not a trace: nothing in '{dialect.EVENTS_KEY}' has a 'ph'{seems}", where=where, hint=HINT_WHAT
+        )
     if rows.hopeless:
         raise TraceError(
-            f"not a trace: {rows.malformed:,} of the first {rows.events:,} entries in '{EVENTS_KEY}' are no events",
+            f"not a trace: {rows.malformed:,} of the first {rows.events:,} entries in '{dialect.EVENTS_KEY}' are no events",
             where=where,
             hint=HINT_WHAT,
         )

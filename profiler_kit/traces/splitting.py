@@ -12,11 +12,12 @@ import numpy as np
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.chunks import EVENT_LIMIT_BYTES
 from profiler_kit.traces.depth import DepthScan
+from profiler_kit.traces.dialect import EVENTS_KEY
 from profiler_kit.traces.source import HINT_WHAT, Source
 from profiler_kit.traces.table import Ints
 
 _HEAD_LIMIT_BYTES: Final = 64 << 20  # device properties and process groups: far less
-_LIST: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_LIST: Final = re.compile(f'"{EVENTS_KEY}"\\s*:\\s*\\['.encode())
 
 
 class Head(NamedTuple):
@@ -96,4 +97,4 @@ def _head(source: Source) -> tuple[Head, bytes]:
             return Head(bytes(data[: match.end()]), bare=False), bytes(data[match.end() :])
         if begins not in (b"{", b""):
             break
-    raise TraceError("not a trace: no 'traceEvents' list", where=source.where, hint=HINT_WHAT)
+    raise TraceError(f"not a trace: no '{EVENTS_KEY}' list", where=source.where, hint=HINT_WHAT)

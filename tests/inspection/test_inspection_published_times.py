@@ -8,7 +8,8 @@ import pytest
 from inspection_written import assert_sums_hold
 from published_traces import PUBLISHED, TRACES, TRUTH, published
 
-from profiler_kit.inspection import inspect_table
+from profiler_kit.inspection.attribution import own
+from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.reader import read
 
@@ -22,7 +23,7 @@ pytestmark = published
 
 @cache
 def summary_of(name: str) -> TraceSummary:
-    return inspect_table(read(PUBLISHED / name))
+    return summarise(own(read(PUBLISHED / name)))
 
 
 def milliseconds(ns: int | None) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspection_written import Written, assert_sums_hold
 
-from profiler_kit.inspection import inspect_table
+from profiler_kit.inspection.attribution import own
 from profiler_kit.inspection.ownership import How, Module
 from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import TRACE_PHASES
@@ -69,7 +69,7 @@ def test_the_parts_sum_to_the_whole_whatever_the_times_say(
     for row, value in absurd:
         if row < len(table):
             column[row] = value
-    assert_sums_hold(inspect_table(table))
+    assert_sums_hold(summarise(own(table)))
 
 
 def test_an_instant_that_two_kernels_cover_is_the_first_ones() -> None:
