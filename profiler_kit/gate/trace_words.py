@@ -58,7 +58,7 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
         alike = sum(row.alike == "alike" for row in rows)
         if alike:
             told.append(
-                f"{alike} rows of {title} hold names that differ but do the same; their names stand in JSON and CSV."
+                f"Rows of {title} with names that differ but do the same: {alike}. Both names stand in JSON and CSV."
             )
     for one in (a, b):
         if one.has_modules != (a.has_modules and b.has_modules):
