@@ -9,9 +9,9 @@ import numpy as np
 
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, Owned
 from profiler_kit.inspection.spans import count_by, sum_by
-from profiler_kit.records.traces import ShapedOperator
+from profiler_kit.records.traces import TRACE_PHASES, ShapedOperator
 from profiler_kit.traces import operators as operator_names
-from profiler_kit.traces.table import NONE, Bytes, Ids, Ints
+from profiler_kit.traces.table import NONE, Ids, Ints
 
 MOST: Final = 20
 _DEEPEST: Final = 64  # operators around one: further out none is one that a program calls
@@ -26,21 +26,22 @@ def shaped_operators(owned: Owned, ns: Ints) -> tuple[ShapedOperator, ...]:
     table, host, device = owned.table, owned.host, owned.device
     if not (table.shapes != NONE).any():
         return ()
-    operator = device.operator.copy()
+    operator = device.operator
     if len(device.like):
         operator = np.where(device.like != NONE, operator[device.like], operator)
     events = np.flatnonzero((operator != NONE) & (device.phase != PHASE_NUMBERS["communication"]))
-    asked, index = np.unique(operator[events], return_inverse=True)
-    called = _called(owned, _forward(owned, asked.astype(np.int32)))
-    called = called[index]
-    has = table.shapes[host.rows[called]] != NONE
-    events, called = events[has], called[has]
+    asked, place = _different(operator[events], len(host.rows))
+    called = _called(owned, _forward(owned, asked))
     rows = host.rows[called]
     key = table.name[rows].astype(np.int64) * len(table.texts) + table.shapes[rows]
+    key[table.shapes[rows] == NONE] = NONE
     keys, group = np.unique(key, return_inverse=True)
-    total = sum_by(group, ns[events], len(keys))
-    calls = _calls(called, group, len(keys))
-    parts = {name: _part(group, ns[events], device.phase[events], name, len(keys)) for name in _PARTS}
+    # Every event's ns by what was called and by phase, of which NONE stands last.
+    phases = len(TRACE_PHASES) + 1
+    by_phase = sum_by(group[place] * phases + device.phase[events] % phases, ns[events], len(keys) * phases)
+    by_phase = by_phase.reshape(len(keys), phases)
+    total = np.where(keys != NONE, by_phase.sum(axis=1), 0)
+    calls = count_by(group[_first_of(called, len(host.rows))], len(keys))
     found: list[ShapedOperator] = []
     for number in np.argsort(-total, kind="stable").tolist():
         if len(found) == MOST or not total[number]:
@@ -56,26 +57,30 @@ def shaped_operators(owned: Owned, ns: Ints) -> tuple[ShapedOperator, ...]:
                 shapes=known,
                 calls=int(calls[number]),
                 kernel_ns=int(total[number]),
-                forward_ns=int(parts["forward"][number]),
-                backward_ns=int(parts["backward"][number]),
-                recompute_ns=int(parts["recompute"][number]),
+                forward_ns=int(by_phase[number, PHASE_NUMBERS["forward"]]),
+                backward_ns=int(by_phase[number, PHASE_NUMBERS["backward"]]),
+                recompute_ns=int(by_phase[number, PHASE_NUMBERS["recompute"]]),
             )
         )
     return tuple(found)
 
 
-_PARTS: Final = ("forward", "backward", "recompute")
+def _different(positions: Ids, size: int) -> tuple[Ids, Ids]:
+    """The different ones of `positions` (0 up to `size`) in order, and for each of `positions` which of them it is."""
+    seen = np.zeros(size, np.bool_)
+    seen[positions] = True
+    found = np.flatnonzero(seen).astype(np.int32)
+    place = np.empty(size, np.int32)
+    place[found] = np.arange(len(found), dtype=np.int32)
+    return found, place[positions]
 
 
-def _part(group: Ints, ns: Ints, phase: Bytes, name: str, size: int) -> Ints:
-    here = phase == PHASE_NUMBERS[name]  # type: ignore[index]
-    return sum_by(group[here], ns[here], size)
-
-
-def _calls(called: Ids, group: Ints, size: int) -> Ints:
-    """How many different ones of `called` each group has."""
-    _, first = np.unique(called, return_index=True)
-    return count_by(group[first], size)
+def _first_of(positions: Ids, size: int) -> Ids:
+    """Where each of the different `positions` (0 up to `size`) stands first."""
+    where = np.full(size, NONE, np.int32)
+    where[positions[::-1]] = np.arange(len(positions), dtype=np.int32)[::-1]
+    found: Ids = where[where != NONE]
+    return found
 
 
 def _forward(owned: Owned, operator: Ids) -> Ids:
@@ -93,15 +98,18 @@ def _called(owned: Owned, operator: Ids) -> Ids:
     table, host = owned.table, owned.host
     plain = np.array([name.startswith("aten::") for name in table.names], np.bool_)
     outer = operator.copy()
+    rising = np.arange(len(outer))
     for _ in range(_DEEPEST):
-        parent = host.parent[outer]
-        above = np.where(parent != NONE, host.operator[parent], NONE)
+        above = host.parent[outer[rising]]
         # What an author's own operator or range stands between is called by that, not by what is around it.
-        rises = (above != NONE) & (above == parent) & plain[table.name[host.rows[above]]]
-        rises &= table.shapes[host.rows[above]] != NONE
-        if not rises.any():
+        rows = host.rows[above]
+        there = (
+            (above != NONE) & (host.operator[above] == above) & plain[table.name[rows]] & (table.shapes[rows] != NONE)
+        )
+        rising, above = rising[there], above[there]
+        if not len(rising):
             break
-        outer = np.where(rises, above, outer)
+        outer[rising] = above
     return outer
 
 

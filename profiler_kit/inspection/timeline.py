@@ -51,8 +51,11 @@ class Timeline:
 
     def charged(self, mask: Mask) -> Spans:
         """The stretches that belong to the events of `mask`."""
-        shared = subtract(self._first(mask & self.collective), self.covering)
-        return join(self._first(mask & ~self.collective), shared)
+        shared = mask & self.collective
+        if not shared.any():
+            return self._first(mask)
+        bare = subtract(self._first(shared), self.covering)
+        return join(bare, self._first(mask & ~self.collective))
 
     def _first(self, mask: Mask) -> Spans:
         own = mask & (self.first > 0)
