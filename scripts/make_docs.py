@@ -87,6 +87,7 @@ TABLE_DOCS = {
     "trace_modules": "`inspect`: one row per module and phase, the module's own work.",
     "trace_tree": "`inspect`: the modules as a tree, each with all below it, on a page.",
     "trace_operators": "`inspect`: one row per operator; its time is that of the work it launched itself.",
+    "trace_shapes": "`inspect`: one row per operator and its inputs' shapes, twenty a trace; backward with its forward.",
     "trace_kernels": "`inspect`: one row per kernel, copy or fill.",
     "trace_families": "`inspect`: kernels by what they do, on a page.",
     "trace_streams": "`inspect`: one row per stream of a device.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnose.words import listing, plural
+from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceReport, TraceSummary
 
 Found = TypeVar("Found")
@@ -92,9 +93,9 @@ def step_count(trace: TraceSummary) -> int:
 
 
 def module_times(trace: TraceSummary) -> Counter[str]:
-    """Busy time of each module's own work, over all phases; work in no module left out."""
+    """Busy time of each module's own work, over all phases; work in no module, and owners that are none, left out."""
     times: Counter[str] = Counter()
     for module in trace.modules:
-        if module.path:
+        if module.path and module.path not in PSEUDO_PATHS:
             times[module.path] += module.kernel_ns
     return times

@@ -11,6 +11,7 @@ from typing import Final
 from profiler_kit.errors import NotComparableError
 from profiler_kit.gate.trace_names import Timed, aligned, dropped, kernel_key, operator_key, same_root
 from profiler_kit.gate.trace_words import notes, sentences
+from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison, TraceSide
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 
@@ -124,7 +125,9 @@ class _Parts:
 
 
 def _modules(a: _Parts, b: _Parts) -> tuple[TimeChange, ...]:
-    ours, theirs = ([one.name for one in side.modules(0) if one.name != NO_MODULE] for side in (a, b))
+    ours, theirs = (
+        [one.name for one in side.modules(0) if one.name not in (NO_MODULE, *PSEUDO_PATHS)] for side in (a, b)
+    )
     drop = same_root(ours, theirs)
     return aligned(a.modules(drop[0]), b.modules(drop[1]))
 

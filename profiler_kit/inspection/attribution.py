@@ -14,11 +14,12 @@ from profiler_kit.inspection.links import by_external_id, join_nodes, launches
 from profiler_kit.inspection.modules import COMPILED_CLASS, calls
 from profiler_kit.inspection.nesting import in_time, nest
 from profiler_kit.inspection.owners import host_modules
-from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Owned
+from profiler_kit.inspection.ownership import PHASE_NUMBERS, Device, Host, How, Module, Owned
 from profiler_kit.inspection.phases import OTHER, host_phases
 from profiler_kit.inspection.roles import Role, collectives, from_host, roles
 from profiler_kit.inspection.said import notes
 from profiler_kit.inspection.step_marks import steps_of
+from profiler_kit.records.counts import COMMUNICATION_PATH
 from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Table
 
 COMMUNICATION = PHASE_NUMBERS["communication"]
@@ -50,18 +51,24 @@ def own(table: Table) -> Owned:
         module=module,
         step=step,
     )
+    shared = collectives(table, rows)
+    # A collective is launched in some module's call, and is not that module's work.
+    modules = (*called.modules, Module(COMMUNICATION_PATH, "")) if shared.any() else tuple(called.modules)
     device = _device(table, host, rows, launch, source, phases.how)
+    device.phase[shared], device.how[shared], device.module[shared] = COMMUNICATION, How.NAME, len(modules) - 1
     compiled = bool((role == Role.REGION).any()) or any(of.class_name == COMPILED_CLASS for of in called.modules)
-    shared = _shared_launches(device.launch)
+    graphs = _shared_launches(device.launch)
     return Owned(
         table=table,
         host=host,
         device=device,
-        modules=tuple(called.modules),
+        modules=modules,
         steps=steps.steps,
-        graph_launches=shared,
+        nodes=nodes.positions,
+        made=np.where(nodes.exact, nodes.forward, NONE),
+        graph_launches=graphs,
         compiled=compiled,
-        notes=notes(table, device, nodes, called, steps, compiled, shared),
+        notes=notes(table, device, nodes, called, steps, compiled, graphs),
     )
 
 
@@ -72,6 +79,7 @@ def _device_rows(table: Table) -> Ids:
 
 
 def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:
+    """The device's events, each with the owners of its launch, whatever it is itself."""
     linked = source != NONE
     # What has no launch takes the entry behind the last one.
     phase = np.append(host.phase, np.int8(NONE))[source]
@@ -84,11 +92,16 @@ def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_h
     aligned = same != NONE
     phase[aligned], module[aligned] = phase[same[aligned]], module[same[aligned]]
     how[aligned] = How.ALIGNED
-    within = phase.copy()
-    shared = collectives(table, rows)
-    phase[shared], how[shared] = COMMUNICATION, How.NAME
     return Device(
-        rows=rows, launch=launch, operator=operator, phase=phase, within=within, module=module, step=step, how=how
+        rows=rows,
+        launch=launch,
+        operator=operator,
+        phase=phase,
+        within=phase.copy(),
+        module=module,
+        step=step,
+        how=how,
+        like=same,
     )
 
 

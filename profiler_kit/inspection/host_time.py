@@ -49,7 +49,7 @@ def phase_host_ns(owned: Owned) -> dict[int, int]:
     outer = np.where(host.parent != NONE, host.phase[host.parent], NONE)
     changes = np.flatnonzero((host.phase != outer) & (host.phase != NONE) & (table.kind[host.rows] != Kind.RUNTIME))
     thread = table.thread[host.rows[changes]]
-    running = np.unique(table.thread[host.rows[host.node != NONE]]).tolist()
+    running = np.flatnonzero(np.bincount(table.thread[host.rows[host.node != NONE]])).tolist()
     marks = np.array([step.start_ns for step in owned.steps], np.int64)
     found: list[Stretches] = []
     for number in dict.fromkeys((main_thread(owned), *running)):

@@ -2,7 +2,9 @@
 
 A gap belongs to the work that ended it. Was that work's launch still to come when the gap began, the host decides: up to the
 launch, what the launching thread did, and where that thread did nothing, what the main thread did, is the cause. From the
-launch on it is launch latency. Was the work launched already, or begins long after, it waited for other work on the device.
+launch on it is launch latency. Was the work launched already, or begins long after, it waited for the device: for the work of
+another stream, where that has just ended. Longer than a handover takes that explains nothing: all streams stood still, so that
+whatever the work waited for is not in the trace, even where its stream was told to wait for an event.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def _on_the_device(owned: Owned, line: Timeline, work: Ids, length: Ints) -> NDA
     told = _told_to_wait(owned, line, work)
     cause = np.full(len(work), CAUSE_NUMBERS["unknown"], np.int64)
     cause[known & ~elsewhere & (length <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
-    behind = known & ((elsewhere & (length <= HANDOVER_NS)) | (told & (elsewhere | (length > BACK_TO_BACK_NS))))
+    behind = known & (length <= HANDOVER_NS) & (elsewhere | (told & (length > BACK_TO_BACK_NS)))
     collective = owned.device.phase[last] == PHASE_NUMBERS["communication"]
     cause[behind] = CAUSE_NUMBERS["another stream"]
     cause[behind & elsewhere & collective] = CAUSE_NUMBERS["communication"]

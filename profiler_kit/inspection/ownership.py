@@ -5,9 +5,11 @@ Positions, not rows, are what the columns here point with: position i of `Host` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.table import NONE, Bytes, Ids, Table
@@ -16,7 +18,12 @@ PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(TRACE_PHASE
 
 
 class How(IntEnum):
-    """By which evidence a device event has its phase: the first that holds, in this order."""
+    """By which evidence a device event has its phase.
+
+    The first that holds, in the order NAME, MARK, NODE, MODULE, COPY, WINDOW. Of marks, nodes and modules that lie in each other
+    the innermost counts. NONE: there is a launch, outside of all these (phase "other"), or neither a launch nor the same work
+    in another step.
+    """
 
     NONE = 0
     NAME = 1  # the kernel's own name: a collective
@@ -24,7 +31,7 @@ class How(IntEnum):
     NODE = 3  # an autograd node, or a launch on autograd's own thread
     MODULE = 4  # a module's or DDP's forward call
     WINDOW = 5  # between the first forward op that backward uses and the first node
-    COPY = 6  # a copy from the host to the device outside all of these
+    COPY = 6  # a copy from the host to the device outside of marks, nodes and modules; what moves data for it too
     ALIGNED = 7  # no launch in the trace: the same kernel in the same place of another step
 
 
@@ -68,8 +75,10 @@ class Device:
 
     `rows`: of the table. `launch`: the runtime call's position in `Host`, NONE where the trace has none (events of one graph
     launch share theirs). `operator`: the position in `Host` of the operator that launched it. `phase`, `module`, `step` as in
-    `Host`; an event without a launch has those of the aligned event, where one was found (`how` is ALIGNED), else NONE. A
-    collective's phase is "communication", and `within` the phase it was launched in; for all other work both are the same.
+    `Host`; an event without a launch has phase and module of the aligned event, where one was found (`how` is ALIGNED, `like` its
+    position here), else NONE; its step is NONE in any case, being another than the aligned event's. A collective's phase is
+    "communication", its module COMMUNICATION_PATH, and `within` the phase it was launched in; for all other work `within` is
+    the phase. `like` is NONE for all events but the aligned; empty stands for a column of NONE.
     """
 
     rows: Ids
@@ -80,11 +89,14 @@ class Device:
     module: Ids
     step: Ids
     how: Bytes
+    like: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Owned:
     """A trace with the owners of its work. `modules` and `steps` are what the columns' indices mean.
+
+    `made`: of each autograd node in `nodes` (positions in `Host`) the forward operator with the node's own number, or NONE.
 
     `graph_launches`: how many launches have more than one kernel (CUDA graphs). `compiled`: there are regions of
     torch.compile, whose work has a phase and a region but no module of its own. `notes`: what a reader should know.
@@ -95,6 +107,8 @@ class Owned:
     device: Device
     modules: tuple[Module, ...]
     steps: tuple[Step, ...]
+    nodes: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
+    made: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
     graph_launches: int = 0
     compiled: bool = False
     notes: tuple[str, ...] = ()

@@ -11,8 +11,10 @@ from profiler_kit.inspection.launches import Launches
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.timeline import Timeline
 from profiler_kit.records.traces import IdleCause
-from profiler_kit.traces.table import Kind
+from profiler_kit.traces.table import NONE, Kind
 from profiler_kit.units import duration
+
+_UNEXPLAINED: Final = 0.05  # of the span
 
 # Clocks of device and host are synchronised to a few us; work that begins before its launch by more than that shows drift.
 _CLOCK_SKEW_NS: Final = 10_000
@@ -41,6 +43,13 @@ def remarks(owned: Owned, line: Timeline, made: Launches, idle: Gaps) -> tuple[s
         notes.append(
             f"for {duration(hosts)} of {duration(line.span_ns)} the device waits for the host's own work, and recording a trace "
             "slows the host: without the profiler this idle time is less and steps are shorter"
+        )
+    launched = owned.device.launch[idle.ended_by] != NONE
+    unexplained = int(idle.ns[CAUSE_NUMBERS["unknown"], launched].sum())
+    if unexplained > _UNEXPLAINED * line.span_ns:
+        notes.append(
+            f"for {duration(unexplained)} of {duration(line.span_ns)} nothing in the trace ran although work was launched: "
+            "the device may have done what is not in the trace (launched before it began, left out of it, of another process)"
         )
     overlap = int((line.end - line.start).sum()) - line.busy_ns
     if overlap:

@@ -10,9 +10,11 @@ from profiler_kit.inspection.host_states import are_operators
 from profiler_kit.inspection.host_time import phase_host_ns
 from profiler_kit.inspection.idle import gaps, idle_times
 from profiler_kit.inspection.launches import launches, queue
+from profiler_kit.inspection.loaders import loaders
 from profiler_kit.inspection.ownership import PHASE_NUMBERS, How, Owned
 from profiler_kit.inspection.phase_times import idle_by_phase, peak_allocated_bytes, phase_times
 from profiler_kit.inspection.remarks import remarks
+from profiler_kit.inspection.shaped import shaped_operators
 from profiler_kit.inspection.spans import sum_by
 from profiler_kit.inspection.steps import host_step_ns, step_ns, steps
 from profiler_kit.inspection.syncs import sync_waits, wait_by_phase
@@ -69,14 +71,16 @@ def _by_device(owned: Owned) -> TraceSummary:
         streams=streams(owned, line),
         modules=modules(owned, device.module, device.phase, line.piece),
         operators=operators(owned, device.operator, line.piece),
+        shapes=shaped_operators(owned, line.piece),
         kernels=kernels(owned, line),
         syncs=sync_waits(owned, line, stood, made),
         queue=queue(made),
         communication=communication(owned, line),
         peak_allocated_bytes=peak_allocated_bytes(table),
-        has_modules=bool((device.module != NONE).any()),
+        has_modules=bool((device.module[device.phase != PHASE_NUMBERS["communication"]] != NONE).any()),
         compiled=owned.compiled,
         graph_launches=owned.graph_launches,
+        loaders=loaders(owned),
         notes=remarks(owned, line, made, idle),
     )
 
@@ -124,6 +128,7 @@ def _by_host(owned: Owned) -> TraceSummary:
         peak_allocated_bytes=peak_allocated_bytes(table),
         has_modules=bool((host.module[called] != NONE).any()),
         compiled=owned.compiled,
+        loaders=loaders(owned),
         notes=remarks(owned, line, made, clock.gaps),
     )
 

@@ -90,11 +90,11 @@ def kernels(owned: Owned, line: Timeline) -> tuple[TraceKernel, ...]:
     size = len(owned.table.names)
     calls = count_by(line.name, size)
     own, total = sum_by(line.name, line.piece, size), sum_by(line.name, line.end - line.start, size)
-    names, first = np.unique(line.name, return_index=True)
-    operator = dict(zip(names.tolist(), owned.device.operator[first].tolist(), strict=True))
+    operator = np.full(size, NONE, np.int32)
+    operator[line.name[::-1]] = owned.device.operator[::-1]  # the first one's is written last
     found = []
     for i in np.flatnonzero(calls).tolist():
-        known = classify(owned.table.names[i], _convolution(owned, operator[i]))
+        known = classify(owned.table.names[i], _convolution(owned, int(operator[i])))
         found.append(
             TraceKernel(
                 name=owned.table.names[i],

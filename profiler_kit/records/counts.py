@@ -22,7 +22,8 @@ LOSS_PATH: Final = "(loss)"
 OPTIMIZER_PATH: Final = "(optimizer)"
 TRANSFER_PATH: Final = "(transfer)"
 DATA_PATH: Final = "(data)"
-PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH)
+COMMUNICATION_PATH: Final = "(communication)"  # of collectives, in traces of several ranks
+PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH, COMMUNICATION_PATH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,9 @@
 """What `inspect` says of traces: where the device's time went, what it waited for, and who waited for whom.
 
 Every part sums to the whole: `busy_ns + idle_ns == span_ns`; the phases' `kernel_ns` and `unattributed_ns` sum to `busy_ns`; the
-`idle` entries sum to `idle_ns`. Each busy instant is counted once, for the work that started first.
+`idle` entries sum to `idle_ns`. Each busy instant is counted once: for the work that started first, and for a collective only
+where no other work runs. So "communication" is what collectives cost, not how long they stood on a stream of their own beside
+the work that goes on.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class PhaseTime:
     """One phase: the host's clock beside the device's.
 
     `host_ns`: the wall time of the host's part, what a stopwatch around it would show; None where the trace has none to show.
-    `kernel_ns`: its share of the busy time, each instant once; `sum_ns`: durations added up, more where streams overlap.
+    `kernel_ns`: its share of the busy time, each instant once, a collective's only where nothing else runs; `sum_ns`: durations
+    added up, more where streams overlap.
     `idle_ns`: the gaps that its work ended. `wait_ns`: of `host_ns`, what the host stood waiting for the device (`.item()`,
     synchronize, a full launch queue), for whatever phase's kernels. `events`: of the device.
     """
@@ -125,7 +128,8 @@ class StreamTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceModule:
-    """Device time of one module's own work in one phase (each busy instant once). `path` is "" for work in no module.
+    """Device time of one module's own work in one phase (each busy instant once). `path` is "" for work in no module, and
+    COMMUNICATION_PATH for collectives, which are no module's.
 
     `class_name` is "" where the trace does not tell it. `events`: of the device.
     """
@@ -149,8 +153,30 @@ class TraceOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedOperator:
+    """Device time of one operator called with inputs of the same shapes: of a layer, or of layers alike.
+
+    `name`: the operator that the program called (`aten::conv2d`), whatever it called in turn. `shapes`: of its tensors, in order;
+    those without a dimension are left out. `calls`: with device work in the trace. Backward's work is joined to the operator
+    that made its node; `kernel_ns` is all of it (each busy instant once), the others are parts.
+    """
+
+    name: str
+    family: str
+    shapes: tuple[tuple[int, ...], ...]
+    calls: int
+    kernel_ns: int
+    forward_ns: int
+    backward_ns: int
+    recompute_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceKernel:
-    """Device work of one name: `family`, `op` and `math` are what the name says (op and math None where it does not)."""
+    """Device work of one name: `family`, `op` and `math` are what the name says (op and math None where it does not).
+
+    `kernel_ns`: each busy instant once, computation before communication; `sum_ns`: durations added up.
+    """
 
     name: str
     family: str
@@ -203,7 +229,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """Collectives: durations added up, their union, and of that what no other work covered (exposed)."""
+    """Collectives: durations added up, their union, and of that what no computing kernel covered (exposed).
+
+    Copies and fills cover nothing here; the phase "communication" leaves out what they cover too.
+    """
 
     events: int
     sum_ns: int
@@ -233,6 +262,8 @@ class TraceSummary:
     `linked`: device events whose launch is in the trace; `unlinked_ns`: busy time of the others; `aligned_ns`: of that, what got
     its phase from another step's same kernel. `unattributed_ns`: busy time without a phase. `overlap_ns`: durations beyond the
     busy time. `moduleless_ns`: busy time outside communication that belongs to no module, of `linked` work.
+    `shapes`: the operators with most device time by their inputs' shapes, at most twenty, where the trace has shapes.
+    `loaders`: classes of the DataLoader's iterators, those that took longest first.
     """
 
     file: str
@@ -259,6 +290,7 @@ class TraceSummary:
     streams: tuple[StreamTime, ...] = ()
     modules: tuple[TraceModule, ...] = ()
     operators: tuple[TraceOperator, ...] = ()
+    shapes: tuple[ShapedOperator, ...] = ()
     kernels: tuple[TraceKernel, ...] = ()
     syncs: tuple[SyncWait, ...] = ()
     queue: Queue | None = None
@@ -267,6 +299,7 @@ class TraceSummary:
     has_modules: bool = False
     compiled: bool = False
     graph_launches: int = 0
+    loaders: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -37,6 +37,7 @@ TraceTableName = Literal[
     "trace_idle",
     "trace_modules",
     "trace_operators",
+    "trace_shapes",
     "trace_kernels",
     "trace_streams",
     "trace_steps",

@@ -183,6 +183,8 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
     yield plain_table("trace_modules", "", columns.TRACE_MODULE_COLUMNS, modules, whole=True)
     operators = [Of(t, one) for t in traces for one in operators_by_time(t, None)]
     yield plain_table("trace_operators", "", columns.TRACE_OPERATOR_COLUMNS, operators, whole=True)
+    shapes = [Of(t, one) for t in traces for one in t.shapes]
+    yield plain_table("trace_shapes", "", columns.TRACE_SHAPE_COLUMNS, shapes, whole=True)
     kernels = [Of(t, kernel) for t in traces for kernel in kernels_by_time(t, None)]
     yield plain_table("trace_kernels", "", columns.TRACE_KERNEL_COLUMNS, kernels, whole=True)
     streams = [Of(t, stream) for t in traces for stream in t.streams]

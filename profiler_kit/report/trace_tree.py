@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.traces import TraceModule, TracePhase
 from profiler_kit.report.columns import ModuleLine
 
@@ -37,6 +38,11 @@ class ModuleTree:
     lines: tuple[ModuleLine, ...]
     levels: int
     deepest: int
+
+
+def names_modules(modules: Iterable[TraceModule]) -> bool:
+    """Whether any of `modules` is one, and not what stands for none."""
+    return any(module.path and module.path not in PSEUDO_PATHS for module in modules)
 
 
 def module_tree(modules: Sequence[TraceModule], *, top: int | None, depth: int | None, most: int) -> ModuleTree:

@@ -13,7 +13,7 @@ from profiler_kit.records.traces import TraceReport, TraceSummary, TraceView
 from profiler_kit.report import columns, trace_tables, trace_words
 from profiler_kit.report.columns import Of
 from profiler_kit.report.plain import plain_table
-from profiler_kit.report.trace_tree import module_tree
+from profiler_kit.report.trace_tree import module_tree, names_modules
 from profiler_kit.report.traces_ranks import ranks_section
 
 TOP: Final = 10
@@ -35,6 +35,8 @@ VIEW_TITLES: Final[dict[TraceView, str]] = {
     "sync": "Waits of the host",
     "rank": "Ranks",
 }
+
+BY_SHAPE: Final = "Operators by shape"
 
 View = Callable[[TraceSummary, str | None, int | None, int | None], Table]
 
@@ -125,14 +127,16 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
     if trace.idle_ns and trace.clock == "device":
         little = trace.idle_ns < LITTLE_IDLE * trace.span_ns
         yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),), detail=little)
-    if any(module.path for module in trace.modules):
+    modules = names_modules(trace.modules)
+    if modules:
         yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels by what they do", blocks=(_families(trace, brief),))
     if trace.operators:
-        modules = any(module.path for module in trace.modules)
         shown = top if modules or trace.clock == "host" else brief
         yield Section(title="Operators", blocks=(_operators(trace, None, shown, depth),), detail=modules)
+    if trace.shapes:
+        yield Section(title=BY_SHAPE, blocks=(_shapes(trace, None, brief),), detail=True)
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels", blocks=(_kernels(trace, None, top, depth),), detail=True)
     if trace.syncs:
@@ -173,6 +177,9 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
         named = f"{VIEW_TITLES[by]} of {report.name(trace)}" if len(report.traces) > 1 else VIEW_TITLES[by]
         block: Block = table if table.rows else Paragraph(text=f"{report.name(trace)} has nothing of this.")
         yield Section(title=named, blocks=(block,))
+        if by == "operator" and trace.shapes:
+            title = f"{BY_SHAPE}, of {report.name(trace)}" if len(report.traces) > 1 else BY_SHAPE
+            yield Section(title=title, blocks=(_shapes(trace, None, top),))
 
 
 def _about(report: TraceReport) -> str:
@@ -217,6 +224,11 @@ def _families(trace: TraceSummary, top: int | None) -> Table:
 def _operators(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     rows = [Of(trace, one, name) for one in trace_tables.operators_by_time(trace, top)]
     return plain_table("trace_operators", _caption(trace), columns.TRACE_OPERATOR_COLUMNS, rows)
+
+
+def _shapes(trace: TraceSummary, name: str | None, top: int | None) -> Table:
+    rows = [Of(trace, one, name) for one in trace.shapes[:top]]
+    return plain_table("trace_shapes", "backward joined to forward", columns.TRACE_SHAPE_COLUMNS, rows)
 
 
 def _kernels(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:

@@ -31,10 +31,13 @@ from trace_reports import (
 import profiler_kit.diagnose.rules as family
 from profiler_kit.diagnose import all_rules, diagnose_traces
 from profiler_kit.diagnose.rule import TOPICS
+from profiler_kit.diagnose.rules.data_bound import LOADER_ADVICE
+from profiler_kit.diagnose.traced_shapes import words
 from profiler_kit.records.report import SEVERITIES, Finding
 from profiler_kit.records.traces import (
     Communication,
     Queue,
+    ShapedOperator,
     SyncWait,
     TraceModule,
     TraceOperator,
@@ -97,6 +100,94 @@ def test_the_case_study_is_one_layer_and_not_the_loss() -> None:
     assert layer.evidence[0].value == pytest.approx(100 * (27.39 + 26.38 + 17.54) / 80.21, rel=1e-4)
     assert loss.title.startswith("Not the loss")
     assert "the backward pass (61.5 %) and the forward pass (38.5 %)" in loss.explanation
+
+
+def shaped(
+    ms_: float, *shapes: tuple[int, ...], name: str = "aten::conv2d", family: str = "conv", calls: int = 3
+) -> ShapedOperator:
+    return ShapedOperator(
+        name=name,
+        family=family,
+        shapes=shapes,
+        calls=calls,
+        kernel_ns=ms(ms_),
+        forward_ns=ms(ms_ / 4),
+        backward_ns=ms(ms_) - ms(ms_ / 4),
+        recompute_ns=0,
+    )
+
+
+SMALL = shaped(3.0, (8, 3, 256, 256), (30, 3, 4, 4))
+LARGE = shaped(70.0, (8, 30, 257, 257), (50, 30, 16, 16), (50,))
+
+
+def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
+    (finding,) = found(replace(convnet(), shapes=(LARGE, SMALL)), "dominant_layer")
+    assert finding.title == (
+        "One layer takes 87.3 % of the device time: a 16x16 convolution of 30 to 50 channels at 257x257"
+    )
+    assert "3 calls in 3 steps of aten::conv2d take 70 ms: forward 17.5 ms and backward 52.5 ms" in finding.explanation
+    assert finding.evidence[0].value == pytest.approx(100 * 70.0 / 80.21, rel=1e-3)
+    assert finding.severity == "high"
+
+
+def test_many_calls_of_one_shape_may_be_several_layers() -> None:
+    (finding,) = found(replace(convnet(), shapes=(replace(LARGE, calls=12), SMALL)), "dominant_layer")
+    assert finding.title.startswith("Calls with the same shapes take 87.3 %")
+    assert "12 calls in 3 steps" in finding.explanation
+    assert "several layers of the same size" in finding.explanation
+
+
+def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> None:
+    without = replace(convnet(), kernels=())
+    assert found(replace(without, shapes=(LARGE,)), "dominant_layer") == []
+    assert found(replace(without, shapes=(replace(LARGE, kernel_ns=ms(40.0)), SMALL)), "dominant_layer") == []
+    assert found(replace(without, shapes=(replace(LARGE, family="norm"), SMALL)), "dominant_layer") == []
+    modules = tuple(
+        TraceModule(path=path, class_name="Conv2d", phase="forward", kernel_ns=ms(20.0), events=3) for path in "ab"
+    )
+    assert found(replace(without, shapes=(LARGE, SMALL), modules=modules), "dominant_layer") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (shaped(1.0, (8, 64, 28, 28), (64, 1, 3, 3)), "a 3x3 convolution of 64 to 64 channels in 64 groups at 28x28"),
+        (shaped(1.0, (8, 4, 100), (6, 4, 5), name="aten::conv1d"), "a 5-wide convolution of 4 to 6 channels at 100"),
+        (shaped(1.0, (8, 4, 100), (6, 0, 5), name="aten::conv1d"), "aten::conv1d of 8x4x100 and 6x0x5"),
+        (
+            shaped(1.0, (4, 197, 768), (3072, 768), (3072,), name="aten::linear"),
+            "a linear layer of 768 to 3072 features for 4x197 rows",
+        ),
+        (shaped(1.0, (768,), (3, 768), name="aten::linear"), "a linear layer of 768 to 3 features"),
+        (shaped(1.0, (4, 8), (8, 2), name="aten::mm"), "aten::mm of 4x8 and 8x2"),
+        (shaped(1.0, (4, 8)), "aten::conv2d of 4x8"),
+    ],
+)
+def test_what_is_computed_is_said_with_its_sizes(one: ShapedOperator, said: str) -> None:
+    assert words(one) == said
+
+
+@pytest.mark.parametrize(
+    ("loaders", "said", "advice"),
+    [
+        ((), "", LOADER_ADVICE),
+        (("_SingleProcessDataLoaderIter",), "makes the batches itself (num_workers=0)", "Load in other processes"),
+        (("_MultiProcessingDataLoaderIter",), "has workers", "more workers"),
+        (("_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"), "has workers", "prefetch_factor"),
+        (("MyIter",), "", LOADER_ADVICE),
+    ],
+)
+def test_the_kind_of_loader_decides_what_to_do_about_waiting(loaders: tuple[str, ...], said: str, advice: str) -> None:
+    (finding,) = found(replace(waits_for_data(), loaders=loaders), "data_bound")
+    assert said in finding.explanation
+    assert advice in finding.advice
+
+
+def test_communication_is_no_module() -> None:
+    shared = TraceModule(path="(communication)", class_name="", phase="communication", kernel_ns=ms(70.0), events=3)
+    other = replace(shared, path="conv1", phase="forward", kernel_ns=ms(2.0))
+    assert found(replace(convnet(), modules=(shared, other), kernels=()), "dominant_layer") == []
 
 
 def test_a_named_module_is_the_dominant_layer() -> None:

@@ -24,7 +24,8 @@ def said(name: str) -> tuple[TraceSummary, list[Finding]]:
 def test_the_case_study_is_one_convolution_and_not_the_loss() -> None:
     trace, findings = said("h100/convnet_v0.json.gz")
     assert [finding.rule for finding in findings[:2]] == ["dominant_layer", "wrong_phase"]
-    assert "one convolution layer" in findings[0].title
+    assert findings[0].title.endswith("a 16x16 convolution of 30 to 50 channels at 257x257")
+    assert findings[0].weight > 0.9
     assert findings[0].weight > 0.85
     assert findings[1].title.startswith("Not the loss")
     loss = trace.phase("loss")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from inspection_written import Written
 
 from profiler_kit.inspection.summary import summarise
@@ -130,12 +131,25 @@ def test_launched_work_after_another_streams_collective_waited_for_communication
     assert causes(trace) == {("communication", "optimizer"): 4 * US}
 
 
-def test_a_stream_told_to_wait_explains_a_gap_of_any_length() -> None:
+@pytest.mark.parametrize(("gap", "cause"), [(3, "launch latency"), (18, "another stream"), (800, "unknown")])
+def test_a_stream_told_to_wait_explains_a_gap_as_long_as_a_handover_takes(gap: int, cause: str) -> None:
+    """A longer one explains nothing: no stream has any work in it, so that what is waited for is not in the trace."""
     trace = Written()
     first_work(trace)
     trace.call("cudaStreamWaitEvent", 15 * US, 16 * US)
+    queued(trace, (100 + gap) * US, stream=0)
+    assert causes(trace) == {(cause, ""): gap * US}
+
+
+def test_idle_time_although_work_was_launched_is_noted() -> None:
+    trace = Written()
+    first_work(trace)
     queued(trace, 900 * US, stream=0)
-    assert causes(trace) == {("another stream", ""): 800 * US}
+    assert any("although work was launched" in note for note in summarise(trace.owned()).notes)
+    trace = Written()
+    first_work(trace)
+    queued(trace, 101 * US, stream=0)
+    assert not any("although work was launched" in note for note in summarise(trace.owned()).notes)
 
 
 def test_work_that_begins_long_after_its_launch_on_an_idle_device_waited_there() -> None:

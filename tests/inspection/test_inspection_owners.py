@@ -215,7 +215,7 @@ def test_ddp_names_its_forward_and_collectives_are_apart(tmp_path: Path) -> None
     found = said_of_device(owned(tmp_path, events))
     assert found["relu"][:3] == ("forward", "", "MODULE")
     for name in ("ncclDevKernel_Broadcast_RING_LL(x)", "rcclGenericKernel<1>"):
-        assert found[name][:4] == ("communication", "", "NAME", "forward")
+        assert found[name][:4] == ("communication", "(communication)", "NAME", "forward")
 
 
 @pytest.mark.parametrize("sequence_of_node", [20, 77])

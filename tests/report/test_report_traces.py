@@ -16,7 +16,7 @@ from profiler_kit.diagnose import diagnose_traces
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.serde import dumps, loads_report, loads_saved
-from profiler_kit.records.traces import TraceModule, TraceReport, TraceView
+from profiler_kit.records.traces import ShapedOperator, TraceModule, TraceReport, TraceView
 from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.report import dataframe, traces_document
 from profiler_kit.report.trace_tables import family_lines, idle_lines, phase_lines
@@ -136,6 +136,38 @@ def test_modules_nest_and_add_up() -> None:
     times = {line.label: Counter(line.times) for line in tree.lines}
     assert times["│ ├ Block_0"] == times["│ │ ├ Conv2d_0"] + times["│ │ ├ (own work)"]
     assert times["DDP_0.ResNet_0"]["recompute"] == ms(5.0)
+
+
+def test_communication_is_an_owner_beside_the_modules_and_is_none() -> None:
+    alone = TraceModule(path="(communication)", class_name="", phase="communication", kernel_ns=ms(9.0), events=100)
+    whole = replace(nested(), modules=(*nested().modules, alone))
+    (line,) = (line for line in module_tree(whole.modules, top=None, depth=1, most=100).lines if "comm" in line.label)
+    assert (line.label, line.kernel_ns) == ("(communication)", ms(9.0))
+    nameless = replace(nested(), modules=(alone,), has_modules=False)
+    titles = [section.title for section in traces_document(traces(nameless)).sections]
+    assert "Modules" not in titles
+
+
+def test_operators_by_shape_stand_with_the_operators() -> None:
+    one = ShapedOperator(
+        name="aten::conv2d",
+        family="conv",
+        shapes=((8, 30, 257, 257), (50,)),
+        calls=3,
+        kernel_ns=ms(70.0),
+        forward_ns=ms(20.0),
+        backward_ns=ms(50.0),
+        recompute_ns=0,
+    )
+    report = traces(replace(convnet(), shapes=(one,)))
+    (section,) = (section for section in traces_document(report).sections if section.title == "Operators by shape")
+    assert section.detail
+    assert "8x30x257x257, 50" in page(report, by="operator")
+    assert "8x30x257x257" not in page(report, by="kernel")
+    assert [table.name for table in traces_document(report, by="operator").full][:1] == ["trace_operators"]
+    assert loads_saved(dumps(report), "saved.json") == report
+    pair = page(traces(replace(convnet(), shapes=(one,)), replace(full_queue(), shapes=(one,))), by="operator")
+    assert pair.count("Operators by shape, of") == 2
 
 
 def test_depth_and_top_fold_the_tree() -> None:

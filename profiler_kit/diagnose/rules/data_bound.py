@@ -26,13 +26,19 @@ LOADER_ADVICE: Final = (
     "prefetch_factor=4, pin_memory=True), cheaper transforms, or a data set that is decoded once."
 )
 
+# Classes of PyTorch's iterators (torch/utils/data/dataloader.py), as a trace names them.
+ALONE: Final = "_SingleProcessDataLoaderIter"
+WORKERS: Final = "_MultiProcessingDataLoaderIter"
+
 DOC = f"""
 The target brings a data loader, and by stopwatch fetching the batch takes more than {threshold(SHARE)} of the baseline's step
 (`high` from {threshold(HIGH)}). The stopwatch is the right clock here: fetching is the host's own work, or its waiting. On a
 device part of it may be hidden behind kernels that are still queued.
 
 In a trace it is what the device waited for data that counts, which nothing hides: more than {threshold(IDLE)} of the span is
-`medium`, `high` from {threshold(HIGH)}.
+`medium`, `high` from {threshold(HIGH)}. The trace names the class of the loader's iterator: with `{ALONE}` the training process
+makes the batches itself (`num_workers=0`), and the advice is workers; with `{WORKERS}` there are workers, too few or
+too slow. Where two loaders were used, it is the one that took longer.
 """
 
 
@@ -69,6 +75,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     waited = idle_ns(trace, "waiting for data")
     loading = trace.phase("data")
     steps = plural(len(trace.steps), "step")
+    loader = trace.loaders[0] if trace.loaders else ""
     yield Finding(
         rule=RULE.name,
         severity="high" if share >= HIGH else "medium",
@@ -79,9 +86,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"The host spends {text(loading.host_ns, 'ns')} in fetching."
             if loading is not None and loading.host_ns
             else "",
+            _LOADED.get(loader, ""),
             seen.others(),
         ),
-        advice=LOADER_ADVICE,
+        advice=_ADVICE.get(loader, LOADER_ADVICE),
         evidence=(
             Evidence(name="waiting for data, of the span", value=100.0 * share, unit="percent", where=seen.where),
             Evidence(name="waiting for data", value=waited, unit="ns", where=seen.where),
@@ -89,6 +97,18 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         ),
         weight=min(1.0, share),
     )
+
+
+_LOADED: Final = {
+    ALONE: "The training process makes the batches itself (num_workers=0), and launches nothing meanwhile.",
+    WORKERS: "The loader has workers, and they do not keep up.",
+}
+_ADVICE: Final = {
+    ALONE: "Load in other processes, ahead of time: DataLoader(num_workers=4 or more, persistent_workers=True, pin_memory=True). "
+    "Workers make batches while the device works.",
+    WORKERS: "Give the loader more workers (up to the cores that this process has) and a larger prefetch_factor. If all cores "
+    "are busy, make each sample cheaper: fewer or cheaper transforms, smaller files, a data set that is decoded once.",
+}
 
 
 def _waits(trace: TraceSummary) -> float | None:

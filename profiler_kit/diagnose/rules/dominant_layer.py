@@ -10,6 +10,7 @@ from profiler_kit.diagnose.efficiency import efficiency
 from profiler_kit.diagnose.rule import Rule
 from profiler_kit.diagnose.timing import ratio, time_by_path
 from profiler_kit.diagnose.traced_layers import dominant_calls, dominant_module
+from profiler_kit.diagnose.traced_shapes import dominant_shape
 from profiler_kit.diagnose.what_if import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnose.words import opening, percent, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
@@ -44,7 +45,9 @@ least what the device's ceilings allow for the layer; the rest of the step as it
 An FFT takes as long for a smaller kernel. No step is given where the device waits for the host.
 
 In a trace it is the module whose own work takes at least {threshold(TIME_SHARE)} of the device's busy time. Where the trace names
-no modules, it is at most three kernels that run once a step: whatever they belong to is called once, as one layer is.
+no modules, it is the convolution, matrix product or attention whose calls with inputs of the same shapes take as much, backward's
+work joined to the call that made its node; a call a step is one layer, more may be several alike. Without shapes it is
+at most three kernels that run once a step: whatever they belong to is called once, as one layer is.
 """
 
 
@@ -270,8 +273,10 @@ def _option_evidence(static: StaticCount, node: ModuleNode, option: _Option) -> 
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for one module; without modules for kernels that run once a step."""
-    found = dominant_module(report, TIME_SHARE) or dominant_calls(report, TIME_SHARE)
+    """Fires for one module; without modules for calls with the same shapes, without shapes for kernels that run once a step."""
+    found = (
+        dominant_module(report, TIME_SHARE) or dominant_shape(report, TIME_SHARE) or dominant_calls(report, TIME_SHARE)
+    )
     if found is None:
         return
     yield Finding(

@@ -10,6 +10,7 @@ from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words, math_words
 from profiler_kit.records.traces import (
     IdleTime,
+    ShapedOperator,
     StreamTime,
     SyncWait,
     TraceKernel,
@@ -121,6 +122,11 @@ def _other_phases(line: ModuleLine) -> int | None:
     return sum(ns for phase, ns in line.times.items() if phase not in ("forward", "backward", "recompute")) or None
 
 
+def shapes_text(shapes: tuple[tuple[int, ...], ...]) -> str:
+    """Shapes as ``"8x30x257x257, 50x30x16x16"``."""
+    return ", ".join("x".join(map(str, shape)) for shape in shapes)
+
+
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 TRACE_COLUMNS: tuple[Column[Of[None]], ...] = (
@@ -155,8 +161,8 @@ TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "wall time of the host's part: what a stopwatch around it shows"),
     Column("wait_ns", "waits", "ns", lambda r: r.item.wait_ns, "of it, what the host stood waiting for the device, for whatever phase's kernels", place="data"),
     Column("waited_ns", "waits", "ns", lambda r: r.item.wait_ns or None, "of it, what the host stood waiting for the device, for whatever phase's kernels", place="page", rank=2),
-    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the work that the phase launched, each instant once; in a trace without a device self time of operators", place="data"),
-    Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), "busy time of the work that the phase launched, each instant once", place="page"),
+    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the work that the phase launched, each instant once (a collective's where nothing else runs); in a trace without a device self time of operators", place="data"),
+    Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), "busy time of the work that the phase launched, each instant once (a collective's where nothing else runs)", place="page"),
     Column("operator_ns", "operators", "ns", lambda r: _by_host(r, r.item.kernel_ns), "self time of operators on the host", place="page"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("clock_ratio", "host / device", "ratio", lambda r: _clock(r.item.host_ns, r.item.kernel_ns) if r.trace.clock == "device" else None, "far below 1: the host's clock shows launching; far above 1: it shows waiting, or the device waits for the host", rank=1),
@@ -200,7 +206,7 @@ TRACE_TREE_COLUMNS: tuple[Column[Of[ModuleLine]], ...] = (
 
 TRACE_MODULE_COLUMNS: tuple[Column[Of[TraceModule]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given"),
-    Column("path", "module", "text", lambda r: r.item.path, "the calls' names from the outermost down; empty for work in no module", name=True),
+    Column("path", "module", "text", lambda r: r.item.path, "the calls' names from the outermost down; empty for work in no module, (communication) for collectives", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name, "its class, where the trace tells it"),
     Column("phase", "phase", "text", lambda r: r.item.phase, "the phase"),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the module's own work in that phase"),
@@ -219,6 +225,20 @@ TRACE_OPERATOR_COLUMNS: tuple[Column[Of[TraceOperator]], ...] = (
     Column("operator_ns", "operators", "ns", lambda r: _by_host(r, r.item.kernel_ns), "self time of operators on the host", place="page"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("host_self_ns", "host, own", "ns", lambda r: r.item.host_self_ns, "its own time on the host, operators inside it left out", rank=1),
+)
+
+TRACE_SHAPE_COLUMNS: tuple[Column[Of[ShapedOperator]], ...] = (
+    Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
+    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
+    Column("name", "operator", "text", lambda r: r.item.name, "the operator that the program called", name=True),
+    Column("family", "family", "text", lambda r: r.item.family, "its family", place="data"),
+    Column("shapes", "shapes of its tensors", "text", lambda r: shapes_text(r.item.shapes), "as the trace tells them, those without a dimension left out"),
+    Column("calls", "calls", "count", lambda r: r.item.calls, "calls with work on the device"),
+    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of its work, and of the work of the autograd nodes that it made"),
+    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    Column("forward_ns", "forward", "ns", lambda r: r.item.forward_ns or None, "of it in forward", rank=1),
+    Column("backward_ns", "backward", "ns", lambda r: r.item.backward_ns or None, "of it in backward", rank=1),
+    Column("recompute_ns", "recompute", "ns", lambda r: r.item.recompute_ns or None, "of it forward work done again in backward", rank=2),
 )
 
 TRACE_KERNEL_COLUMNS: tuple[Column[Of[TraceKernel]], ...] = (
