@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.report import SCHEMA, Tool
 from profiler_kit.records.traces import (
     CollectiveTime,
@@ -14,9 +15,6 @@ from profiler_kit.records.traces import (
     IdleTime,
     PhaseTime,
     Queue,
-    Ranks,
-    RankTime,
-    Straggler,
     StreamTime,
     SyncWait,
     TraceKernel,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from profiler_kit.errors import UsageError
-from profiler_kit.traces.peek import seems_trace
 
 SUFFIXES: Final = (".json", ".json.gz")
 # What torch.profiler.tensorboard_trace_handler writes, into the log folder or a folder per run below it.
@@ -58,6 +57,8 @@ def folder_files(folder: Path) -> TraceFiles:
     Raises UsageError where there is none, or the folder can't be read.
     """
     others: list[Path] = []
+    from profiler_kit.traces.peek import seems_trace
+
     try:
         for place in (folder, folder / "traces"):
             here = [file for file in sorted(place.glob("*.json*"), key=_by_number) if _may_be_trace(file)]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.process import in_processes, workers_for
-from profiler_kit.records.traces import Ranks, TraceSummary
+from profiler_kit.records.ranks import Ranks
+from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
     from profiler_kit.inspection.extract import Extract

@@ -10,9 +10,10 @@ import numpy as np
 from profiler_kit.inspection.ownership import Owned
 from profiler_kit.inspection.spans import sum_by
 from profiler_kit.inspection.times import times
+from profiler_kit.traces.names import LOADER_PREFIX
 
 # Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter._profile_name.
-_FETCH: Final = re.compile(r"\Aenumerate\(DataLoader\)#(\w{1,100})\.__next__\Z")
+_FETCH: Final = re.compile(re.escape(LOADER_PREFIX) + r"(\w{1,100})\.__next__\Z")
 
 
 def loaders(owned: Owned) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from profiler_kit.inspection.extract import Activity, Extract
 from profiler_kit.inspection.numbering import Numbered, numbered, others_than, span_words
 from profiler_kit.inspection.waiting import Alignment, Waits, align, waits
-from profiler_kit.records.traces import Ranks, RankTime, Straggler
+from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.traces.table import Ints
 
 # Of a step: a rank that the others stand waiting for less than this costs nothing worth a name.

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from profiler_kit.records.document import Block, Paragraph, Section, Table
-from profiler_kit.records.traces import Ranks, RankTime, Straggler
+from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.report.plain import plain_table
 from profiler_kit.units import text

@@ -23,7 +23,7 @@ from profiler_kit.inspection.extract import extract as extracted
 from profiler_kit.inspection.ranks import ranks_of
 from profiler_kit.inspection.spans import Spans
 from profiler_kit.inspection.summary import summarise
-from profiler_kit.records.traces import Ranks
+from profiler_kit.records.ranks import Ranks
 from profiler_kit.traces.reader import read
 
 DDP = PUBLISHED / "h200_ddp"

@@ -7,8 +7,9 @@ from typing import Final
 
 from profiler_kit.diagnose.rule import Rule, never
 from profiler_kit.diagnose.words import percent, sentences, threshold
+from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import Ranks, Straggler, TraceReport
+from profiler_kit.records.traces import TraceReport
 from profiler_kit.units import text
 
 # Below a fiftieth of the step ranks take turns in coming last; that is what clocks and schedulers differ by.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_kit.records.traces import RankTime
+from profiler_kit.records.ranks import RankTime
 from profiler_kit.report.columns.column import Column
 from profiler_kit.report.columns.values import share
 
