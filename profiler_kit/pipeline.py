@@ -22,6 +22,7 @@ from profiler_kit.forecast import (
 )
 from profiler_kit.inquiry import Inspection, read_all, trace_files
 from profiler_kit.inquiry import annotate_trace as annotate_trace  # for cli: what inspect writes beside its report
+from profiler_kit.inquiry import check_steps as check_steps
 from profiler_kit.inquiry import export_events as export_events
 from profiler_kit.laboratory import further, trials
 from profiler_kit.laboratory.bench import Bench, Traced, measure_plan, trace_folder
@@ -137,14 +138,15 @@ def inspect(traces: str | Path | Iterable[str | Path], *, say: Say | None = None
     """
     from profiler_kit.diagnose import diagnose_traces
 
-    read = read_all(trace_files([traces] if isinstance(traces, (str, Path)) else traces), say or _silent)
+    meant = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
+    read = read_all(meant.files, say or _silent)
     report = TraceReport(
         schema=SCHEMA,
         tool=Tool(name="profiler_kit", version=VERSION),
         created=_now(),
         traces=read.traces,
         ranks=read.ranks,
-        notes=(*(f"left out: {error.where}: {error.message}" for error in read.errors), *read.notes),
+        notes=(*(f"left out: {error.where}: {error.message}" for error in read.errors), *meant.notes, *read.notes),
     )
     return Inspection(
         report=replace(report, findings=diagnose_traces(report)),

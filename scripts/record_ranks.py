@@ -3,6 +3,8 @@
     python scripts/record_ranks.py --out ranks                      # NCCL on all CUDA devices, else Gloo on the CPU
     python scripts/record_ranks.py --device cuda --ranks 2 --straggler 1 --extra-ms 8 --out ranks
     python scripts/record_ranks.py --device cpu --ranks 2 --small --out tests/fixtures/traces/ranks
+    python scripts/record_ranks.py --device cuda --ranks 2 --thin --out tests/fixtures/traces/ranks_cuda
+    python scripts/record_ranks.py --device cuda --ranks 2 --small --straggler 0 --extra-ms 3 --thin --out tests/fixtures/traces/ranks_cuda_small
 
 Takes less than 90 s and leaves less than 8 MB: `rank0.json.gz`, `rank1.json.gz`, … and `truth.json`, which holds, by clocks that
 the profiler has no part in (CUDA events on a GPU, else the host's):
@@ -12,11 +14,15 @@ the profiler has no part in (CUDA events on a GPU, else the host's):
 - `extra_ms`: the extra work of the straggler's traced steps, one by one.
 
 The extra work is matrix products in the forward pass, between two layers. Names of the machine are taken out of the traces.
+With `--thin` so is what tells neither when the device worked nor who launched that: about half of the size is left.
 """
+
+# ruff: noqa: E501 - commands as they are typed
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import gzip
 import json
 import os
@@ -39,6 +45,32 @@ WARM_UP: Final = 5
 TIMED: Final = 12
 CALIBRATION: Final = 10
 
+DEVICE: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+CALLS: Final = frozenset({"cuda_runtime", "cuda_driver"})
+# Of an event, what `--thin` keeps: the rest tells how kernels were laid out, not when they ran.
+KEPT: Final = frozenset(
+    {
+        "External id",
+        "correlation",
+        "device",
+        "stream",
+        "Sequence number",
+        "Fwd thread id",
+        "name",
+        "labels",
+        "sort_index",
+        "Collective name",
+        "In msg nelems",
+        "Out msg nelems",
+        "Group size",
+        "dtype",
+        "Process Group Name",
+        "Process Group Description",
+        "Process Group Ranks",
+        "bytes",
+    }
+)
+
 
 class Order(NamedTuple):
     """What to record."""
@@ -50,6 +82,7 @@ class Order(NamedTuple):
     steps: int
     small: bool
     stack: bool
+    thin: bool
     out: Path
 
 
@@ -177,6 +210,36 @@ class Loop:
         return statistics.median(clock.between_ms())
 
 
+def thinned(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace with its device work, the calls that enqueued it, the operators around those, and the marks of steps."""
+    events = trace["traceEvents"]
+    linked = {one["args"]["correlation"] for one in events if one.get("cat") in DEVICE}
+    calls = [one for one in events if one.get("cat") in CALLS and one["args"].get("correlation") in linked]
+    launched: dict[int, list[float]] = {}
+    for one in sorted(calls, key=lambda call: call["ts"]):
+        launched.setdefault(one["tid"], []).append(one["ts"])
+
+    def around_a_launch(one: dict[str, Any]) -> bool:
+        times = launched.get(one["tid"], [])
+        first = bisect.bisect_left(times, one["ts"])
+        return first < len(times) and times[first] < one["ts"] + one["dur"]
+
+    kept = [*calls]
+    for one in events:
+        category = one.get("cat")
+        if (
+            category in DEVICE
+            or category in ("user_annotation", "fwdbwd", None)
+            or (category == "cpu_op" and around_a_launch(one))
+        ):
+            kept.append(one)
+    kept.sort(key=lambda one: float(one.get("ts", 0)))
+    kept = [
+        {**one, "args": {k: v for k, v in one["args"].items() if k in KEPT}} if "args" in one else one for one in kept
+    ]
+    return {**trace, "traceEvents": kept}
+
+
 def rank_main(rank: int, order: Order, meeting: str) -> None:
     """One rank's process: times, traces, writes both."""
     torch.set_num_threads(1)
@@ -217,6 +280,8 @@ def rank_main(rank: int, order: Order, meeting: str) -> None:
     truth["extra_ms"] = extras.between_ms()[::2]
     text = re.sub(r'("(?:host_name|traceName)"\s*:\s*)"[^"]*"', r'\1""', raw.read_text())
     raw.unlink()
+    if order.thin:
+        text = json.dumps(thinned(json.loads(text)), separators=(",", ":"))
     (order.out / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     gathered: list[Any] = [None] * order.ranks
     dist.all_gather_object(gathered, truth)
@@ -241,6 +306,9 @@ def main() -> None:
     line.add_argument("--steps", type=int, default=4, help="traced steps (default 4)")
     line.add_argument("--small", action="store_true", help="a network whose traces are small")
     line.add_argument("--stack", action="store_true", help="with module calls: traces are several times larger")
+    line.add_argument(
+        "--thin", action="store_true", help="without what tells neither when the device worked nor who launched that"
+    )
     line.add_argument("--out", type=Path, required=True, metavar="DIR")
     asked = line.parse_args()
     ranks = asked.ranks or (torch.cuda.device_count() if asked.device == "cuda" else 2)
@@ -248,8 +316,9 @@ def main() -> None:
     if asked.device == "cpu":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     order = Order(
-        asked.device, ranks, asked.straggler, asked.extra_ms, asked.steps, asked.small, asked.stack, asked.out.resolve()
-    )
+        device=asked.device, ranks=ranks, straggler=asked.straggler, extra_ms=asked.extra_ms, steps=asked.steps, small=asked.small,
+        stack=asked.stack, thin=asked.thin, out=asked.out.resolve(),
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         processes.spawn(  # type: ignore[attr-defined,no-untyped-call]
             rank_main, args=(order, str(Path(folder) / "meeting")), nprocs=ranks

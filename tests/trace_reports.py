@@ -312,7 +312,7 @@ def two_ranks() -> TraceReport:
         imbalance=0.13,
         stragglers=(
             Straggler(
-                rank=1, last=270, collectives=300, late_ns=ms(6.1), excess_ns=ms(6.0), doing="backward", doing_excess_ns=ms(5.9)
+                rank=1, last=270, collectives=300, late_ns=ms(6.5), cost_ns=ms(6.1), doing="backward", doing_excess_ns=ms(5.9)
             ),
         ),
     )  # fmt: skip

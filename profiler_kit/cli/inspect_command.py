@@ -21,6 +21,8 @@ def inspect(given: argparse.Namespace) -> int:
     inspect_files.check(given)
     with Progress(quiet=given.quiet) as progress:
         inspection = pipeline.inspect(given.traces, say=progress.say)
+    if not inspection.interrupted:
+        inspect_files.check_read(inspection.files, inspection.traces, given)
     for error in inspection.errors:
         print(f"error: {streams.printable(str(error))}", file=sys.stderr)
     if not inspection.traces:  # interrupted before the first one was read

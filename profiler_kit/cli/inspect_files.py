@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, cast
 from profiler_kit.cli import output
 from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import UsageError
-from profiler_kit.records.traces import EventFormat
+from profiler_kit.records.traces import EventFormat, TraceSummary
 
 STDOUT: Final = Path("-")
 TRACE_SUFFIX: Final = ".annotated.json.gz"
@@ -40,6 +40,19 @@ def check(given: argparse.Namespace) -> None:
         _table_format(given.events, given.to)
     if given.events == STDOUT and given.to not in (None, "csv"):
         raise UsageError(f"{given.to} is no text for stdout", hint="name a file with --events")
+
+
+def check_read(files: Sequence[Path], traces: Sequence[TraceSummary], given: argparse.Namespace) -> None:
+    """Raises UsageError for what the traces that were read show to make no sense, before anything is said of them."""
+    from profiler_kit import pipeline
+
+    if given.annotate is not None:
+        tuple(_places(files, given.annotate, TRACE_SUFFIX))
+    if given.events is not None:
+        tuple(_places(files, given.events, ""))
+    if given.steps is not None:
+        for trace in traces:
+            pipeline.check_steps(trace, given.steps)
 
 
 def asked(given: argparse.Namespace) -> bool:

@@ -10,10 +10,12 @@ from profiler_kit.cli import output
 from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.serde import read_saved
-from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.records.trace_comparison import TraceComparison
+from profiler_kit.records.traces import TraceReport
 
 HEAD_BYTES: Final = 4096  # of a file: enough to tell a report of ours by its first names
 ONE_EACH: Final = "give two traces, or two targets or reports"
+ONE_OF_THEM: Final = "give one of them: profiler-kit compare A.json.gz B.json.gz"
 
 
 def compares_traces(a: str, b: str) -> bool:
@@ -26,13 +28,34 @@ def compares_traces(a: str, b: str) -> bool:
 
 
 def compare_traces(given: argparse.Namespace) -> None:
-    """Reads two traces and emits what differs."""
+    """Reads two traces, or those of two jobs' ranks, and emits what differs."""
     from profiler_kit.gate.trace_documents import trace_comparison_document
-    from profiler_kit.gate.traces import compare_traces as compared
 
     with Progress(quiet=given.quiet) as progress:
-        a, b = (_summary(text, progress) for text in (given.a, given.b))
-    output.emit(trace_comparison_document(compared(a, b)), given)
+        a, b = (_read(text, progress) for text in (given.a, given.b))
+    output.emit(trace_comparison_document(_compared(a, b, given)), given)
+
+
+def _compared(a: TraceReport, b: TraceReport, given: argparse.Namespace) -> TraceComparison:
+    """One trace against one, or ranks against ranks. Raises UsageError where it is neither."""
+    from profiler_kit.gate.trace_ranks import compare_ranks, traces_by_rank
+    from profiler_kit.gate.traces import compare_traces as compared
+
+    if len(a.traces) == len(b.traces) == 1:
+        return compared(a.traces[0], b.traces[0])
+    sides = ((given.a, a), (given.b, b))
+    for text, report in sides:
+        if len(report.traces) > 1 and not traces_by_rank(report):
+            raise UsageError(
+                f"{text} holds {len(report.traces)} traces, which are not the ranks of one job", hint=ONE_OF_THEM
+            )
+    if len(a.traces) == 1 or len(b.traces) == 1:
+        several, count = next((text, len(report.traces)) for text, report in sides if len(report.traces) > 1)
+        raise UsageError(
+            f"{several} holds {count} traces and the other side one",
+            hint=f"{ONE_OF_THEM}; or give the ranks of both jobs, as folders",
+        )
+    return compare_ranks(traces_by_rank(a), traces_by_rank(b), names=(given.a, given.b))
 
 
 def _is_trace(text: str) -> bool:
@@ -59,21 +82,15 @@ def _saved(path: Path) -> object:
         return None  # whoever asked for a report says what is wrong with it
 
 
-def _summary(text: str, progress: Progress) -> TraceSummary:
-    """The summary of the one trace that `text` means."""
+def _read(text: str, progress: Progress) -> TraceReport:
+    """The report on the traces that `text` means."""
     from profiler_kit import pipeline
 
     path = Path(text)
     saved = _saved(path) if path.suffix == ".json" and path.is_file() else None
     if isinstance(saved, TraceReport):
-        traces = saved.traces
-    else:
-        inspection = pipeline.inspect(path, say=lambda line: progress.say(f"{text}: {line}"))
-        if inspection.interrupted:
-            raise KeyboardInterrupt  # half a comparison is none
-        traces = inspection.traces
-    if len(traces) != 1:
-        raise UsageError(
-            f"{text} holds {len(traces)} traces", hint="give one of them: profiler-kit compare A.json.gz B.json.gz"
-        )
-    return traces[0]
+        return saved
+    inspection = pipeline.inspect(path, say=lambda line: progress.say(f"{text}: {line}"))
+    if inspection.interrupted:
+        raise KeyboardInterrupt  # half a comparison is none
+    return inspection.report

@@ -77,6 +77,8 @@ def _calls(row: TimeChange) -> str:
 def _timeline(compared: TraceComparison) -> Table:
     """Work by phase and idle time by cause: what sums to the span."""
     of = "a step" if compared.per == "step" else "the whole traces"
+    if compared.a.ranks > 1:
+        of = f"{of}, mean of {compared.a.ranks} ranks"
     rows = [_row(row, compared) for row in compared.phases]
     rows += [(f"idle: {row.name}", *_row(row, compared)[1:]) for row in compared.causes]
     return _shown(

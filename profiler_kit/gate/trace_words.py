@@ -34,8 +34,9 @@ def sentences(compared: TraceComparison) -> tuple[str, ...]:
 
 def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[str, ...]:
     """What limits the comparison."""
+    each = "one trace" if compared.a.ranks == 1 else "one run"
     told = [
-        "Each side is one trace, a single sample: another run of the same program may differ by more than its steps do."
+        f"Each side is {each}, a single sample: another run of the same program may differ by more than its steps do."
     ]
     if compared.per == "step":
         told.append(
@@ -47,10 +48,7 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
         told.append(
             f"No marked steps in {' and '.join(without)}: whole traces are compared, which may hold different amounts of work."
         )
-    if all(side.spread is None for side in (compared.a, compared.b)):
-        told.append(
-            f"Too few steady steps to tell how far steps differ: {_percent(compared.noise)} is taken for noise."
-        )
+    told.append(_noise(compared))
     if compared.a.device and compared.b.device and compared.a.device != compared.b.device:
         told.append(
             f"The devices differ: {compared.a.device} and {compared.b.device}. Kernels with other names were set against each "
@@ -60,7 +58,7 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
         alike = sum(row.alike == "alike" for row in rows)
         if alike:
             told.append(
-                f"{alike} rows of {title} hold names that differ but do the same; their names stand in JSON and CSV."
+                f"Rows of {title} with names that differ but do the same: {alike}. Both names stand in JSON and CSV."
             )
     for one in (a, b):
         if one.has_modules != (a.has_modules and b.has_modules):
@@ -72,15 +70,31 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
     return tuple(dict.fromkeys(told))
 
 
+def _noise(compared: TraceComparison) -> str:
+    """Where the share that is taken for noise comes from."""
+    sides = (compared.a, compared.b)
+    spreads = [side.spread for side in sides if side.spread is not None]
+    noise = _percent(compared.noise)
+    if len(spreads) < len(sides):
+        few = " and ".join(side.label for side in sides if side.spread is None)
+        return (
+            f"Fewer than three steady steps in {few}, too few to tell how far steps differ: {noise} is taken for noise."
+        )
+    apart = " and ".join(_percent(spread) for spread in spreads)
+    least = ", the least that two runs are taken to differ by" if max(spreads) < compared.noise else ""
+    return f"The work of steady steps differs by up to {apart}: {noise} is taken for noise{least}."
+
+
 def _span(compared: TraceComparison) -> str:
     a, b, span = compared.a, compared.b, compared.span
+    mean = f"Mean of {b.ranks} ranks. " if b.ranks > 1 else ""
     if compared.per == "step":
-        return f"A step of {b.label} takes {_less_or_more(span, f'one of {a.label}')}: {_from_to(span)}."
+        return f"{mean}A step of {b.label} takes {_less_or_more(span, f'one of {a.label}')}: {_from_to(span)}."
     over = f"Over {_steps(a.steps)} each, " if a.steps and a.steps == b.steps else ""
     each = ""
     if over and a.steps > 1:
         each = f", {text(span.a_ns // a.steps, 'ns')} and {text(span.b_ns // b.steps, 'ns')} a step"
-    return f"{over}{b.label} takes {_less_or_more(span, a.label)}: {_from_to(span)}{each}."
+    return f"{mean}{over}{b.label} takes {_less_or_more(span, a.label)}: {_from_to(span)}{each}."
 
 
 def _work(compared: TraceComparison) -> str:

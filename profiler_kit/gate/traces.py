@@ -17,12 +17,13 @@ from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 
 NO_PHASE: Final = "(no phase)"
 NO_MODULE: Final = "(no module)"
-# Two runs of the same work on one GPU: clocks drift by about this much from minute to minute.
+# Two runs of the same work on one GPU: clocks drift by about this much from minute to minute, however equal the steps of one.
 FLOOR: Final = 0.02
+STEPS: Final = 3  # steady ones: two tell nothing of how far steps lie apart
 
 
-def compare_traces(a: TraceSummary, b: TraceSummary) -> TraceComparison:
-    """What differs between two traces.
+def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> TraceComparison:
+    """What differs between two traces, or between two sums of the traces of `ranks` ranks, then as their mean.
 
     Figures are of the whole traces where both hold equally many marked steps (or one has none), else per step.
 
@@ -41,13 +42,14 @@ def compare_traces(a: TraceSummary, b: TraceSummary) -> TraceComparison:
             hint="record both on the same kind of device, with ProfilerActivity.CUDA",
         )
     labels = _labels(a.file, b.file)
-    sides = (_side(a, labels[0]), _side(b, labels[1]))
+    sides = (_side(a, labels[0], ranks), _side(b, labels[1], ranks))
     per_step = bool(a.steps) and bool(b.steps) and len(a.steps) != len(b.steps)
-    whole = _Parts(a, len(a.steps) if per_step else 1), _Parts(b, len(b.steps) if per_step else 1)
+    whole = _Parts(a, ranks * (len(a.steps) if per_step else 1)), _Parts(b, ranks * (len(b.steps) if per_step else 1))
     phases = tuple(row for row in _named((*TRACE_PHASES, NO_PHASE), whole[0].phases, whole[1].phases))
     causes = tuple(row for row in _named(IDLE_CAUSES, whole[0].causes, whole[1].causes))
     busy, idle = _total("busy", phases), _total("idle", causes)
-    noise = max(FLOOR, *(side.spread for side in sides if side.spread is not None), 0.0)
+    spreads = [side.spread for side in sides if side.spread is not None]
+    noise = max(FLOOR, *spreads) if len(spreads) == len(sides) else FLOOR
     compared = TraceComparison(
         a=sides[0],
         b=sides[1],
@@ -68,11 +70,11 @@ def compare_traces(a: TraceSummary, b: TraceSummary) -> TraceComparison:
 
 
 class _Parts:
-    """One trace's figures, over its steps where they are per step: whole ns, so that parts still sum to the whole."""
+    """One trace's figures, over its steps and ranks where they are means: whole ns, so that parts still sum to the whole."""
 
-    def __init__(self, trace: TraceSummary, steps: int) -> None:
+    def __init__(self, trace: TraceSummary, over: int) -> None:
         self._trace = trace
-        self._steps = steps
+        self._over = over
         known = [(timing.phase, timing.kernel_ns) for timing in trace.phases]
         idle = {cause: sum(entry.ns for entry in trace.idle if entry.cause == cause) for cause in IDLE_CAUSES}
         busy, gaps = [*known, (NO_PHASE, trace.unattributed_ns)], list(idle.items())
@@ -114,12 +116,12 @@ class _Parts:
         ]
 
     def _shares(self, parts: Sequence[int]) -> Iterator[int]:
-        """Each part over the steps, rounded so that any first ones sum to their sum over the steps, rounded down."""
+        """Each part over what the mean is of, rounded so that any first ones sum to their sum's mean, rounded down."""
         total = before = 0
         for part in parts:
             total += part
-            yield total // self._steps - before
-            before = total // self._steps
+            yield total // self._over - before
+            before = total // self._over
 
 
 def _modules(a: _Parts, b: _Parts) -> tuple[TimeChange, ...]:
@@ -140,10 +142,10 @@ def _total(name: str, rows: Sequence[TimeChange]) -> TimeChange:
     return TimeChange(name=name, a_ns=sum(row.a_ns for row in rows), b_ns=sum(row.b_ns for row in rows))
 
 
-def _side(trace: TraceSummary, label: str) -> TraceSide:
+def _side(trace: TraceSummary, label: str, ranks: int) -> TraceSide:
     # a trace's first and last step may lack work that was launched before, or is still to run, when it was cut
     times = [step.kernel_ns for step in trace.steps if step.steady and step.kernel_ns > 0]
-    spread = (max(times) - min(times)) / median(times) if len(times) > 1 else None
+    spread = (max(times) - min(times)) / median(times) if len(times) >= STEPS else None
     devices = list(dict.fromkeys(name for name in trace.devices if name))
     return TraceSide(
         label=label,
@@ -152,6 +154,7 @@ def _side(trace: TraceSummary, label: str) -> TraceSide:
         steps=len(trace.steps),
         step_ns=trace.step_ns if trace.clock == "device" else trace.host_step_ns,
         spread=spread,
+        ranks=ranks,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from profiler_kit.records.lanes import Annotation
+from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
     from profiler_kit.inspection.cutting import StepPeriod
@@ -48,6 +49,13 @@ def annotate_trace(
     kept = cut(entries, periods, wanted=steps, steady=steady, limit_bytes=limit_bytes, beside=beside)
     size = rewrite(trace, out, lines(clipped(annotation, kept.period), entries.pids), kept.keep)
     return Annotated(size_bytes=size, notes=(*kept.notes, *annotation.notes))
+
+
+def check_steps(trace: TraceSummary, wanted: tuple[int, int]) -> None:
+    """Raises UsageError where `trace` has none of the steps from the first to the last `wanted`."""
+    from profiler_kit.inspection.cutting import check_wanted
+
+    check_wanted([step.number for step in trace.steps], wanted, where=trace.file)
 
 
 def _understood(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:

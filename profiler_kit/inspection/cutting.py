@@ -92,9 +92,8 @@ def cut(
     period: Period | None = None
     notes: list[str] = []
     if wanted is not None:
+        check_wanted([step.number for step in steps], wanted)
         chosen = [step for step in steps if wanted[0] <= step.number <= wanted[1]]
-        if not chosen:
-            raise UsageError(_no_such_step(steps, wanted), hint="give --steps FIRST:LAST of the marked steps")
         period = _period(chosen)
         notes.append(f"cut to {_named(chosen)}")
         steps = tuple(chosen)
@@ -219,16 +218,23 @@ def _thinned(entries: Entries, found: Cut, left: int, limit_bytes: int) -> Cut:
     )
 
 
-def _named(steps: Sequence[StepPeriod]) -> str:
-    numbers = [step.number for step in steps]
-    return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {min(numbers)} to {max(numbers)}"
-
-
-def _no_such_step(steps: Sequence[StepPeriod], wanted: tuple[int, int]) -> str:
+def check_wanted(steps: Sequence[int], wanted: tuple[int, int], *, where: str | None = None) -> None:
+    """Raises UsageError where none of the `steps` of a trace is from the first to the last `wanted`."""
+    if any(wanted[0] <= number <= wanted[1] for number in steps):
+        return
     asked = f"step {wanted[0]}" if wanted[0] == wanted[1] else f"step from {wanted[0]} to {wanted[1]}"
-    if not steps:
-        return f"no {asked}: the trace has no marked steps"
-    return f"no {asked}: the trace has {_named(steps)}"
+    held = _numbers(steps) if steps else "no marked steps"
+    raise UsageError(
+        f"no {asked}: the trace has {held}", where=where, hint="give --steps FIRST:LAST of the marked steps"
+    )
+
+
+def _named(steps: Sequence[StepPeriod]) -> str:
+    return _numbers([step.number for step in steps])
+
+
+def _numbers(steps: Sequence[int]) -> str:
+    return f"step {steps[0]}" if len(steps) == 1 else f"steps {min(steps)} to {max(steps)}"
 
 
 def _megabytes(size: int) -> str:

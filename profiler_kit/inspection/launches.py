@@ -13,10 +13,12 @@ from profiler_kit.inspection.times import times
 from profiler_kit.records.traces import Queue
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
-# CUDA takes 1,022 (V100) to 1,028 (H200) launches before the next one has to wait for a place; a launch that takes long with far
-# fewer ahead of it has another reason. ROCm's queue is longer: an MI300 held 1,848 without one launch that waited.
-FULL_DEPTH: Final = 900
-_HINDERED: Final = 10  # times an unhindered launch: the V100's launches take 5 us, those that waited 135 to 2,000
+# How many launches a queue holds differs: 1,022 on a V100, 1,028 on an H200, more than 1,848 on an MI300. So none is taken for
+# granted: a queue is full where launches get slow with it at its deepest, again and again, and it never gets deeper.
+BRIM: Final = 0.98  # of the deepest: those that waited found 1,012 to 1,022 on the V100, 1,027 and 1,028 on the H200
+HINDERED: Final = 10  # times an unhindered launch: the V100's launches take 5 us, those that waited 47 to 2,010
+AGAIN: Final = 3  # slow launches at the brim: one or two may have loaded a kernel's code there
+LEAST: Final = 64  # places: with fewer launches ahead of it a slow one has another reason (memory, code that is loaded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,11 +63,15 @@ def launches(owned: Owned, line: Timeline) -> Launches:
 
 
 def _blocked(duration: Ints, depth: Ints) -> Ints:
-    deep = depth >= FULL_DEPTH
-    if not deep.any():
-        return np.zeros(len(duration), np.int64)
-    usual = int(np.median(duration[~deep] if (~deep).any() else duration))
-    return np.where(deep & (duration > _HINDERED * usual), duration - usual, 0)
+    """What each launch took beyond an unhindered one's time because the queue was full."""
+    nothing = np.zeros(len(duration), np.int64)
+    most = int(depth.max(initial=0))
+    brim = depth >= BRIM * most
+    if most < LEAST or brim.all():
+        return nothing
+    usual = int(np.median(duration[~brim]))
+    slow = brim & (duration > HINDERED * usual)
+    return np.where(slow, duration - usual, nothing) if int(slow.sum()) >= AGAIN else nothing
 
 
 def queue(made: Launches) -> Queue | None:

@@ -14,9 +14,8 @@ from profiler_kit.inspection.waiting import Alignment, Waits, align, waits
 from profiler_kit.records.traces import Ranks, RankTime, Straggler
 from profiler_kit.traces.table import Ints
 
-LATE_SHARE: Final = (
-    0.01  # of a step: a rank that the others stand waiting for less than this costs nothing worth a name
-)
+# Of a step: a rank that the others stand waiting for less than this costs nothing worth a name.
+COST_SHARE: Final = 0.01
 NAMED: Final = 0.5  # of a phase's excess: a module or an operator with as much is what the rank was at
 MOST_STRAGGLERS: Final = 8
 
@@ -44,7 +43,7 @@ def ranks_of(extracts: Sequence[Extract]) -> Ranks:
             communication_ns=int(times.communication[i]),
             exposed_ns=int(times.exposed[i]),
             wait_ns=int(waited.wait_ns[i]) // count,
-            idle_ns=int(times.period[i] - times.compute[i] - times.exposed[i]),
+            idle_ns=int(times.idle[i]),
         )
         for i, (rank, file) in enumerate(files)
     )
@@ -54,7 +53,7 @@ def ranks_of(extracts: Sequence[Extract]) -> Ranks:
         common_steps=count if numbers[0] >= 0 else 0,
         step_ns=int(np.median(times.period)),
         imbalance=float(times.compute.max()) / mean - 1.0 if mean > 0 else 0.0,
-        stragglers=_stragglers(rows, times, waited, count),
+        stragglers=_stragglers(times, [rank for rank, _ in files], waited, count),
         notes=(*notes, *_alignment_notes(found, ours)),
     )
 
@@ -69,6 +68,7 @@ class _Times:
         self.compute = self._mean("compute_ns")
         self.communication = self._mean("communication_ns")
         self.exposed = self._mean("exposed_ns")
+        self.idle = self.period - self.compute - self.exposed
 
     def did(self) -> tuple[tuple[Activity, ...], Ints]:
         """What each extract did, by activity (all of them, in a row per extract)."""
@@ -154,29 +154,29 @@ def _collectives(count: int) -> str:
     return f"{count:,} collective{'' if count == 1 else 's'}"
 
 
-def _stragglers(rows: Sequence[RankTime], times: _Times, waited: Waits, steps: int) -> tuple[Straggler, ...]:
-    """The ranks that the others stand waiting for, the longest first."""
+def _stragglers(times: _Times, ranks: Sequence[int], waited: Waits, steps: int) -> tuple[Straggler, ...]:
+    """The ranks that the others stand waiting for, the latest first."""
     exposed = waited.exposed_ns // steps
-    own = times.period - exposed
-    late = np.array([int(others_than(exposed, i)) - int(exposed[i]) for i in range(len(rows))])
-    least = LATE_SHARE * float(np.median(times.period))
-    order = [int(i) for i in np.argsort(-late, kind="stable") if late[i] >= least and waited.last[i]][:MOST_STRAGGLERS]
+    cost = np.array([int(others_than(exposed, i)) - int(exposed[i]) for i in range(len(ranks))])
+    late = np.maximum(waited.late_ns // steps, cost)  # it may come late at several places of a step
+    least = COST_SHARE * float(np.median(times.period))
+    order = [int(i) for i in np.argsort(-late, kind="stable") if cost[i] >= least and waited.last[i]][:MOST_STRAGGLERS]
     if not order:
         return ()
     activities, did = times.did()
     found = []
     for i in order:
-        excess = did[i] - np.array(others_than(did, i), np.int64)
-        doing, doing_ns = _doing(activities, excess)
+        doing, doing_ns = _doing(activities, did[i] - np.array(others_than(did, i), np.int64))
         found.append(
             Straggler(
-                rank=rows[i].rank,
+                rank=ranks[i],
                 last=int(waited.last[i]),
                 collectives=int(waited.collectives[i]),
                 late_ns=int(late[i]),
-                excess_ns=int(own[i]) - int(others_than(own, i)),
+                cost_ns=int(cost[i]),
                 doing=doing,
                 doing_excess_ns=doing_ns,
+                idle_excess_ns=int(times.idle[i]) - int(others_than(times.idle, i)),
             )
         )
     return tuple(found)

@@ -58,13 +58,15 @@ class Alignment:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Waits:
     """Who waited, by extract. `wait_ns`: what it stood in collectives for ranks that came later, `exposed_ns`: what of that no
-    computation covered; `last`: in how many it came last, surely; `collectives`: how many it shares with others.
+    computation covered; `last`: in how many it came last, surely; `collectives`: how many it shares with others. `late_ns`: how
+    much later than the median of the others it came to the collective of a step where that is most, added up over the steps.
     """
 
     wait_ns: Ints
     exposed_ns: Ints
     last: Ints
     collectives: Ints
+    late_ns: Ints
 
 
 def align(extracts: Sequence[Extract], steps: Sequence[int]) -> Alignment:
@@ -110,7 +112,42 @@ def waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Waits:
             merged = union(both[0], both[1])
             waited[member] = length(merged)
             exposed[member] = int(overlap(extracts[member].bare, merged.start, merged.end).sum())
-    return Waits(wait_ns=waited, exposed_ns=exposed, last=last, collectives=shared)
+    return Waits(
+        wait_ns=waited, exposed_ns=exposed, last=last, collectives=shared, late_ns=_late(extracts, blocks).sum(axis=0)
+    )
+
+
+def _late(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Ints:
+    """By step and extract: how late it came to the one collective that it came to latest.
+
+    What one rank does more than others makes it late for the first collective behind that, and for further ones as far as the
+    others could go on beside them: the largest lateness is what it did more, the sum would count that again and again.
+    """
+    place = {step: row for row, step in enumerate(sorted({block.step for block in blocks}))}
+    late = np.zeros((len(place), len(extracts)), np.int64)
+    for block in blocks:
+        starts, ends = block.times(extracts)
+        durations = ends - starts
+        most = (_median_of_others(durations) - durations).max(axis=0)
+        row = late[place[block.step]]
+        members = list(block.members)
+        row[members] = np.maximum(row[members], most)
+    return late
+
+
+def _median_of_others(values: Ints) -> Ints:
+    """In each row, for each value the median of the row's others, whole."""
+    count = values.shape[1]
+    order = np.argsort(values, axis=1, kind="stable")
+    ascending = np.take_along_axis(values, order, axis=1)
+    at = np.argsort(order, axis=1, kind="stable")  # where each value stands in its row
+
+    def other(index: int) -> Ints:
+        """The others' value at `index` of their order: one further from where the left out value stood."""
+        return np.where(at <= index, ascending[:, index + 1, None], ascending[:, index, None])
+
+    middle = (count - 1) // 2
+    return other(middle) if count % 2 == 0 else (other(middle - 1) + other(middle)) // 2
 
 
 def _sequences(one: Extract, steps: Sequence[int]) -> dict[tuple[int, str], Ints]:

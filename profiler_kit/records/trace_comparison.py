@@ -12,7 +12,8 @@ Alike = Literal["same", "alike", "only a", "only b"]
 class TraceSide:
     """One of the two. `label` is what sentences call it, never the same on both sides; `steps` are marked ones.
 
-    `spread`: how far its steps' work lies apart, (largest - smallest) / median of their busy times; None with fewer than two.
+    `spread`: how far its steady steps' work lies apart, (largest - smallest) / median of their busy times; None with fewer than
+    three. `ranks`: how many ranks' traces it is; with several, steps are their means.
     """
 
     label: str
@@ -21,6 +22,7 @@ class TraceSide:
     steps: int
     step_ns: int | None
     spread: float | None
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +52,12 @@ class TimeChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceComparison:
     """What differs between two traces. `per`: what the figures are of: the whole traces, or a step (of traces that hold
-    different numbers of them).
+    different numbers of them), with several ranks the mean of theirs.
 
     `span`, `busy` and `idle` are of the device's timeline (or of the operators on the host): busy and idle sum to the span, the
     `phases` to busy, and the `causes` to idle, on each side, to the nanosecond. `noise`: the share by which equal work may
-    differ. `same_work`: the busy times differ by no more.
+    differ, the larger `spread` where both sides have one, and never less than a fixed share. `same_work`: the busy times differ
+    by no more.
     """
 
     a: TraceSide

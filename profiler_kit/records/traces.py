@@ -208,9 +208,9 @@ class SyncWait:
 class Queue:
     """Launches that wait to run: the deepest, and whether the queue filled, so that the host's clock shows the device's time.
 
-    `delay_ns`: median from a launch's end to its kernel's start. `full`: launches began to wait for a free place; `growing`: the
-    depth still rose at the end, so host times are too short for the work. `blocked_ns`: what launches took beyond an
-    unhindered one's time.
+    `delay_ns`: median from a launch's end to its kernel's start. `full`: launches got slow with the queue at its deepest, so they
+    waited for a free place; `growing`: the depth still rose at the end, so host times are too short for the work. `blocked_ns`:
+    what launches took beyond an unhindered one's time.
     """
 
     max_depth: int
@@ -327,18 +327,21 @@ class RankTime:
 class Straggler:
     """A rank that others wait for: in how many of the collectives it came last, and what it did meanwhile.
 
-    Per step: `late_ns` is what the median other rank stands in collectives for it with nothing else to do; `excess_ns` its own
-    time (all of the step but such waits) beyond the median other rank's; `doing` the phase (with a module or operator), or the
-    idle cause, that grew most, and by how much (`doing_excess_ns`).
+    Per step: `late_ns` is how much later than the median other rank it comes to the collective that it comes to latest (or the
+    waits it causes, where it is late at several places so that these are more); `cost_ns` is what the median other rank stands
+    in collectives for it with nothing else to do; `doing` the phase (with a module or operator), or the idle cause, that it
+    spent most on beyond the median other rank, and how much more (`doing_excess_ns`); `idle_excess_ns` how much longer its
+    device was idle, whatever for.
     """
 
     rank: int
     last: int
     collectives: int
     late_ns: int
-    excess_ns: int
+    cost_ns: int
     doing: str
     doing_excess_ns: int
+    idle_excess_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

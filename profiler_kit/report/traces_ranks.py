@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
+from typing import Final
 
 from profiler_kit.records.document import Block, Paragraph, Section, Table
-from profiler_kit.records.traces import Ranks, RankTime
+from profiler_kit.records.traces import Ranks, RankTime, Straggler
 from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.report.plain import plain_table
 from profiler_kit.units import text
+
+TOLD: Final = 0.1  # of what a rank is late by: as much idleness is worth telling
 
 
 def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
@@ -65,12 +68,22 @@ def _summary(ranks: Ranks) -> Iterator[str]:
 
 
 def _stragglers(ranks: Ranks) -> Iterator[str]:
+    what = "step" if ranks.common_steps else "trace"
     for one in ranks.stragglers:
-        doing = f": {text(one.doing_excess_ns, 'ns')} more of {one.doing} than the median rank" if one.doing else ""
+        more = "; ".join(_more(one))
+        share = f" ({text(100.0 * one.cost_ns / ranks.step_ns, 'percent')})" if ranks.step_ns else ""
         yield (
-            f"The others wait for rank {one.rank}, {text(one.late_ns, 'ns')} a step; it came last in {one.last:,} of "
-            f"{one.collectives:,} collectives. Its own part of the step is {text(one.excess_ns, 'ns')} longer than "
-            f"theirs{doing}."
+            f"Rank {one.rank} comes {text(one.late_ns, 'ns')} late in each {what}{f': {more}' if more else ''}. It came last in "
+            f"{one.last:,} of {one.collectives:,} collectives; the others wait for it, {text(one.cost_ns, 'ns')}{share} of each "
+            f"{what} with nothing else to do."
         )
     if not ranks.stragglers and any(row.communication_ns for row in ranks.ranks):
-        yield "No rank keeps the others waiting for more than a hundredth of a step."
+        yield f"No rank keeps the others waiting for more than a hundredth of a {what}."
+
+
+def _more(one: Straggler) -> Iterator[str]:
+    """What the rank did more than the others, as far as that tells why it is late."""
+    if one.doing:
+        yield f"{text(one.doing_excess_ns, 'ns')} more of {one.doing} than the median rank"
+    if one.idle_excess_ns > TOLD * one.late_ns and one.idle_excess_ns != one.doing_excess_ns:
+        yield f"its device is idle for {text(one.idle_excess_ns, 'ns')} more{' in all' if 'idle' in one.doing else ''}"

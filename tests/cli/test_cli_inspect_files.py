@@ -60,16 +60,20 @@ def test_only_some_steps(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "cut to step 1" in capsys.readouterr().err
     assert 0 < len(events(here / "one.json")) < len(events(here / "all.json"))
     assert main(["inspect", "train.cuda.json.gz", "--annotate", "none.json", "--steps", "7:9"]) == 2
-    assert "the trace has steps 1 to" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "train.cuda.json.gz: no step from 7 to 9: the trace has steps 1 to" in shown.err
+    assert shown.out == ""  # told before the report
     assert not (here / "none.json").exists()
 
 
-def test_several_traces_go_into_a_folder(here: Path) -> None:
+def test_several_traces_go_into_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", ".", "--annotate", "out", "--to", "csv", "--events", "out", "-q"]) == 0
     assert left(here) == {
         f"out/{name}.cuda.{what}" for name in ("train", "infer") for what in ("annotated.json.gz", "events.csv")
     }
+    capsys.readouterr()
     assert main(["inspect", ".", "--annotate", "one.json.gz", "-q"]) == 2
+    assert capsys.readouterr().out == ""
     assert not (here / "one.json.gz").exists()
 
 

@@ -62,7 +62,30 @@ def test_a_folder_of_ranks_is_no_single_trace(capfd: pytest.CaptureFixture[str],
         (tmp_path / Path(path).name).write_bytes(Path(path).read_bytes())
     done = call(["compare", str(tmp_path), RANKS[0], "-q"], capfd)
     assert done.code == USAGE
-    assert "holds 2 traces" in done.err
+    assert "holds 2 traces and the other side one" in done.err
+
+
+def test_two_folders_of_ranks_are_compared_by_their_means(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    runs = [str(FIXTURES / "ranks_cuda"), str(tmp_path / "saved.json")]
+    assert call(["inspect", str(FIXTURES / "ranks_cuda_small"), "-o", runs[1], "-q"], capfd).code == OK
+    done = call(["compare", *runs, "-f", "json", "-q"], capfd)
+    assert done.code == OK
+    compared = json.loads(done.out)
+    spans = [one["span_ns"] for one in json.loads(Path(runs[1]).read_text())["traces"]]
+    assert compared["span"]["b_ns"] == sum(spans) // 2
+    assert (compared["a"]["ranks"], compared["a"]["steps"]) == (2, 4)
+    assert sum(row["a_ns"] for row in (*compared["phases"], *compared["causes"])) == compared["span"]["a_ns"]
+    shown = call(["compare", *runs, "-q"], capfd)
+    assert shown.out.startswith("ranks_cuda and saved\nMean of 2 ranks. Over 4 steps each, ")
+    assert "means over ranks 0, 1" in re.sub(r"\s+", " ", shown.out)
+
+
+def test_traces_that_are_no_ranks_are_not_taken_together(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("train", "infer"):
+        (tmp_path / f"{name}.json.gz").write_bytes((FIXTURES / f"{name}.cuda.json.gz").read_bytes())
+    done = call(["compare", str(tmp_path), str(FIXTURES / "ranks_cuda"), "-q"], capfd)
+    assert done.code == USAGE
+    assert "holds 2 traces, which are not the ranks of one job" in done.err
 
 
 def test_a_host_and_a_device_are_not_comparable(capfd: pytest.CaptureFixture[str]) -> None:
@@ -74,9 +97,11 @@ def test_a_host_and_a_device_are_not_comparable(capfd: pytest.CaptureFixture[str
 def test_ranks_stand_beside_each_other_with_the_one_that_is_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
     done = call(["inspect", *RANKS, "-q"], capfd)
     said = re.sub(r"\s+", " ", done.out)
-    assert "The others wait for rank 1, 4.524 ms a step" in said
+    assert "Rank 1 comes 4.524 ms late in each step" in said
     assert "4.275 ms more of forward (aten::mm) than the median rank" in said
-    assert "Rank 1 is late by" in said  # the rule sees the same
+    assert (
+        "Rank 1 comes 4.524 ms late in each step (51.4 %), and the other ranks wait for it" in said
+    )  # the rule sees the same
     rows = call(["inspect", *RANKS, "--by", "rank", "-f", "csv", "-q"], capfd).out.splitlines()
     assert rows[0].startswith("rank,file,steps,step_ns,compute_ns")
     assert len(rows) == 3

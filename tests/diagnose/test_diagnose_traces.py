@@ -301,12 +301,12 @@ def test_limits_of_exposed_communication(exposed_ms: float, said: str | None) ->
 def test_a_straggler_is_named_with_what_it_does() -> None:
     (finding,) = found(two_ranks(), "stragglers")
     assert finding.severity == "high"
-    assert finding.title == "Rank 1 is late by 19.7 % of the step, and the other ranks wait for it"
-    assert "last in 270 of 300 collectives" in finding.explanation
-    assert "in backward, for 5.9 ms a step more" in finding.explanation
+    assert finding.title == "Rank 1 comes 6.5 ms late in each step (21.0 %), and the other ranks wait for it"
+    assert "5.9 ms more on backward than the median rank" in finding.explanation
+    assert "last in 270 of 300 collectives; the others wait for it, 6.1 ms (19.7 %) of each step" in finding.explanation
     ranks = two_ranks().ranks
     assert ranks is not None
-    early = replace(ranks, stragglers=tuple(replace(one, late_ns=ms(0.6)) for one in ranks.stragglers))
+    early = replace(ranks, stragglers=tuple(replace(one, cost_ns=ms(0.6)) for one in ranks.stragglers))
     assert found(replace(two_ranks(), ranks=early), "stragglers") == []
 
 

@@ -16,6 +16,7 @@ from trace_reports import kernel, ms, trace
 from profiler_kit.errors import NotComparableError
 from profiler_kit.gate.trace_documents import trace_comparison_document
 from profiler_kit.gate.trace_names import Timed, aligned, dropped, operator_key, same_root
+from profiler_kit.gate.trace_ranks import compare_ranks
 from profiler_kit.gate.traces import compare_traces
 from profiler_kit.inquiry import summary
 from profiler_kit.records.document import Table
@@ -178,6 +179,55 @@ def test_a_trace_beside_itself_differs_in_nothing() -> None:
     assert compared.span.change_ns == 0
     assert "as long as" in compared.sentences[0]
     assert not any(row.change_ns for rows in (compared.phases, compared.causes, compared.kernels) for row in rows)
+
+
+def test_ranks_are_compared_by_the_mean_of_those_that_both_have() -> None:
+    """Of ranks that are all alike the mean is the one; what only one side has is left out, and said."""
+    a, b = (changed(one, steps=steps(10, 10, 10)) for one in (trace(), trace(idle={("python", "forward"): 7.0})))
+    alone = compare_traces(a, b)
+    ranks = compare_ranks({0: a, 1: a, 2: a}, {1: b, 2: b, 5: b}, names=("runs/a", "runs/b"))
+    assert_sums_hold(ranks)
+    assert (ranks.a.label, ranks.b.label, ranks.a.ranks) == ("a", "b", 2)
+    for part in ("span", "busy", "idle", "phases", "causes", "noise", "per"):
+        assert getattr(ranks, part) == getattr(alone, part)
+    assert ranks.a.steps == alone.a.steps
+    assert ranks.notes[:2] == (
+        "Times are means over ranks 1, 2; calls are those of all together.",
+        "Ranks 0, 5 are only in one and left out.",
+    )
+
+
+@given(st.lists(summaries(), min_size=4, max_size=4), st.integers(0, 4))
+def test_means_of_ranks_sum_to_the_span_too(each: list[TraceSummary], count: int) -> None:
+    each = [changed(one, steps=steps(*[1.0] * (count if i < 2 else 3))) for i, one in enumerate(each)]
+    compared = compare_ranks(dict(enumerate(each[:2])), dict(enumerate(each[2:])), names=("a", "b"))
+    assert_sums_hold(compared)
+    over = 2 * (count if compared.per == "step" else 1)
+    assert compared.span.a_ns == (each[0].span_ns + each[1].span_ns) // over
+
+
+def test_ranks_that_have_nothing_in_common_are_not_compared() -> None:
+    with pytest.raises(NotComparableError, match="no rank is in both: rank 0 and ranks 1, 2"):
+        compare_ranks({0: trace()}, {1: trace(), 2: trace()}, names=("a", "b"))
+    uneven = {0: changed(trace(), steps=steps(1, 1)), 1: changed(trace(), steps=steps(1))}
+    with pytest.raises(NotComparableError, match="b: its ranks' traces hold 1 to 2 steps"):
+        compare_ranks({0: trace(), 1: trace()}, uneven, names=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "noise", "said"),
+    [
+        ((10, 12), (10, 10, 10), 0.02, "Fewer than three steady steps in"),
+        ((10, 10.1, 10), (10, 10, 10), 0.02, "the least that two runs are taken to differ by"),
+        ((10, 11, 10), (10, 10, 10), 0.1, "differs by up to 10 % and 0 %: 10 % is taken for noise."),
+    ],
+)
+def test_the_noise_is_how_far_steps_differ_where_both_have_three(
+    a: tuple[float, ...], b: tuple[float, ...], noise: float, said: str
+) -> None:
+    compared = compare_traces(changed(trace(), steps=steps(*a)), changed(trace(), steps=steps(*b)))
+    assert compared.noise == pytest.approx(noise)
+    assert any(said in note for note in compared.notes)
 
 
 def test_steps_that_differ_widely_are_noise() -> None:

@@ -27,6 +27,7 @@ from profiler_kit.traces.reader import read  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 TOLD = ("eager", "checkpoint", "checkpoint_reentrant")
 STEPS = 6
+SLEEP_CYCLES = 60_000_000  # some 30 ms: the host launches a whole step meanwhile, so that no event waits for it
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,7 @@ def test_an_ordinary_loop_agrees_with_cuda_events(tmp_path: Path) -> None:
     def step() -> None:
         events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
         optimizer.zero_grad()
+        torch.cuda._sleep(SLEEP_CYCLES)
         events[0].record()
         output = model(images)
         events[1].record()

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from profiler_kit.errors import UsageError
 from profiler_kit.inquiry import trace_files
+from profiler_kit.traces.peek import seems_trace
 
 
 def made(folder: Path, *names: str) -> Path:
     for name in names:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("{}")
+        file.write_text('{"traceEvents": []}')
     return folder
 
 
 def names(folder: Path, *given: Path) -> list[str]:
-    return [str(file.relative_to(folder)) for file in trace_files(given)]
+    return [str(file.relative_to(folder)) for file in trace_files(given).files]
 
 
 def test_a_file_is_taken_whatever_it_is_called(tmp_path: Path) -> None:
@@ -62,3 +64,58 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         trace_files([made(tmp_path, "notes.txt")])
     with pytest.raises(UsageError, match="no trace given"):
         trace_files([])
+
+
+NO_TRACES = {
+    "truth.json": b'{"step_ms": 3.0, "said": "\\"traceEvents\\": []"}',
+    "list.json": b'[{"name": "ph", "value": 1}]',
+    "figures.json.gz": gzip.compress(b"[1, 2, 3]"),
+    "empty.json": b"",
+    "cut.json.gz": gzip.compress(b'{"traceEvents": [') [:12],
+}  # fmt: skip
+
+
+def test_other_json_beside_traces_is_left_out_and_said_once(tmp_path: Path) -> None:
+    made(tmp_path, "rank0.json", "rank1.json")
+    for name, held in NO_TRACES.items():
+        (tmp_path / name).write_bytes(held)
+    found = trace_files([tmp_path, tmp_path])
+    assert [file.name for file in found.files] == ["rank0.json", "rank1.json"]
+    (note,) = found.notes
+    assert (
+        note
+        == f"5 files in {tmp_path} are no traces and are left out: cut.json.gz, empty.json, figures.json.gz and 2 more."
+    )
+
+
+def test_what_is_named_is_taken_whatever_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "truth.json").write_bytes(NO_TRACES["truth.json"])
+    assert trace_files([tmp_path / "truth.json"]) == ((tmp_path / "truth.json",), ())
+
+
+def test_a_folder_of_other_json_alone_holds_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "truth.json").write_bytes(NO_TRACES["truth.json"])
+    with pytest.raises(UsageError, match=r"holds no trace \(1 file there, none of which is one\)"):
+        trace_files([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"schemaVersion": 1, "traceEvents" : [',
+        b'{"deviceProperties": [%s 1], "traceEvents": []}' % (b"1," * 200_000),
+        b' \n[ {"name": "a", "ph": "X"}]',
+        b'\xef\xbb\xbf[{"ph":"X"',
+    ],
+    ids=["cut off", "much before the events", "a list", "byte order mark"],
+)
+def test_a_trace_is_told_by_its_beginning_zipped_or_not(tmp_path: Path, text: bytes) -> None:
+    plain, zipped = tmp_path / "a.json", tmp_path / "b.json"
+    plain.write_bytes(text)
+    zipped.write_bytes(gzip.compress(text))
+    assert seems_trace(plain)
+    assert seems_trace(zipped)
+
+
+def test_what_cannot_be_opened_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
+    assert seems_trace(tmp_path / "gone.json")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the published trace
 
 
 def said(name: str) -> tuple[TraceSummary, list[Finding]]:
-    (file,) = trace_files([FOLDER / name])
+    (file,) = trace_files([FOLDER / name]).files
     trace = summary(file)
     return trace, list(diagnose_traces(traces(trace)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
-from profiler_kit.inspection.launches import FULL_DEPTH
+from profiler_kit.inspection.launches import AGAIN, LEAST
 from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import Queue, TraceSummary
 
@@ -38,32 +38,64 @@ def test_a_graphs_kernels_are_one_launch() -> None:
     assert (queue.max_depth, queue.delay_ns) == (1, 10)
 
 
-def flooded(blocked: int) -> Written:
-    """Twice as many launches as the queue holds; from its brim on each launch waits until one has run."""
+def flooded(*, places: int = 1000, more: int = 200, waits: bool = True) -> Written:
+    """`more` launches than the queue has places, 5 us each; with no place left one waits until a kernel has begun.
+
+    Kernels take 1 ms, so that a launch with no place before it takes 1 ms too.
+    """
     trace = Written()
     now = 0
-    for index in range(FULL_DEPTH + 200):
-        duration = 5 * US if index < FULL_DEPTH + 1 else blocked
-        trace.work((index + 100) * 1000 * US, (index + 101) * 1000 * US, trace.launch(now, now + duration))
-        now += duration
+    for index in range(places + more):
+        end = now + 5 * US
+        if waits and index >= places:
+            end = max(end, (index - places + 20) * 1000 * US)
+        trace.work((index + 20) * 1000 * US, (index + 21) * 1000 * US, trace.launch(now, end))
+        now = end
     return trace
 
 
-def test_launches_that_wait_for_a_place_make_the_queue_full() -> None:
-    summary = summarise(flooded(blocked=1000 * US).owned())
+@pytest.mark.parametrize("places", [100, 1000, 2000])
+def test_launches_that_wait_for_a_place_make_the_queue_full_however_many_it_holds(places: int) -> None:
+    summary = summarise(flooded(places=places).owned())
     assert summary.queue is not None
     assert summary.queue.full
-    assert summary.queue.blocked_ns == 199 * 995 * US
+    first = (20 * 1000 - 5 * places) * US  # until the first kernel begins
+    assert summary.queue.max_depth == places + 1
+    assert summary.queue.blocked_ns == 199 * 995 * US + first - 5 * US
     (wait,) = summary.syncs
-    assert (wait.name, wait.call, wait.calls) == ("(launch queue full)", "cudaLaunchKernel", 199)
+    assert (wait.name, wait.call, wait.calls) == (
+        "(launch queue full)",
+        "cudaLaunchKernel",
+        200,
+    )
     assert wait.wait_ns == summary.queue.blocked_ns
     assert sum(part.ns for part in wait.waited_for) == wait.wait_ns
 
 
-def test_a_deep_queue_whose_launches_take_no_longer_is_not_full() -> None:
-    queue = queue_of(flooded(blocked=5 * US))
-    assert queue.max_depth > FULL_DEPTH
+@pytest.mark.parametrize("places", [1000, 2000])
+def test_a_deep_queue_whose_launches_take_no_longer_is_not_full(places: int) -> None:
+    queue = queue_of(flooded(waits=False, places=places))
+    assert queue.max_depth > places + 100
     assert (queue.full, queue.blocked_ns) == (False, 0)
+
+
+def test_slow_launches_from_which_the_queue_goes_on_to_grow_were_not_for_want_of_a_place() -> None:
+    trace = Written()
+    now = 0
+    for index in range(400):
+        duration = 500 * US if 200 <= index < 210 else 5 * US  # a network's second part is loaded there
+        trace.work((index + 100) * 1000 * US, (index + 101) * 1000 * US, trace.launch(now, now + duration))
+        now += duration
+    queue = queue_of(trace)
+    assert queue.max_depth > 390
+    assert (queue.full, queue.blocked_ns) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("places", "more", "full"), [(1000, AGAIN - 1, False), (1000, AGAIN, True), (LEAST // 2, 200, False)]
+)
+def test_few_slow_launches_or_few_ahead_of_them_make_no_full_queue(places: int, more: int, full: bool) -> None:
+    assert queue_of(flooded(places=places, more=more)).full is full
 
 
 def test_a_long_launch_with_few_ahead_has_another_reason() -> None:

@@ -8,8 +8,10 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,13 +21,15 @@ from profiler_kit.inspection.attribution import own
 from profiler_kit.inspection.extract import Activity, Extract
 from profiler_kit.inspection.extract import extract as extracted
 from profiler_kit.inspection.ranks import ranks_of
+from profiler_kit.inspection.spans import Spans
 from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.traces import Ranks
 from profiler_kit.traces.reader import read
 
 PUBLISHED = Path(os.environ.get("PROFILER_KIT_TRACES", Path(__file__).parents[2].parent / "shared" / "traces"))
 DDP = PUBLISHED / "h200_ddp"
-RECORDED = Path(__file__).parents[1] / "fixtures" / "traces" / "ranks"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
+RECORDED, ON_GPUS, ON_GPUS_SMALL = FIXTURES / "ranks", FIXTURES / "ranks_cuda", FIXTURES / "ranks_cuda_small"
 published = pytest.mark.skipif(not DDP.is_dir(), reason="the published traces are not beside this checkout")
 
 
@@ -54,7 +58,7 @@ def test_who_is_in_a_collective_for_the_shortest_came_last() -> None:
     assert [row.wait_ns for row in ranks.ranks] == [200_000, 0]
     (straggler,) = ranks.stragglers
     assert (straggler.rank, straggler.last, straggler.collectives) == (1, 2, 2)
-    assert straggler.late_ns == straggler.excess_ns == 200_000
+    assert straggler.late_ns == straggler.cost_ns == 200_000
     assert ranks.notes == ()
     assert_sums_hold(ranks)
 
@@ -66,6 +70,36 @@ def test_one_of_eight_is_named_and_the_seven_who_wait_are_not() -> None:
     ranks = ranks_of(files)
     assert [one.rank for one in ranks.stragglers] == [5]
     assert ranks.stragglers[0].late_ns == 500_000 - 100_003
+
+
+def test_late_is_how_much_later_it_comes_and_the_cost_is_what_nothing_covers() -> None:
+    """The others have work beside most of their waiting, and catch up on the late one at further collectives."""
+    others = [(100_000, 500_000), (500_000, 550_000), (600_000, 640_000)]
+    late = [(450_000, 500_000), (520_000, 550_000), (620_000, 640_000)]
+    files = [extract(0, {1: others}), extract(1, {1: late}), extract(2, {1: others})]
+    files = [replace(file, bare=Spans(np.array([420_000]), np.array([500_000]))) for file in files]
+    (straggler,) = ranks_of(files).stragglers
+    assert (straggler.rank, straggler.late_ns, straggler.cost_ns) == (1, 350_000, 30_000)
+
+
+def test_a_rank_late_at_two_places_is_late_by_both() -> None:
+    on_time = extract(0, {1: [(100_000, 300_000), (400_000, 600_000)]})
+    late = extract(1, {1: [(280_000, 300_000), (590_000, 600_000)]})
+    (straggler,) = ranks_of([on_time, late]).stragglers
+    assert straggler.late_ns == straggler.cost_ns == 180_000 + 190_000
+
+
+@given(st.lists(st.lists(st.integers(0, 90_000), min_size=3, max_size=3), min_size=2, max_size=6))
+def test_late_is_against_the_median_of_the_others(starts: list[list[int]]) -> None:
+    ends = [100_000 * (i + 1) + 95_000 for i in range(3)]
+    files = [
+        extract(r, {1: [(100_000 * (i + 1) + at[i], end) for i, end in enumerate(ends)]}) for r, at in enumerate(starts)
+    ]
+    for one in ranks_of(files).stragglers:
+        others = [at for rank, at in enumerate(starts) if rank != one.rank]
+        # times are whole: a median of two may be half a ns less
+        largest = max(at - median(other[i] for other in others) for i, at in enumerate(starts[one.rank]))
+        assert one.late_ns == pytest.approx(max(largest, one.cost_ns), abs=1)
 
 
 def test_equal_ranks_have_no_straggler() -> None:
@@ -237,7 +271,7 @@ def test_whatever_files_hold_is_told_or_said_why_not(
         assert row.wait_ns >= 0
     for one in ranks.stragglers:
         assert 0 < one.last <= one.collectives
-        assert one.late_ns > 0
+        assert 0 < one.cost_ns <= one.late_ns
 
 
 def test_imbalance_is_the_longest_computing_over_the_mean() -> None:
@@ -258,12 +292,40 @@ def test_recorded_ranks_name_the_one_with_extra_work_and_how_much_it_was() -> No
     (straggler,) = ranks.stragglers
     assert truth[straggler.rank]["straggler"]
     extra_ns = 1e6 * sum(truth[straggler.rank]["extra_ms"][:2]) / 2
-    assert straggler.excess_ns == pytest.approx(extra_ns, rel=0.05)
     assert straggler.late_ns == pytest.approx(extra_ns, rel=0.05)
     assert straggler.doing == "forward (aten::mm)"
     assert straggler.doing_excess_ns == pytest.approx(extra_ns, rel=0.05)
     for row, told in zip(ranks.ranks, truth, strict=True):
         assert row.step_ns == pytest.approx(1e6 * sum(told["traced_step_ms"][:2]) / 2, rel=0.02)
+
+
+def test_on_two_gpus_the_extra_work_is_what_the_rank_is_late_by_however_little_of_it_the_other_stands_still() -> None:
+    """The other rank computes on beside the collective that waits, slowed by it: a third of the delay is bare waiting."""
+    truth = json.loads((ON_GPUS / "truth.json").read_text())["ranks"]
+    ranks = of_files(ON_GPUS / "rank0.json.gz", ON_GPUS / "rank1.json.gz")
+    assert_sums_hold(ranks)
+    assert ranks.common_steps == 3
+    (straggler,) = ranks.stragglers
+    extra_ns = 1e6 * sum(truth[1]["extra_ms"][:3]) / 3
+    assert (straggler.rank, straggler.last, straggler.collectives) == (1, 42, 42)
+    assert straggler.late_ns == pytest.approx(extra_ns, rel=0.03)
+    assert straggler.doing == "forward (aten::mm)"
+    assert straggler.doing_excess_ns == pytest.approx(extra_ns, rel=0.03)
+    assert straggler.cost_ns == pytest.approx(0.32 * extra_ns, rel=0.05)
+    assert abs(straggler.idle_excess_ns) < 0.05 * extra_ns
+
+
+def test_on_two_gpus_a_rank_that_launches_too_slowly_as_well_is_late_by_more_than_its_extra_work() -> None:
+    truth = json.loads((ON_GPUS_SMALL / "truth.json").read_text())["ranks"]
+    ranks = of_files(ON_GPUS_SMALL / "rank0.json.gz", ON_GPUS_SMALL / "rank1.json.gz")
+    assert_sums_hold(ranks)
+    (straggler,) = ranks.stragglers
+    extra_ns = 1e6 * sum(truth[0]["extra_ms"][:3]) / 3
+    assert (straggler.rank, straggler.doing) == (0, "forward (aten::mm)")
+    assert straggler.doing_excess_ns == pytest.approx(extra_ns, rel=0.05)
+    assert straggler.idle_excess_ns > 1_000_000
+    # the extra work and the idleness between its kernels and others are all that it is late by
+    assert straggler.late_ns == pytest.approx(straggler.doing_excess_ns + straggler.idle_excess_ns, rel=0.05)
 
 
 @published
@@ -297,7 +359,7 @@ def test_work_put_into_one_of_two_equal_ranks_is_its_excess_to_the_nanosecond(tm
     assert_sums_hold(ranks)
     (straggler,) = ranks.stragglers
     assert (straggler.rank, straggler.last, straggler.collectives) == (slow, 2, 14)
-    assert (straggler.late_ns, straggler.excess_ns) == (3_000_000, 3_000_000)
+    assert (straggler.late_ns, straggler.cost_ns) == (3_000_000, 3_000_000)
     assert straggler.doing == "backward (aten::extra_work)"
     assert straggler.doing_excess_ns == 3_000_000 - 2_000  # its launch took 2 us
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from measure_models import net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit import process  # noqa: E402
 from profiler_kit.measure import schedule_worker  # noqa: E402
 from profiler_kit.measure.schedule import Ending, ScheduleJob, run_schedule  # noqa: E402
 from profiler_kit.measure.schedule_worker import rss_bytes, run_job  # noqa: E402
@@ -247,7 +247,7 @@ def test_a_hang_is_ended_and_leaves_the_steps_before(tmp_path: Path) -> None:
     assert len(found.steps) == 1
     assert "not done after 8 s: the process was ended after 1 step" in (found.failure or "")
     with pytest.raises(ProcessLookupError):
-        process.os.kill(int(pid.read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_a_network_without_sizes_runs_over_batches(tmp_path: Path) -> None:

@@ -34,5 +34,5 @@ def test_recorded_ranks_can_be_inspected(tmp_path: Path) -> None:
     assert ranks.common_steps == 2
     for row, told in zip(ranks.ranks, truth["ranks"], strict=True):
         assert row.step_ns == pytest.approx(1e6 * sum(told["traced_step_ms"][:2]) / 2, rel=0.1)
-    late = max(ranks.stragglers, key=lambda one: one.excess_ns)
+    late = max(ranks.stragglers, key=lambda one: one.late_ns)
     assert (late.rank, late.doing) == (1, "forward (aten::mm)")

@@ -16,10 +16,11 @@ from profiler_kit.units import text
 AGREES: Final = 0.8
 
 DOC = """
-In a trace, the queue of launches that wait for the device is full (CUDA holds 1,024 of them), so that launching itself waits for
-a free place: `medium`. What a stopwatch then shows of a line of Python is the time of kernels launched many lines before. Where
-the queue still grows when the trace ends, the host's times are too short for the work instead: `low`. The device loses nothing by
-either; only times taken on the host mislead.
+In a trace, the queue of launches that wait for the device is full, so that launching itself waits for a free place: launches get
+slow again and again with the queue at its deepest, whatever that is (some 1,024 on CUDA, more on ROCm): `medium`. What a
+stopwatch then shows of a line of Python is the time of kernels launched many lines before. Where the queue still grows when the
+trace ends, the host's times are too short for the work instead: `low`. The device loses nothing by either; only times taken on
+the host mislead.
 """
 
 

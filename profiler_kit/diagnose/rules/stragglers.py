@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnose.rule import Rule, never
 from profiler_kit.diagnose.words import percent, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import RankTime, Straggler, TraceReport
+from profiler_kit.records.traces import Ranks, Straggler, TraceReport
 from profiler_kit.units import text
 
 # Below a fiftieth of the step ranks take turns in coming last; that is what clocks and schedulers differ by.
@@ -18,9 +18,11 @@ HIGH: Final = 0.10
 MOST: Final = 3  # findings of their own; the table of ranks has all
 
 DOC = f"""
-Traces of several ranks, and one comes to the collectives later than the median rank by more than {threshold(SHARE)} of the step:
-`medium`, `high` from {threshold(HIGH)}. Every other rank stands in the collective until it is there. What it does meanwhile is
-the phase, module or idle cause in which it spends most above the median rank. At most {MOST} ranks have a finding.
+Traces of several ranks, and one comes to the collectives so late that the median other rank stands there for more than
+{threshold(SHARE)} of the step with nothing else to do: `medium`, `high` where it is late by {threshold(HIGH)} of the step. Where
+a step ends for all ranks together, its being late is in everybody's step, also where the others have work to go on with
+meanwhile. What it does is the phase, module or idle cause in which it spends most above the median rank. At most {MOST} ranks
+have a finding.
 """
 
 
@@ -30,32 +32,35 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if ranks is None or not ranks.step_ns:
         return
     late = sorted(ranks.stragglers, key=lambda one: -one.late_ns)
-    for one in [one for one in late if one.late_ns > SHARE * (ranks.step_ns or 0)][:MOST]:
-        others = [time for time in ranks.ranks if time.rank != one.rank]
-        yield _finding(one, ranks.step_ns, others)
+    for one in [one for one in late if one.cost_ns > SHARE * ranks.step_ns][:MOST]:
+        yield _finding(one, ranks)
 
 
-def _finding(one: Straggler, step_ns: int, others: list[RankTime]) -> Finding:
+def _finding(one: Straggler, ranks: Ranks) -> Finding:
+    step_ns = ranks.step_ns or 1
     share = one.late_ns / step_ns
-    waits = max((time.wait_ns for time in others), default=0)
     where = f"rank {one.rank}"
+    what = "step" if ranks.common_steps else "trace"
     return Finding(
         rule=RULE.name,
         severity="high" if share >= HIGH else "medium",
-        title=f"Rank {one.rank} is late by {percent(share)} of the step, and the other ranks wait for it",
+        title=(
+            f"Rank {one.rank} comes {text(one.late_ns, 'ns')} late in each {what} ({percent(share)}), and the other ranks wait "
+            "for it"
+        ),
         explanation=sentences(
-            f"It comes {text(one.late_ns, 'ns')} a step after the median rank, and last in {one.last:,} of {one.collectives:,} "
-            "collectives.",
-            f"The others wait for up to {text(waits, 'ns')} a step." if waits else "",
-            f"Meanwhile it is in {one.doing}, for {text(one.doing_excess_ns, 'ns')} a step more than the median rank."
+            f"It spends {text(one.doing_excess_ns, 'ns')} more on {one.doing} than the median rank."
             if one.doing
             else "",
+            f"It came last in {one.last:,} of {one.collectives:,} collectives; the others wait for it, "
+            f"{text(one.cost_ns, 'ns')} ({percent(one.cost_ns / step_ns)}) of each {what} with nothing else to do.",
         ),
         advice="Compare what that rank is given: longer sequences or larger images, work that only one rank does (logging, "
         "validation, checkpoints), a slower loader, a device that throttles or is shared.",
         evidence=(
             Evidence(name="late, of the step", value=100.0 * share, unit="percent", where=where),
             Evidence(name="late a step", value=one.late_ns, unit="ns", where=where),
+            Evidence(name="the others wait for it", value=one.cost_ns, unit="ns", where=where),
             Evidence(name="last in collectives", value=one.last, unit="count", where=where),
             Evidence(
                 name=f"more in {one.doing}" if one.doing else "more work",

@@ -308,7 +308,7 @@ def waited_for(wait: SyncWait) -> str | None:
         return None
     parts = sorted(wait.waited_for, key=lambda part: -part.ns)
     said = [
-        f"{part.phase or 'nothing with an owner'} {100 * part.ns / whole:.0f} %"
+        f"{part.phase or 'nothing, or work of no phase,'} {100 * part.ns / whole:.0f} %"
         for part in parts
         if 100 * part.ns >= whole
     ]
