@@ -43,10 +43,9 @@ class _Work:
 def annotation(owned: Owned) -> Annotation:
     """Lanes and counters of the trace in `owned`: of each device's work, and of the host's threads that ran operators.
 
-    Each busy instant of computation stands once, for the work that started first, as the summary charges it; communication
-    has a lane of its own, where collectives stand whole, beside the work that they run beside. Neighbours of the same phase
-    (module, family) and step are one box, gaps of up to `LONGEST_GAP_NS` between them included; the idle lane shows those
-    too.
+    Each busy instant of computation stands once, for the work that started first, as the summary charges it; communication has a
+    lane of its own, where collectives stand whole, beside the work that they run beside. Neighbours of the same phase (module,
+    family) and step are one box, gaps of up to `LONGEST_GAP_NS` between them included; the idle lane shows those too.
     """
     modules = _Modules(owned)
     spans = [*_host_lanes(owned, modules)]

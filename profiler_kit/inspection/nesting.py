@@ -14,7 +14,7 @@ LAYERS: Final = 256
 _PACKED_BITS: Final = 62
 _LONGEST_NS: Final = 1 << 60  # 36 years
 _DEEP: Final = 1 << 15  # up to here numbers are sorted in no time
-_LATEST_NS: Final = (1 << 63) - 1
+_LATEST_NS: Final = 1 << 61  # the year 2043, for times that count from 1970
 
 
 class Nesting(NamedTuple):
@@ -39,8 +39,9 @@ def nest(table: Table) -> Nesting:
     """
     rows = np.flatnonzero(table.of(*HOST_KINDS)).astype(np.int32)
     # Times count from the first event on, and absurd ones are cut, so that sums do not wrap around.
-    origin = int(table.start_ns[rows].min()) if len(rows) else 0
-    start = np.minimum(table.start_ns[rows], min(origin + _LONGEST_NS, _LATEST_NS)) - origin
+    start = np.clip(table.start_ns[rows], -_LATEST_NS, _LATEST_NS)
+    origin = int(start.min()) if len(rows) else 0
+    start = np.minimum(start - origin, _LONGEST_NS)
     end = start + np.clip(table.duration_ns[rows], 0, _LONGEST_NS)
     order = in_time(start, end, table.thread[rows])
     rows, start, end = rows[order].astype(np.int32), start[order], end[order]

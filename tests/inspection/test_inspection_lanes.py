@@ -13,6 +13,7 @@ from profiler_kit.inspection.clipping import clipped
 from profiler_kit.inspection.cutting import Period
 from profiler_kit.inspection.lanes import LONGEST_GAP_NS, annotation
 from profiler_kit.inspection.ownership import Owned
+from profiler_kit.inspection.summary import summarise
 from profiler_kit.records.lanes import Annotation
 from profiler_kit.records.runs import Span
 from profiler_kit.traces.table import DEVICE_KINDS
@@ -64,6 +65,11 @@ def test_communication_hides_no_other_work(owned: Owned) -> None:
     assert lane(found, "device: communication") == [("all_reduce", 1072, 1090), ("all_reduce", 1272, 1290)]
     families = [name for name, *_ in lane(found, "device: kernels")]
     assert families[:3] == ["matrix product", "pointwise operations", "matrix product"]
+    spent = {timing.phase: timing.kernel_ns for timing in summarise(owned).phases}
+    assert (spent["backward"], spent["communication"]) == (
+        20_000,
+        20_000,
+    )  # as the boxes, and what they leave uncovered
 
 
 def test_modules_by_level_the_outer_one_above(owned: Owned) -> None:
