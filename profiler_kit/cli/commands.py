@@ -20,7 +20,8 @@ from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report, read_saved
 from profiler_kit.records.strict import require_counted, uncounted_text
-from profiler_kit.records.traces import TraceReport, TraceView
+from profiler_kit.records.trace_asks import TraceView
+from profiler_kit.records.traces import TraceReport
 
 
 def analyze(given: argparse.Namespace) -> int:

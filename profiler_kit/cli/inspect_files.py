@@ -13,7 +13,8 @@ from typing import BinaryIO, Final, cast
 from profiler_kit.cli import output
 from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import UsageError
-from profiler_kit.records.traces import EVENT_SUFFIXES, EventFormat, TraceSummary
+from profiler_kit.records.trace_asks import EVENT_SUFFIXES, EventFormat
+from profiler_kit.records.traces import TraceSummary
 
 STDOUT: Final = Path("-")
 TRACE_SUFFIX: Final = ".annotated.json.gz"

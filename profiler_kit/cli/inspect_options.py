@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from profiler_kit.cli.values import positive, step_range, whole
-from profiler_kit.records.traces import EventFormat, TraceView
+from profiler_kit.records.trace_asks import EventFormat, TraceView
 
 TRACES_HELP: Final = (
     "a trace that torch.profiler wrote (.json, .json.gz), or a folder of traces: one file, several of one program, "

@@ -13,7 +13,7 @@ from profiler_kit.cli.values import numbers, positive, size, whole
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.records.traces import TraceView
+from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.variation import CHANGES, Variation, read_variations, spelled
 
 DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."

@@ -36,18 +36,6 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
 # Of a trace's name: the handler's time stamp, and suffixes.
 _ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
 
-# What `inspect` can show whole, instead of a summary of all.
-TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
-
-# In which `inspect` writes the table of a trace's events.
-EventFormat = Literal["csv", "parquet", "sqlite"]
-EVENT_SUFFIXES: Final[dict[str, EventFormat]] = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".sqlite": "sqlite",
-    ".db": "sqlite",
-}
-
 IdleCause = Literal[
     "waiting for data",
     "synchronisation",
