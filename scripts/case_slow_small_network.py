@@ -11,6 +11,7 @@ package installed (``pip install -e .``)::
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -85,6 +86,8 @@ def main(argv: list[str]) -> int:
         if args.from_json is not None:
             print(page.terminal(measured.load(args.from_json), args.claims), end="")
             return OK
+        # A job's time limit ends with SIGTERM: what was measured before is kept, as with Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         found = gather(options(args), say=lambda said: print(said, file=sys.stderr))
         if args.add and args.json is not None and args.json.exists():
             found = measured.merged(measured.load(args.json), found)
