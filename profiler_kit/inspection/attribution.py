@@ -19,6 +19,7 @@ from profiler_kit.inspection.phases import OTHER, host_phases
 from profiler_kit.inspection.roles import Role, collectives, from_host, roles
 from profiler_kit.inspection.said import notes
 from profiler_kit.inspection.step_marks import steps_of
+from profiler_kit.inspection.times import times
 from profiler_kit.records.counts import COMMUNICATION_PATH
 from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Table
 
@@ -74,8 +75,7 @@ def own(table: Table) -> Owned:
 
 def _device_rows(table: Table) -> Ids:
     rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
-    start = np.clip(table.start_ns[rows], -(1 << 61), 1 << 61)
-    return rows[in_time(start, start + np.clip(table.duration_ns[rows], 0, 1 << 60))]
+    return rows[in_time(*times(table, rows))]
 
 
 def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, how_host: Bytes) -> Device:

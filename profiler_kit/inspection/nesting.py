@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_kit.inspection.times import LATEST_NS
 from profiler_kit.traces.table import HOST_KINDS, NONE, Ids, Ints, Kind, Mask, Table
 
 # Overlaps that are no nesting are set right a layer at a time; real traces have one or two layers of them.
@@ -14,7 +15,6 @@ LAYERS: Final = 256
 _PACKED_BITS: Final = 62
 _LONGEST_NS: Final = 1 << 60  # 36 years
 _DEEP: Final = 1 << 15  # up to here numbers are sorted in no time
-_LATEST_NS: Final = 1 << 61  # the year 2043, for times that count from 1970
 
 
 class Nesting(NamedTuple):
@@ -39,7 +39,7 @@ def nest(table: Table) -> Nesting:
     """
     rows = np.flatnonzero(table.of(*HOST_KINDS)).astype(np.int32)
     # Times count from the first event on, and absurd ones are cut, so that sums do not wrap around.
-    start = np.clip(table.start_ns[rows], -_LATEST_NS, _LATEST_NS)
+    start = np.clip(table.start_ns[rows], -LATEST_NS, LATEST_NS)
     origin = int(start.min()) if len(rows) else 0
     start = np.minimum(start - origin, _LONGEST_NS)
     end = start + np.clip(table.duration_ns[rows], 0, _LONGEST_NS)

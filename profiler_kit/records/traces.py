@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.report import Finding, Tool
@@ -21,17 +21,7 @@ from profiler_kit.records.report import Finding, Tool
 TracePhase = Literal[
     "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"
 ]
-TRACE_PHASES: Final[tuple[TracePhase, ...]] = (
-    "data",
-    "transfer",
-    "forward",
-    "loss",
-    "backward",
-    "recompute",
-    "optimizer",
-    "communication",
-    "other",
-)
+TRACE_PHASES: Final[tuple[TracePhase, ...]] = get_args(TracePhase)
 
 # Of a trace's name: the handler's time stamp, and suffixes.
 _ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
@@ -46,16 +36,7 @@ IdleCause = Literal[
     "communication",
     "unknown",
 ]
-IDLE_CAUSES: Final[tuple[IdleCause, ...]] = (
-    "waiting for data",
-    "synchronisation",
-    "op dispatch",
-    "python",
-    "launch latency",
-    "another stream",
-    "communication",
-    "unknown",
-)
+IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
