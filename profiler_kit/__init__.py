@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any
 from profiler_kit._version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from profiler_kit.comparison.compare import compare
     from profiler_kit.counting.own_ops import register_formula
-    from profiler_kit.gate.compare import compare
-    from profiler_kit.pipeline import analyze, count, env, inspect
+    from profiler_kit.pipeline.analyze import analyze
+    from profiler_kit.pipeline.count import count
+    from profiler_kit.pipeline.env import env
+    from profiler_kit.pipeline.inspect import inspect
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
 
 _HOMES = {
-    "analyze": "profiler_kit.pipeline",
-    "compare": "profiler_kit.gate.compare",
-    "count": "profiler_kit.pipeline",
+    "analyze": "profiler_kit.pipeline.analyze",
+    "compare": "profiler_kit.comparison.compare",
+    "count": "profiler_kit.pipeline.count",
     "dataframe": "profiler_kit.report.frames",
-    "env": "profiler_kit.pipeline",
-    "inspect": "profiler_kit.pipeline",
+    "env": "profiler_kit.pipeline.env",
+    "inspect": "profiler_kit.pipeline.inspect",
     "read_report": "profiler_kit.records.serde",
     "register_formula": "profiler_kit.counting.own_ops",
 }

@@ -16,7 +16,7 @@ from typing import Final
 
 from tabulate import tabulate
 
-from profiler_kit.measure.samples import gain
+from profiler_kit.statistics.intervals import gain
 
 Side = Sequence[Sequence[int]]
 

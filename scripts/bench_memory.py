@@ -31,9 +31,9 @@ from tabulate import tabulate
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import Target, from_model, load
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from profiler_kit.loading import load
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import load
 
 Made = tuple[nn.Module, tuple[Tensor, ...]]
 

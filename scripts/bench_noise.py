@@ -28,14 +28,14 @@ from typing import Final, Literal
 from tabulate import tabulate
 
 from profiler_kit import analyze
-from profiler_kit.measure.environment import pick_device
-from profiler_kit.measure.samples import gain
-from profiler_kit.records.noise import noise_of, verdict
+from profiler_kit.loading import load
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import load
+from profiler_kit.statistics.intervals import gain
+from profiler_kit.statistics.noise import noise_of, verdict
 from profiler_kit.units import DASH
+from profiler_kit.worker.environment import pick_device
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 AGAIN: Final = "default (again)"

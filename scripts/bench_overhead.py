@@ -25,10 +25,10 @@ import torch.nn.functional as F
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps
+from profiler_kit.loading import Target, from_model, load
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import Target, from_model, load
 from profiler_kit.units import text
+from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
 MOST: Final = 1.02  # the step under our timers may take this much of the bare one

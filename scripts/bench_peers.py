@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from profiler_kit._version import VERSION
 from profiler_kit.counting import count_target
+from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
-from profiler_kit.target import from_model
 
 Inputs = tuple[Tensor, ...]
 Counting = Callable[[], "Figure"]

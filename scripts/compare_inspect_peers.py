@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from tabulate import tabulate
 
+from profiler_kit.attribution.attribution import own
+from profiler_kit.attribution.ownership import NONE, Owned
+from profiler_kit.attribution.summary import summarise
 from profiler_kit.errors import KitError
-from profiler_kit.inspection.attribution import own
-from profiler_kit.inspection.ownership import NONE, Owned
-from profiler_kit.inspection.summary import summarise
 from profiler_kit.process import run
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read

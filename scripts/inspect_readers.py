@@ -95,9 +95,9 @@ def _read(path: Path, clock: Clock) -> str:
 def _inspect(path: Path, clock: Clock) -> str:
     table = importlib.import_module("profiler_kit.traces.reader").read(path)
     clock.part("read")
-    owned = importlib.import_module("profiler_kit.inspection.attribution").own(table)
+    owned = importlib.import_module("profiler_kit.attribution.attribution").own(table)
     clock.part("own")
-    summary = importlib.import_module("profiler_kit.inspection.summary").summarise(owned)
+    summary = importlib.import_module("profiler_kit.attribution.summary").summarise(owned)
     clock.part("summarise")
     return f"busy {summary.busy_ns:,} ns, {len(summary.modules)} modules"
 
@@ -147,8 +147,8 @@ READERS: Final[dict[str, Reader]] = {
         package="profiler-kit",
         modules=(
             "profiler_kit.traces.reader",
-            "profiler_kit.inspection.attribution",
-            "profiler_kit.inspection.summary",
+            "profiler_kit.attribution.attribution",
+            "profiler_kit.attribution.summary",
         ),
         does="all: owners, time line, idle causes",
         work=_inspect,

@@ -25,9 +25,9 @@ from unittest import mock
 from json_page import json_page, traces_page
 
 from profiler_kit.cli import main as run_command
-from profiler_kit.diagnose import diagnose, diagnose_traces, rules_page
-from profiler_kit.measure import configs
-from profiler_kit.measure.naming import FLAGS, all_axes, spelled
+from profiler_kit.configurations.naming import FLAGS, all_axes, spelled
+from profiler_kit.diagnosis import diagnose, diagnose_traces, rules_page
+from profiler_kit.measurement import plan as configs
 from profiler_kit.records.serde import dumps, read_report, read_saved
 from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code, escape

@@ -9,7 +9,7 @@ import torch
 from memory_models import MODELS
 from torch import Tensor, nn
 
-from profiler_kit.target import Target, from_model
+from profiler_kit.loading import Target, from_model
 
 
 def target_of(case: str) -> Target:

@@ -31,10 +31,10 @@ import width_networks
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.measure.steps import Runner
-from profiler_kit.measure.tracing import traced_steps
+from profiler_kit.loading import from_model
 from profiler_kit.records.target import Mode
-from profiler_kit.target import from_model
+from profiler_kit.worker.steps import Runner
+from profiler_kit.worker.tracing import traced_steps
 
 STEPS: Final = 2
 FOLDER: Final = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "traces"

@@ -84,6 +84,6 @@ def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
         def launched(spec: Any, order: Any, **_: Any) -> Iterator[Worker]:
             yield Worker(spec, order, measure)
 
-        monkeypatch.setattr("profiler_kit.measure.sweep.launched", launched)
+        monkeypatch.setattr("profiler_kit.measurement.sweep.launched", launched)
 
     return install

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from profiler_kit.diagnose.roofline import rooflines
+from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, NamedValue, RunConfig
 from profiler_kit.records.counts import (

@@ -60,11 +60,11 @@ STARTS_PROCESSES = {"process"}
 # processes of their own, with streams of their own
 PRINTS = {
     "cli",
-    "measure/worker.py",
-    "measure/schedule_worker.py",
-    "measure/counters_worker.py",
-    "measure/ceilings.py",
-    "measure/talk.py",
+    "worker/run.py",
+    "worker/schedule_run.py",
+    "worker/counters_run.py",
+    "worker/ceilings.py",
+    "process/protocol.py",
 }
 
 

@@ -26,14 +26,14 @@ from profiler_kit.records.traces import TraceReport
 
 def analyze(given: argparse.Namespace) -> int:
     """The whole job: counts, measures, attributes, explains, and leaves a report folder."""
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.analyze import all_failed, analyze_spec
 
     output.check(given)
     only = _names(given.configs)
     spec = target_spec(given)
     folder = given.out if given.out is not None else Path("profiler_kit_out") / output.slug(given.target)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
-        analysis = pipeline.analyze_spec(
+        analysis = analyze_spec(
             spec,
             device=given.device,
             configs=only,
@@ -55,7 +55,7 @@ def analyze(given: argparse.Namespace) -> int:
     if analysis.interrupted:
         print("interrupted: the report holds what was measured before", file=sys.stderr)
         return errors.INTERRUPTED
-    failed = pipeline.all_failed(analysis.report)
+    failed = all_failed(analysis.report)
     if failed is not None:
         raise failed
     return errors.OK
@@ -63,12 +63,12 @@ def analyze(given: argparse.Namespace) -> int:
 
 def count(given: argparse.Namespace) -> int:
     """Static figures only."""
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.count import count_spec
 
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
-        report = pipeline.count_spec(
+        report = count_spec(
             target_spec(given),
             convention=given.convention,
             cross_check=given.cross_check,
@@ -90,9 +90,9 @@ def compare(given: argparse.Namespace) -> int:
         output.check(given)
         compare_traces(given)
         return errors.OK
-    from profiler_kit import pipeline
-    from profiler_kit.gate.compare import compare as compared
-    from profiler_kit.gate.documents import comparison_document
+    from profiler_kit.comparison.compare import compare as compared
+    from profiler_kit.pipeline.analyze import all_failed
+    from profiler_kit.report.comparison import comparison_document
 
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
@@ -101,7 +101,7 @@ def compare(given: argparse.Namespace) -> int:
     output.warn(a, b)
     output.emit(comparison_document(compared(a, b)), given)
     for text, report in ((given.a, a), (given.b, b)):
-        failed = pipeline.all_failed(report)
+        failed = all_failed(report)
         if failed is not None and not _is_saved(text):  # what could be compared was, but the user asked for more
             hint = f"see its log with profiler-kit analyze {text}"
             raise errors.TargetError(failed.message, where=text, hint=hint)
@@ -110,9 +110,9 @@ def compare(given: argparse.Namespace) -> int:
 
 def check(given: argparse.Namespace) -> int:
     """The pre-merge gate: static figures of both sides, budgets, exit status."""
-    from profiler_kit import pipeline
     from profiler_kit.gate import base, budgets
-    from profiler_kit.gate.documents import check_document
+    from profiler_kit.pipeline.count import count_spec
+    from profiler_kit.report.comparison import check_document
 
     output.check(given)
     limits = budgets.load_budgets(Path.cwd(), output.slug(given.target), given.budget)
@@ -122,7 +122,7 @@ def check(given: argparse.Namespace) -> int:
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
         progress.say("counting")
         command = ("check", "", *(("--base", given.base) if given.base is not None else ()))
-        head = pipeline.count_spec(target_spec(given, allow_guess=False, command=command), convention=given.convention)
+        head = count_spec(target_spec(given, allow_guess=False, command=command), convention=given.convention)
         progress.say("counting the base")
         try:
             before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
@@ -159,12 +159,12 @@ def show(given: argparse.Namespace) -> int:
 
 def env(given: argparse.Namespace) -> int:
     """What this machine is for the tool."""
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.env import env
     from profiler_kit.report import machine_document
 
     output.check(given)
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
-        machine = pipeline.env(given.device, fresh=given.fresh, say=progress.say)
+        machine = env(given.device, fresh=given.fresh, say=progress.say)
     output.emit(machine_document(machine), given)
     return errors.OK
 
@@ -180,13 +180,14 @@ def _document(report: Report, given: argparse.Namespace) -> Document:
 def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progress: Progress) -> Report:
     if _is_saved(text):
         return read_report(text)
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.analyze import analyze_spec
+    from profiler_kit.pipeline.count import count_spec
 
     spec = target_spec(given, text, command=(*command, "--static") if given.static else command)
     if given.static:
         progress.say(f"{text}: counting")
-        return pipeline.count_spec(spec, convention=given.convention)
-    analysis = pipeline.analyze_spec(
+        return count_spec(spec, convention=given.convention)
+    analysis = analyze_spec(
         spec,
         device=given.device,
         configs=_names(given.configs) or ("default", "no-tf32"),

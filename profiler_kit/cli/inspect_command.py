@@ -16,12 +16,12 @@ from profiler_kit.records.traces import TraceReport
 
 def inspect(given: argparse.Namespace) -> int:
     """Reads traces and says where the time went. A file that can't be read is named on stderr; the others are told."""
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.inspect import inspect
 
     output.check(given)
     inspect_files.check(given)
     with Progress(quiet=given.quiet) as progress:
-        inspection = pipeline.inspect(given.traces, say=progress.say)
+        inspection = inspect(given.traces, say=progress.say)
     if not inspection.interrupted:
         inspect_files.check_read(inspection.files, inspection.traces, given)
     for error in inspection.errors:

@@ -39,7 +39,7 @@ def check(given: argparse.Namespace) -> None:
 
 def check_read(files: Sequence[Path], traces: Sequence[TraceSummary], given: argparse.Namespace) -> None:
     """Raises UsageError for what the traces that were read show to make no sense, before anything is said of them."""
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.annotation import check_steps
 
     if given.annotate is not None:
         tuple(_places(files, given.annotate, TRACE_SUFFIX))
@@ -47,7 +47,7 @@ def check_read(files: Sequence[Path], traces: Sequence[TraceSummary], given: arg
         tuple(_places(files, given.events, ""))
     if given.steps is not None:
         for trace in traces:
-            pipeline.check_steps(trace, given.steps)
+            check_steps(trace, given.steps)
 
 
 def asked(given: argparse.Namespace) -> bool:
@@ -66,7 +66,7 @@ def write(files: Sequence[Path], given: argparse.Namespace) -> None:
 
 
 def _annotated(file: Path, to: Path, given: argparse.Namespace) -> None:
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.annotation import annotate_trace
     from profiler_kit.render import chrome_trace
 
     limit = given.max_mb * 1_000_000 if given.max_mb is not None else None
@@ -75,18 +75,18 @@ def _annotated(file: Path, to: Path, given: argparse.Namespace) -> None:
         if to.suffix == ".gz":
             # mtime and no name: the same trace gives the same bytes
             with gzip.GzipFile("", "wb", compresslevel=_SMALL_LEVEL, fileobj=out, mtime=0) as zipped:
-                done = pipeline.annotate_trace(
+                done = annotate_trace(
                     file, cast(BinaryIO, zipped), chrome_trace.lines, steps=given.steps, limit_bytes=limit
                 )
         else:
-            done = pipeline.annotate_trace(file, out, chrome_trace.lines, steps=given.steps, limit_bytes=limit)
+            done = annotate_trace(file, out, chrome_trace.lines, steps=given.steps, limit_bytes=limit)
     output.note(f"wrote {to} ({done.size_bytes / 1e6:,.1f} MB of JSON)", given)
     for told in done.notes:
         output.note(f"  {told}", given)
 
 
 def _events(file: Path, to: Path, given: argparse.Namespace) -> None:
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.event_export import export_events
 
     with Progress(quiet=given.quiet) as progress:
         progress.say(f"reading the events of {file.name}")
@@ -95,13 +95,13 @@ def _events(file: Path, to: Path, given: argparse.Namespace) -> None:
                 # whatever the terminal's own encoding and line ends: it is a file that is piped
                 out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", errors="backslashreplace", newline="")
                 try:
-                    pipeline.export_events(file, out, "csv")
+                    export_events(file, out, "csv")
                     out.flush()
                 finally:
                     out.detach()
             return
         with output.whole(to) as partial:
-            count = pipeline.export_events(file, partial, _table_format(to, given.to))
+            count = export_events(file, partial, _table_format(to, given.to))
     output.note(f"wrote {to} ({count:,} events)", given)
 
 

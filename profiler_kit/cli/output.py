@@ -19,7 +19,7 @@ from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
 
 if TYPE_CHECKING:
-    from profiler_kit.pipeline import Analysis
+    from profiler_kit.pipeline.analyze import Analysis
 
 DEFAULT_WIDTH = 100
 PLAIN = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for a stdout that knows only ASCII, each as wide as before

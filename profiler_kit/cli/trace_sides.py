@@ -29,7 +29,7 @@ def compares_traces(a: str, b: str) -> bool:
 
 def compare_traces(given: argparse.Namespace) -> None:
     """Reads two traces, or those of two jobs' ranks, and emits what differs."""
-    from profiler_kit.gate.trace_documents import trace_comparison_document
+    from profiler_kit.report.trace_comparison import trace_comparison_document
 
     with Progress(quiet=given.quiet) as progress:
         a, b = (_read(text, progress) for text in (given.a, given.b))
@@ -38,8 +38,8 @@ def compare_traces(given: argparse.Namespace) -> None:
 
 def _compared(a: TraceReport, b: TraceReport, given: argparse.Namespace) -> TraceComparison:
     """One trace against one, or ranks against ranks. Raises UsageError where it is neither."""
-    from profiler_kit.gate.trace_ranks import compare_ranks, traces_by_rank
-    from profiler_kit.gate.traces import compare_traces as compared
+    from profiler_kit.comparison.trace_ranks import compare_ranks, traces_by_rank
+    from profiler_kit.comparison.traces import compare_traces as compared
 
     if len(a.traces) == len(b.traces) == 1:
         return compared(a.traces[0], b.traces[0])
@@ -84,13 +84,13 @@ def _saved(path: Path) -> object:
 
 def _read(text: str, progress: Progress) -> TraceReport:
     """The report on the traces that `text` means."""
-    from profiler_kit import pipeline
+    from profiler_kit.pipeline.inspect import inspect
 
     path = Path(text)
     saved = _saved(path) if path.suffix == ".json" and path.is_file() else None
     if isinstance(saved, TraceReport):
         return saved
-    inspection = pipeline.inspect(path, say=lambda line: progress.say(f"{text}: {line}"))
+    inspection = inspect(path, say=lambda line: progress.say(f"{text}: {line}"))
     if inspection.interrupted:
         raise KeyboardInterrupt  # half a comparison is none
     return inspection.report

@@ -16,11 +16,11 @@ from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.watch import output_tensors
+from profiler_kit.loading import Target
+from profiler_kit.loading.compiled import nothing_compiled
+from profiler_kit.loading.kinds import StepError, on_first_kind
+from profiler_kit.loading.restore import unchanged
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
-from profiler_kit.target import Target
-from profiler_kit.target.compiled import nothing_compiled
-from profiler_kit.target.kinds import StepError, on_first_kind
-from profiler_kit.target.restore import unchanged
 
 _NO_HOOKS: Final = "saved tensor hooks"  # what torch.func.grad, vjp, jacrev and hessian do not run beside
 
@@ -29,7 +29,7 @@ def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> Sta
     """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
 
     The model runs once, as it is written where it is compiled; it is left as it was. One whose control flow depends on
-    values is counted on another kind of tensors, at last on real ones (see `target.kinds`); a note says so, and why.
+    values is counted on another kind of tensors, at last on real ones (see `loading.kinds`); a note says so, and why.
     `convention` names the definition of MACs and FLOPs (see `conventions`); bytes are the same under all.
 
     Raises: TargetError where the model cannot be run, UsageError for an unknown convention.

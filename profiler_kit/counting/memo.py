@@ -32,7 +32,7 @@ import torch
 
 from profiler_kit.counting.likeness import Likeness
 from profiler_kit.counting.operands import OpFacts, tensors_in
-from profiler_kit.target.values import ValueShadow, is_small
+from profiler_kit.loading.values import ValueShadow, is_small
 
 # A model whose shapes never repeat gains nothing from remembering them: beyond this many calls nothing new is kept.
 LIMIT: Final = 8192

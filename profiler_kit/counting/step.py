@@ -12,10 +12,10 @@ from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.saved import SavedStorages
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleCall, ModuleWatch, output_tensors
+from profiler_kit.loading import Target
+from profiler_kit.loading.kinds import telling
+from profiler_kit.loading.ownership import parameter_owners
 from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor
-from profiler_kit.target import Target
-from profiler_kit.target.kinds import telling
-from profiler_kit.target.ownership import parameter_owners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

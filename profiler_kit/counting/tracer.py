@@ -13,9 +13,9 @@ from profiler_kit.counting.higher_order import run_higher_order
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.operands import OpFacts, Plan, plan, run
 from profiler_kit.counting.watch import ModuleWatch
+from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.stand_ins import stand_in
 from profiler_kit.records.counts import CountPhase, OpRecord
-from profiler_kit.target.flex import WholeFlexAttention
-from profiler_kit.target.stand_ins import stand_in
 
 
 class Tracer(WholeFlexAttention):

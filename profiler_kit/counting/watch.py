@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from profiler_kit.counting.operands import spec_of
-from profiler_kit.target.ownership import Call, Ownership
+from profiler_kit.loading.ownership import Call, Ownership
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Two reports to verdicts: compare them, apply budgets, and fetch the other side from a git revision. Needs no torch."""
+"""The pre-merge gate: budgets, the base side out of git, the verdict of a review. Needs no torch."""

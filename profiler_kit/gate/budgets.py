@@ -27,9 +27,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from profiler_kit.comparison.compare import compare
+from profiler_kit.comparison.metrics import METRICS, StaticMetric, metric, shapes, static_reason, value_of
 from profiler_kit.errors import NotComparableError, UsageError
-from profiler_kit.gate.compare import compare
-from profiler_kit.gate.metrics import METRICS, StaticMetric, metric, shapes, static_reason, value_of
 from profiler_kit.records.comparison import Budget, BudgetRow, BudgetSeverity, CheckResult, Comparison
 from profiler_kit.records.report import Report
 from profiler_kit.units import parse_bytes, parse_count, text

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from profiler_kit.devices.profiles import PROFILES, SM90, Profile
+from profiler_kit.loading import Target
+from profiler_kit.loading.compiled import COMPILED_NOTE, nothing_compiled
+from profiler_kit.loading.kinds import on_first_kind
 from profiler_kit.memory.choice import profile_for
 from profiler_kit.memory.measured import MeasuredScratch, priced
 from profiler_kit.memory.prediction import on_device, predicted
-from profiler_kit.memory.profiles import PROFILES, SM90, Profile
 from profiler_kit.memory.scratch import LibraryConfig
 from profiler_kit.memory.steps import Setup, record
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
-from profiler_kit.target import Target
-from profiler_kit.target.compiled import COMPILED_NOTE, nothing_compiled
-from profiler_kit.target.kinds import on_first_kind
 
 __all__ = ["PROFILES", "LibraryConfig", "Profile", "Setup", "profile_for", "simulate", "simulate_measured"]
 
@@ -24,7 +24,7 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
     """The memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
     The step runs twice on meta tensors, where CUDA is imitated as `profile` says. A model that needs values runs on other
-    kinds of tensors (see `target.kinds`), as on their own device; a note says so, and where in the model that is.
+    kinds of tensors (see `loading.kinds`), as on their own device; a note says so, and where in the model that is.
 
     Raises: TargetError where the model can't be run on any kind of tensors.
     """

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from profiler_kit.memory.profiles import CPU, PROFILES, SM90, Profile, Row, profile_named
+from profiler_kit.devices.profiles import CPU, PROFILES, SM90, Profile, Row, profile_named
 
 
 def profile_for(name: str | None = None, device: str | None = None) -> Profile:

@@ -43,7 +43,7 @@ class Use(NamedTuple):
     """What a library or kernel takes behind `op`, after the first `place` events of the log.
 
     It gives the bytes back at once, unless a `keeper` (a library's handle) takes them, once and for good. `call`: what the op
-    was called with, as `target.signature` says it; empty where that is not known, or not asked for.
+    was called with, as `loading.signature` says it; empty where that is not known, or not asked for.
     """
 
     place: int

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from profiler_kit.loading.signature import op_name
 from profiler_kit.memory.log import Log, Use
 from profiler_kit.memory.scratch import exactly
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import OpMemory
-from profiler_kit.target.signature import op_name
 
 MEASURED: Final = "measured on this device, in this configuration"
 

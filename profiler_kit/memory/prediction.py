@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.log import CATEGORIES, Life, Log, Use
-from profiler_kit.memory.profiles import Profile
 from profiler_kit.memory.replay import Replay, replay
 from profiler_kit.memory.timeline import timeline
 from profiler_kit.records.counts import (

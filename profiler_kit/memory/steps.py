@@ -11,20 +11,20 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from profiler_kit.devices.profiles import CPU, Profile
+from profiler_kit.loading import Target
+from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.checkpointing import checkpointed
+from profiler_kit.loading.in_place import in_place
+from profiler_kit.loading.inputs import DTYPES
+from profiler_kit.loading.kinds import telling
+from profiler_kit.loading.ownership import Ownership, parameter_owners
+from profiler_kit.loading.restore import unchanged
 from profiler_kit.memory.emulation import Emulation, emulated
 from profiler_kit.memory.log import Log
-from profiler_kit.memory.profiles import CPU, Profile
 from profiler_kit.memory.scratch import LibraryConfig
 from profiler_kit.memory.tracker import Tracker
 from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH
-from profiler_kit.target import Target
-from profiler_kit.target.batch import tensors_in
-from profiler_kit.target.checkpointing import checkpointed
-from profiler_kit.target.in_place import in_place
-from profiler_kit.target.inputs import DTYPES
-from profiler_kit.target.kinds import telling
-from profiler_kit.target.ownership import Ownership, parameter_owners
-from profiler_kit.target.restore import unchanged
 
 # The first step makes the optimizer's state while it runs; from the second on, every step is alike.
 STEPS: Final = 2

@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 
+from profiler_kit.devices.profiles import Profile, Row
+from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.ownership import Ownership
+from profiler_kit.loading.place import shown, user_frame
+from profiler_kit.loading.signature import op_name, signature
+from profiler_kit.loading.stand_ins import stand_in
 from profiler_kit.memory.calls import call_of
 from profiler_kit.memory.fan_in import add_in_place, adds_in_place, exclusive_counts
 from profiler_kit.memory.log import Category, Life, Log, Use
-from profiler_kit.memory.profiles import Profile, Row
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, exactly, ruled_ops, scratch_of
 from profiler_kit.memory.workspaces import takes_workspace, workspaces
 from profiler_kit.records.counts import Phase
-from profiler_kit.target.flex import WholeFlexAttention
-from profiler_kit.target.ownership import Ownership
-from profiler_kit.target.place import shown, user_frame
-from profiler_kit.target.signature import op_name, signature
-from profiler_kit.target.stand_ins import stand_in
 
 
 class _Watcher(weakref.ref[torch.UntypedStorage]):

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.loading import Target
+from profiler_kit.loading.in_place import refused, switchable
+from profiler_kit.loading.place import first_line
 from profiler_kit.memory.batch_search import largest
-from profiler_kit.memory.profiles import Profile
 from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import MemoryEstimate, MemoryQuestions, StaticCount, WhatIf
 from profiler_kit.records.variation import Variation, told
-from profiler_kit.target import Target
-from profiler_kit.target.in_place import refused, switchable
-from profiler_kit.target.place import first_line
 from profiler_kit.units import text
 
 AUTO: Final = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.memory.profiles import Profile, Row
+from profiler_kit.devices.profiles import Profile, Row
 
 _PRODUCTS: Final = frozenset(
     "aten." + name for name in ("mm", "bmm", "baddbmm", "addmv", "mv", "dot", "addmm", "_addmm_activation")

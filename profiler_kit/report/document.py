@@ -11,8 +11,8 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import columns, memory, roof_words, sentences, tables
-from profiler_kit.report.algorithms import convolution_sections
 from profiler_kit.report.columns import WorkUnit
+from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
 from profiler_kit.report.schedules import schedule_details, schedule_section

@@ -8,10 +8,10 @@ from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import Paragraph
 from profiler_kit.records.laboratory import SweepTime
-from profiler_kit.records.noise import noise_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns import WorkUnit
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import plural, text
 
 WARNING = "warning: "

@@ -14,8 +14,8 @@ from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
 from profiler_kit.report import columns
-from profiler_kit.report.algorithm_rows import change_rows, convolution_rows
 from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeakRow, PeerRow, PhaseRow, RunRow, WorkUnit
+from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merged, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
 from profiler_kit.report.tree import tree

@@ -1,4 +1,4 @@
-"""Span algebra on half-open intervals of integer ns, one by one; `inspection.spans` has it over columns."""
+"""Span algebra on half-open intervals of integer ns, one by one; `attribution.spans` has it over columns."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from profiler_kit.diagnose.families import algorithm
+from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import Phase, StaticCount

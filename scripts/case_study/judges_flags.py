@@ -8,7 +8,7 @@ from typing import Final
 from case_study.figures import Figures, RunFigures
 from case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent
 from case_study.pairs import pairs
-from profiler_kit.diagnose.families import IM2COL
+from profiler_kit.diagnosis.families import IM2COL
 from profiler_kit.records.document import Value
 from profiler_kit.units import text
 

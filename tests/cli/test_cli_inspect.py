@@ -134,7 +134,7 @@ def test_usage(here: Path, capfd: pytest.CaptureFixture[str], argv: list[str], s
 def test_ctrl_c_keeps_what_was_read(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from profiler_kit.inquiry import reading
+    from profiler_kit.pipeline import trace_reading as reading
 
     whole = reading.contribution
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.counting import count_target
+from profiler_kit.loading import from_model
 from profiler_kit.records.counts import COUNT_PHASES, LOSS_PATH, StaticCount
-from profiler_kit.target import from_model
 
 ROWS, WIDTH = 4, 8
 UNIT = ROWS * WIDTH * WIDTH  # MACs of one Linear

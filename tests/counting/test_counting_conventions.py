@@ -24,8 +24,8 @@ from profiler_kit.counting.conventions.flop_counter import restate
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.loading import Target, from_model
 from profiler_kit.records.counts import Cost, StaticCount
-from profiler_kit.target import Target, from_model
 
 Mode = Literal["train", "infer"]
 MODES: tuple[Mode, ...] = ("train", "infer")

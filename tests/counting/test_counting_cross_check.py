@@ -16,9 +16,9 @@ from profiler_kit.counting import count_both
 from profiler_kit.counting.cross_check import flop_counter as by_torch
 from profiler_kit.counting.cross_check import fvcore as by_fvcore
 from profiler_kit.errors import TargetError
+from profiler_kit.loading import Target, from_model
 from profiler_kit.records.counts import CrossCheck, StaticCount, TensorSpec
 from profiler_kit.records.target import Mode
-from profiler_kit.target import Target, from_model
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from profiler_kit.counting import count_target, formulas
 from profiler_kit.errors import TargetError
+from profiler_kit.loading import from_model, load
 from profiler_kit.records.counts import Cost, StaticCount
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import from_model, load
 
 small = st.integers(1, 4)
 

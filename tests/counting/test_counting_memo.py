@@ -22,9 +22,9 @@ from profiler_kit.counting.memo import Memo, memo_beside, possible_outcome
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.errors import TargetError
+from profiler_kit.loading import from_model
+from profiler_kit.loading.values import ValueShadow
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.target import from_model
-from profiler_kit.target.values import ValueShadow
 
 ATEN = torch.ops.aten
 

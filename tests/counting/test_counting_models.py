@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from profiler_kit.counting import count_target
+from profiler_kit.loading import load
 from profiler_kit.records.counts import LOSS_PATH, Cost, ModuleNode, StaticCount
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import load
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 BATCH, SIZE, CLASSES = 8, 256, 2

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.counting import count_target
 from profiler_kit.errors import TargetError
+from profiler_kit.loading import from_model
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.target import from_model
 
 LINEAR = 4 * 5  # MACs of Linear(4, 5) per row
 ROWS = 3

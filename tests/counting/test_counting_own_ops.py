@@ -18,8 +18,8 @@ from profiler_kit.counting import count_target, formulas, own_ops
 from profiler_kit.counting.arithmetic import contraction
 from profiler_kit.counting.own_ops import FormulaWarning, load_entry_points, register_formula
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.loading import from_model
 from profiler_kit.records.counts import Cost, TensorSpec
-from profiler_kit.target import from_model
 
 
 @pytest.fixture(autouse=True)

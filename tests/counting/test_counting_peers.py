@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiler_kit.counting import count_target
+from profiler_kit.loading import Target, from_model, load
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import Target, from_model, load
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 # no grouped convolution among them: torch's counter does not divide their weight gradient by the groups

@@ -7,9 +7,9 @@ from gate_reports import node, report, static
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler_kit.comparison.metrics import METRICS
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, UsageError
 from profiler_kit.gate.budgets import apply, check, load_budgets, parse_budget
-from profiler_kit.gate.metrics import METRICS
 from profiler_kit.records.comparison import Budget, BudgetRow
 from profiler_kit.records.counts import UncountedOp
 from profiler_kit.records.report import Report

@@ -15,16 +15,16 @@ pytestmark = [
 ]
 
 from profiler_kit.attribute import attribute  # noqa: E402
-from profiler_kit.attribute.algorithms import convolutions, with_macs  # noqa: E402
+from profiler_kit.attribution.convolutions import convolutions, with_macs  # noqa: E402
 from profiler_kit.counting import count_target  # noqa: E402
-from profiler_kit.measure import algorithms  # noqa: E402
-from profiler_kit.measure.steps import Runner  # noqa: E402
-from profiler_kit.measure.tracing import traced_steps  # noqa: E402
+from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
 from profiler_kit.records.runs import Attribution  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.target import load  # noqa: E402
+from profiler_kit.worker import parts_trace as algorithms  # noqa: E402
+from profiler_kit.worker.steps import Runner  # noqa: E402
+from profiler_kit.worker.tracing import traced_steps  # noqa: E402
 
 V0 = str(Path(__file__).resolve().parents[2] / "models" / "convnet_v0.py")
 

@@ -16,12 +16,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
+from profiler_kit.configurations.naming import parse  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
-from profiler_kit.measure import accuracy, checks, configs, environment, launcher, variant  # noqa: E402
-from profiler_kit.measure.naming import parse  # noqa: E402
-from profiler_kit.measure.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
+from profiler_kit.loading import load  # noqa: E402
+from profiler_kit.measurement import launcher  # noqa: E402
+from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.target import load  # noqa: E402
+from profiler_kit.worker import accuracy, checks, environment, variant  # noqa: E402
+from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 DEFAULT = configs.plan("cudnn").configs[0]

@@ -15,13 +15,15 @@ pytestmark = [
 ]
 
 import profiler_kit  # noqa: E402
-from profiler_kit import pipeline, roofs  # noqa: E402
-from profiler_kit.diagnose.hardware import peaks_of  # noqa: E402
-from profiler_kit.measure import ceiling_store, environment  # noqa: E402
+from profiler_kit.devices.peaks import peaks_of  # noqa: E402
+from profiler_kit.measurement import ceiling_store  # noqa: E402
+from profiler_kit.pipeline import roofs  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings  # noqa: E402
 from profiler_kit.records.machine import Machine  # noqa: E402
 from profiler_kit.records.serde import from_json, to_json  # noqa: E402
 from profiler_kit.report import machine_document  # noqa: E402
+from profiler_kit.worker import environment  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
@@ -73,7 +75,7 @@ def test_two_measurements_agree(reached: Ceilings) -> None:
 
 
 def test_layers_lie_under_the_measured_roof(reached: Ceilings) -> None:
-    report = pipeline.analyze(str(MODELS / "convnet_v0.py"), configs=["default"], budget_s=4)
+    report = analyze(str(MODELS / "convnet_v0.py"), configs=["default"], budget_s=4)
     line = report.roofline_of(report.baseline())
     assert line is not None
     assert line.roof.source == "measured"

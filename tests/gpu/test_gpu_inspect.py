@@ -18,9 +18,10 @@ pytestmark = [
 ]
 
 import profiler_kit  # noqa: E402
-from profiler_kit import pipeline, process  # noqa: E402
-from profiler_kit.inspection.attribution import own  # noqa: E402
-from profiler_kit.inspection.ownership import NONE, Owned  # noqa: E402
+from profiler_kit import process  # noqa: E402
+from profiler_kit.attribution.attribution import own  # noqa: E402
+from profiler_kit.attribution.ownership import NONE, Owned  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.traces import TRACE_PHASES, TraceSummary  # noqa: E402
 from profiler_kit.traces.reader import read  # noqa: E402
 
@@ -117,7 +118,7 @@ def test_compiled_work_has_its_phase_and_its_region_and_the_report_says_so(recor
 
 
 def test_a_trace_of_analyze_inspected_gives_the_figures_of_analyze(tmp_path: Path) -> None:
-    report = pipeline.analyze(
+    report = analyze(
         str(ROOT / "models" / "convnet_v0.py"), configs=["default"], budget_s=6, traces=tmp_path / "traces"
     )
     run = report.run("default")

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit import pipeline  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
 
 NET = """
@@ -41,7 +41,7 @@ def test_what_fails_in_one_configuration_leaves_the_rest(name: str, tmp_path: Pa
     action, kind, said = ENDINGS[name]
     file = tmp_path / "net.py"
     file.write_text(NET.format(action=action))
-    report = pipeline.analyze(
+    report = analyze(
         str(file), loss="sum", optimizer="sgd", configs=["default", "benchmark", "deterministic"], budget_s=3
     )
     failed = report.run("benchmark")
@@ -59,7 +59,7 @@ def test_what_fails_in_one_configuration_leaves_the_rest(name: str, tmp_path: Pa
 def test_advice_is_tried_and_a_configuration_of_further_axes_stands_beside(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text(NET.format(action="pass"))
-    report = pipeline.analyze(
+    report = analyze(
         str(file),
         loss="sum",
         optimizer="sgd",

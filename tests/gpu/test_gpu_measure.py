@@ -13,8 +13,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit import pipeline  # noqa: E402
-from profiler_kit.measure import configs, launcher  # noqa: E402
+from profiler_kit.measurement import launcher  # noqa: E402
+from profiler_kit.measurement import plan as configs  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.report import Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
@@ -27,7 +28,7 @@ NO_TF32 = next(c for c in configs.plan("cudnn").configs if c.name == "no-tf32")
 
 @pytest.fixture(scope="module")
 def v0(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return pipeline.analyze(
+    return analyze(
         str(MODELS / "convnet_v0.py"),
         configs=["default", "no-tf32"],
         budget_s=9,
@@ -37,7 +38,7 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 @pytest.fixture(scope="module")
 def v1(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return pipeline.analyze(
+    return analyze(
         str(MODELS / "convnet_v1.py"),
         configs=["default", "no-tf32"],
         budget_s=9,
@@ -177,7 +178,7 @@ def test_inference_is_measured_too() -> None:
 
 @pytest.mark.parametrize("model", ["mnist_cnn.py", "transformer.py", "resnet.py:resnet18"])
 def test_the_other_models_give_a_whole_report(model: str, tmp_path: Path) -> None:
-    report = pipeline.analyze(str(MODELS / model), configs=["default"], budget_s=4, traces=tmp_path)
+    report = analyze(str(MODELS / model), configs=["default"], budget_s=4, traces=tmp_path)
     run = good(report, "default")
     assert run.device_ns
     assert run.unattributed_ns is not None

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit import pipeline  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.report import Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.report.tables import peaks_table  # noqa: E402
@@ -49,7 +49,7 @@ def off(run: ConfigRun) -> float:
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
 def test_every_configuration_of_the_case_study_is_met(version: str) -> None:
-    report = pipeline.analyze(str(MODELS / f"convnet_{version}.py"), configs=CONFIGS, budget_s=8)
+    report = analyze(str(MODELS / f"convnet_{version}.py"), configs=CONFIGS, budget_s=8)
     runs = good(report)
     for run in runs:
         assert off(run) <= 0.01, run.config.name
@@ -67,7 +67,7 @@ def test_every_configuration_of_the_case_study_is_met(version: str) -> None:
 
 @pytest.mark.parametrize("model", ["mnist_cnn.py", "transformer.py", "resnet.py:resnet18"])
 def test_the_other_models_are_met_too(model: str) -> None:
-    report = pipeline.analyze(str(MODELS / model), configs=["default", "cudnn-off"], budget_s=4)
+    report = analyze(str(MODELS / model), configs=["default", "cudnn-off"], budget_s=4)
     for run in good(report):
         found = [f for f in report.findings if f.rule == "memory_prediction" and f.severity == "low"]
         assert off(run) <= 0.03 or found, run.config.name  # a miss is told
@@ -76,7 +76,7 @@ def test_the_other_models_are_met_too(model: str) -> None:
 def test_a_model_that_asks_for_values_has_its_measurement_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "asks.py"
     file.write_text(ASKS)
-    report = pipeline.analyze(str(file), configs=["default"], budget_s=2, loss="sum", optimizer="sgd")
+    report = analyze(str(file), configs=["default"], budget_s=2, loss="sum", optimizer="sgd")
     assert good(report)[0].peak_allocated_bytes
     assert report.static is not None
     memory = report.static.memory

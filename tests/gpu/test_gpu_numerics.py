@@ -17,12 +17,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.measure import accuracy, checks, environment  # noqa: E402
-from profiler_kit.measure.device_state import device_state  # noqa: E402
-from profiler_kit.measure.pieces import PIECE_ELEMENTS  # noqa: E402
-from profiler_kit.measure.steps import Runner, timed_steps  # noqa: E402
+from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.target import load  # noqa: E402
+from profiler_kit.worker import accuracy, checks, environment  # noqa: E402
+from profiler_kit.worker.device_state import device_state  # noqa: E402
+from profiler_kit.worker.pieces import PIECE_ELEMENTS  # noqa: E402
+from profiler_kit.worker.steps import Runner, timed_steps  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 V0 = str(ROOT / "models" / "convnet_v0.py")

@@ -13,21 +13,15 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.measure import configs, environment  # noqa: E402
-from profiler_kit.measure.schedule import run_schedule  # noqa: E402
-from profiler_kit.measure.steps import Runner, synced_step_ns  # noqa: E402
-from profiler_kit.measure.threads import first_call  # noqa: E402
+from profiler_kit.loading import load  # noqa: E402
+from profiler_kit.measurement import plan as configs  # noqa: E402
+from profiler_kit.measurement.schedule import run_schedule  # noqa: E402
 from profiler_kit.records.laboratory import ShapeSchedule  # noqa: E402
-from profiler_kit.records.schedules import (  # noqa: E402
-    cycle_ns,
-    last_batch,
-    new_factor,
-    pairs,
-    seen_ns,
-    total_ns,
-)
+from profiler_kit.records.schedules import cycle_ns, last_batch, new_factor, pairs, seen_ns, total_ns  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.target import load  # noqa: E402
+from profiler_kit.worker import environment  # noqa: E402
+from profiler_kit.worker.steps import Runner, synced_step_ns  # noqa: E402
+from profiler_kit.worker.threads import first_call  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 CONFIGS = {config.name: config for config in configs.plan("cudnn").configs}

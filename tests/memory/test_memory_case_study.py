@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from profiler_kit.devices.profiles import PROFILES
+from profiler_kit.loading import load
 from profiler_kit.memory import simulate
-from profiler_kit.memory.profiles import PROFILES
 from profiler_kit.records.counts import LOSS_PATH, MemoryEstimate
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import load
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 BATCH, SIZE, CLASSES = 8, 256, 2

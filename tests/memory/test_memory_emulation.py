@@ -14,14 +14,14 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler_kit.devices.profiles import CPU, PROFILES, SM90, Profile, Row
+from profiler_kit.loading import from_model
+from profiler_kit.loading.ownership import Ownership
 from profiler_kit.memory import simulate
 from profiler_kit.memory.emulation import emulated
 from profiler_kit.memory.emulation.attention import chosen
-from profiler_kit.memory.profiles import CPU, PROFILES, SM90, Profile, Row
 from profiler_kit.memory.scratch import OpCall
 from profiler_kit.memory.tracker import Tracker
-from profiler_kit.target import from_model
-from profiler_kit.target.ownership import Ownership
 
 
 class Heard:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from profiler_kit.devices.profiles import PROFILES, SM90
 from profiler_kit.errors import TargetError
+from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.log import Life, Log
-from profiler_kit.memory.profiles import PROFILES, SM90
 from profiler_kit.memory.steps import record
 from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import Target, from_model, load
 
 B, D = 64, 32
 

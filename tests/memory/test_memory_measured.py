@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from profiler_kit.devices.profiles import SM90
 from profiler_kit.memory import simulate
-from profiler_kit.memory.profiles import SM90
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))

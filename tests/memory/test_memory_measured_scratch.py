@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler_kit.devices.profiles import SM90
+from profiler_kit.loading import Target, from_model, load
+from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured
 from profiler_kit.memory.measured import MEASURED, MeasuredScratch, priced
-from profiler_kit.memory.profiles import SM90
 from profiler_kit.memory.steps import record
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.records.serde import read_report
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import Target, from_model, load
-from profiler_kit.target.signature import op_name, signature
 
 MIB = 1 << 20
 WITH, WITHOUT = LibraryConfig(cudnn=True), LibraryConfig(cudnn=False)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
+from profiler_kit.devices.profiles import CPU
+from profiler_kit.loading import from_model
+from profiler_kit.loading.optimizers import OPTIMIZERS
 from profiler_kit.memory import simulate
-from profiler_kit.memory.profiles import CPU
-from profiler_kit.target import from_model
-from profiler_kit.target.optimizers import OPTIMIZERS
 
 B, D, CLASSES = 128, 32, 10
 

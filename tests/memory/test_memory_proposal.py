@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.counting import count_target
+from profiler_kit.devices.profiles import SM90
+from profiler_kit.loading import Target, from_model
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.profiles import SM90
 from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
-from profiler_kit.target import Target, from_model
 
 WITHIN = 1.05  # of the best set's FLOPs
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from profiler_kit.memory.profiles import CPU, SM75, SM80, SM90
+from profiler_kit.devices.profiles import CPU, SM75, SM80, SM90
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, ruled_ops, scratch_of
 
 POINTS: Final = Path(__file__).parent.parent / "fixtures" / "scratch" / "points.json.gz"

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.counting import count_target
+from profiler_kit.devices.profiles import SM90, Profile
+from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
-from profiler_kit.memory.profiles import SM90, Profile
 from profiler_kit.records.counts import MemoryEstimate
-from profiler_kit.target import from_model
 
 B, D, H = 16, 32, 64
 CATEGORIES = ("parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries")

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from profiler_kit.counting import count_target
+from profiler_kit.devices.profiles import CPU, SM90, Profile
 from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.loading import Target, from_model
+from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.profiles import CPU, SM90, Profile
 from profiler_kit.memory.what_if import Study
 from profiler_kit.records.counts import (
     Cost,
@@ -26,8 +28,6 @@ from profiler_kit.records.counts import (
     WhatIf,
 )
 from profiler_kit.records.variation import Variation, read_variations
-from profiler_kit.target import Target, from_model
-from profiler_kit.target.checkpointing import checkpointed
 
 BASE, SAMPLE, SCRATCH, CONTEXT = 1000, 70, 30, 500
 BLOCKS = {"blocks.0": (400, 10), "blocks.1": (300, 10), "blocks.2": (200, 10)}  # what each saves, and its FLOPs

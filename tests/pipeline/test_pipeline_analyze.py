@@ -11,19 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
-from profiler_kit.forecast import Counted  # noqa: E402
-from profiler_kit.laboratory.bench import Bench  # noqa: E402
-from profiler_kit.laboratory.further import count_operations  # noqa: E402
-from profiler_kit.measure import configs  # noqa: E402
+from profiler_kit.measurement import plan as configs  # noqa: E402
+from profiler_kit.measurement.bench import Bench  # noqa: E402
+from profiler_kit.measurement.further import count_operations  # noqa: E402
+from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
+from profiler_kit.pipeline.count import count, count_spec  # noqa: E402
+from profiler_kit.pipeline.forecast import Counted  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import (  # noqa: E402
-    ConvolutionTiming,
-    CountedKernel,
-    KernelCounters,
-    LaboratoryQuestions,
-)
+from profiler_kit.records.laboratory import ConvolutionTiming, CountedKernel, KernelCounters, LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -88,7 +84,7 @@ def stand_in(measured_by: MeasuredBy, **at: BaseException | Failure) -> Measured
 
 def test_ctrl_c_keeps_what_was_measured(spec: TargetSpec, three: tuple[str, ...], measured_by: MeasuredBy) -> None:
     measured = stand_in(measured_by, benchmark=KeyboardInterrupt())
-    done = pipeline.analyze_spec(spec, device="cpu")
+    done = analyze_spec(spec, device="cpu")
     assert done.interrupted
     assert measured.asked == ["default", "benchmark"]
     first, second, third = done.report.runs
@@ -99,7 +95,7 @@ def test_ctrl_c_keeps_what_was_measured(spec: TargetSpec, three: tuple[str, ...]
     assert (third.failure.kind, third.failure.message) == ("interrupted", "not run: interrupted before")
     assert [run.config.name for run in done.report.runs] == list(three)
     assert loads_report(dumps(done.report), "again") == done.report
-    assert pipeline.all_failed(done.report) is None
+    assert all_failed(done.report) is None
 
 
 def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
@@ -115,7 +111,7 @@ def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
 
     measured_by(traced)
     monkeypatch.setattr("profiler_kit.attribute.attribute", interrupted)
-    done = pipeline.analyze_spec(spec, device="cpu")
+    done = analyze_spec(spec, device="cpu")
     assert done.interrupted
     kinds = [run.failure.kind if run.failure else None for run in done.report.runs]
     assert kinds == [None, "interrupted", "interrupted"]
@@ -127,10 +123,10 @@ def test_a_failed_configuration_does_not_stop_the_others(
 ) -> None:
     failure = Failure(kind="crash", message="the process crashed (SIGABRT)")
     measured = stand_in(measured_by, default=failure)
-    report = pipeline.analyze_spec(spec, device="cpu").report
+    report = analyze_spec(spec, device="cpu").report
     assert tuple(measured.asked) == three
     assert [run.failure for run in report.runs] == [failure, None, None]
-    assert pipeline.all_failed(report) is None
+    assert all_failed(report) is None
     assert "failed_runs" in {finding.rule for finding in report.findings}
 
 
@@ -140,7 +136,7 @@ def test_where_all_fail_the_first_reason_is_the_error(
     first = Failure(kind="target", message="net.py:8: shape mismatch\nhint: this shape runs")
     rest = Failure(kind="error", message="no", log_tail="a traceback")
     stand_in(measured_by, default=first, benchmark=rest, deterministic=rest)
-    error = pipeline.all_failed(pipeline.analyze_spec(spec, device="cpu").report)
+    error = all_failed(analyze_spec(spec, device="cpu").report)
     assert isinstance(error, TargetError)
     assert error.message == "every configuration failed, the first one so: net.py:8: shape mismatch"
     assert error.hint == "this shape runs"
@@ -151,7 +147,7 @@ def test_an_old_trace_is_not_taken_for_a_new_one(spec: TargetSpec, tmp_path: Pat
     old = tmp_path / "traces" / "default.json.gz"
     old.parent.mkdir()
     old.write_text("an earlier run's")
-    report = pipeline.analyze_spec(spec, device="cpu", traces=old.parent).report
+    report = analyze_spec(spec, device="cpu", traces=old.parent).report
     assert report.runs[0].trace is None
     assert not old.exists()
 
@@ -164,7 +160,7 @@ def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
 
     stand_in(measured_by)
     monkeypatch.setattr("profiler_kit.counting.count_both", broken)
-    report = pipeline.analyze_spec(spec, device="cpu").report
+    report = analyze_spec(spec, device="cpu").report
     assert report.static is None
     assert report.runs[0].failure is None
     note = report.target.notes[-1]
@@ -173,13 +169,13 @@ def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
     )
     assert "test_pipeline_analyze.py:" in note
     with pytest.raises(KeyError):  # where there is nothing else to give, the bug itself is
-        pipeline.count_spec(spec)
+        count_spec(spec)
 
 
 def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
     spec: TargetSpec, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
 ) -> None:
-    from profiler_kit.target import NeedsDataError
+    from profiler_kit.loading import NeedsDataError
 
     def needs(*_: object, **options: object) -> None:
         raise NeedsDataError(
@@ -188,7 +184,7 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
 
     stand_in(measured_by)
     monkeypatch.setattr("profiler_kit.counting.count_both", needs)
-    report = pipeline.analyze_spec(spec, device="cpu").report
+    report = analyze_spec(spec, device="cpu").report
     assert report.static is None
     assert report.target.notes[-1] == (
         "Not counted, what is measured stands: net.py:8: data-dependent control flow (.item()) cannot run on meta; --device"
@@ -201,9 +197,9 @@ def test_what_is_wrong_with_the_target_is_raised_before_anything_is_measured(
 ) -> None:
     measured = stand_in(measured_by)
     with pytest.raises(TargetError, match="shape mismatch in fc"):
-        pipeline.analyze_spec(replace(spec, inputs=("2,5",)), device="cpu")
+        analyze_spec(replace(spec, inputs=("2,5",)), device="cpu")
     with pytest.raises(UsageError, match="no such device"):
-        pipeline.analyze_spec(spec, device="tpu")
+        analyze_spec(spec, device="tpu")
     assert measured.asked == []
 
 
@@ -211,7 +207,7 @@ def test_a_model_whose_flow_depends_on_values_is_counted_with_real_compute(tmp_p
     file = tmp_path / "branching.py"
     # numpy sees none but real tensors: neither values at hand nor fake ones will do
     file.write_text(NET.replace("return self.fc(x)", "return self.fc(x) * (2 if x.numpy().any() else 3)"))
-    report = pipeline.count_spec(TargetSpec(spec=str(file)))
+    report = count_spec(TargetSpec(spec=str(file)))
     assert report.static is not None
     assert report.static.device == "cpu"
     assert report.static.forward.macs == 2 * 4 * 4
@@ -226,7 +222,7 @@ def test_a_scripted_model_is_counted_whole(
     monkeypatch.chdir(tmp_path)
     stand_in(measured_by)
     spec = TargetSpec(spec="net.py:model")
-    for report in (pipeline.count_spec(spec), pipeline.analyze_spec(spec, device="cpu").report):
+    for report in (count_spec(spec), analyze_spec(spec, device="cpu").report):
         assert report.static is not None
         assert report.static.forward.macs == 2 * 4 * 4
         assert any("scripted modules are counted whole" in note for note in report.target.notes)
@@ -236,7 +232,7 @@ def test_the_report_names_the_loss_that_was_taken_and_the_torch_that_counted(
     spec: TargetSpec, measured_by: MeasuredBy
 ) -> None:
     stand_in(measured_by)
-    for report in (pipeline.count_spec(spec), pipeline.analyze_spec(spec, device="cpu").report):
+    for report in (count_spec(spec), analyze_spec(spec, device="cpu").report):
         assert report.target.loss == "cross_entropy"
         assert report.static is not None
         assert report.static.torch == torch.__version__
@@ -245,7 +241,7 @@ def test_the_report_names_the_loss_that_was_taken_and_the_torch_that_counted(
 def test_counting_a_model_in_hand_leaves_it_alone() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    report = pipeline.count(model, torch.zeros(2, 4))
+    report = count(model, torch.zeros(2, 4))
     assert report.static is not None
     assert report.static.forward.macs == 32
     assert report.target.loss != "auto"
@@ -260,7 +256,7 @@ def test_exits_and_memory_of_a_model_in_hand_are_told() -> None:
             raise SystemExit(3)
 
     with pytest.raises(TargetError, match=r"the model called sys.exit\(3\)"):
-        pipeline.count(Quits(4, 4), torch.zeros(2, 4))
+        count(Quits(4, 4), torch.zeros(2, 4))
 
 
 def test_what_is_predicted_for_the_runs_stands_in_the_report(
@@ -272,8 +268,8 @@ def test_what_is_predicted_for_the_runs_stands_in_the_report(
         return [replace(run, notes=(f"predicted after {len(runs)}",)) for run in runs]
 
     stand_in(measured_by)
-    monkeypatch.setattr(pipeline, "with_measured_scratch", with_note)
-    report = pipeline.analyze_spec(spec, device="cpu").report
+    monkeypatch.setattr("profiler_kit.pipeline.analyze.with_measured_scratch", with_note)
+    report = analyze_spec(spec, device="cpu").report
     assert [run.notes for run in report.runs] == [("predicted after 3",)] * 3
 
 
@@ -284,8 +280,8 @@ def test_ctrl_c_while_runs_are_predicted_keeps_them(
         raise KeyboardInterrupt
 
     stand_in(measured_by)
-    monkeypatch.setattr(pipeline, "with_measured_scratch", interrupted)
-    done = pipeline.analyze_spec(spec, device="cpu")
+    monkeypatch.setattr("profiler_kit.pipeline.analyze.with_measured_scratch", interrupted)
+    done = analyze_spec(spec, device="cpu")
     assert done.interrupted
     assert [run.failure for run in done.report.runs] == [None, None, None]
 
@@ -295,7 +291,7 @@ def test_a_schedule_that_makes_no_sense_is_told_before_anything_is_measured(
 ) -> None:
     measured = stand_in(measured_by)
     with pytest.raises(UsageError, match="sixty"):
-        pipeline.analyze_spec(spec, device="cpu", asked=LaboratoryQuestions(shapes="sixty"))
+        analyze_spec(spec, device="cpu", asked=LaboratoryQuestions(shapes="sixty"))
     assert measured.asked == []
 
 
@@ -312,9 +308,9 @@ def test_counters_are_read_once_for_all_that_run_the_same_kernels(
         asked.append(config.name)
         return object(), ("said once",)
 
-    monkeypatch.setattr("profiler_kit.measure.counters.count", count)
-    monkeypatch.setattr("profiler_kit.measure.counters.with_counters", lambda parts, counted: (made,))
-    monkeypatch.setattr("profiler_kit.measure.counters.otherwise_done", lambda parts, counted: ("another kernel",))
+    monkeypatch.setattr("profiler_kit.measurement.counters.count", count)
+    monkeypatch.setattr("profiler_kit.measurement.counters.with_counters", lambda parts, counted: (made,))
+    monkeypatch.setattr("profiler_kit.measurement.counters.otherwise_done", lambda parts, counted: ("another kernel",))
     bench = Bench(spec=spec, device="cuda", budget_s=1.0, say=lambda text: None)
     bench.runs += [ConfigRun(config=RunConfig(name=name), convolutions=(part,)) for name in ("a", "b")]
     count_operations(bench, True)

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit import pipeline  # noqa: E402
-from profiler_kit.forecast import Counted, counted_if_possible, with_measured_scratch  # noqa: E402
+from profiler_kit.pipeline.count import count_spec  # noqa: E402
+from profiler_kit.pipeline.forecast import Counted, counted_if_possible, with_measured_scratch  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -130,9 +130,9 @@ def test_an_optimizer_that_refuses_leaves_the_count_and_the_measurement(here: Pa
 
 def test_a_compiled_model_is_labelled_eager(here: Path) -> None:
     eager = "memory simulated eager"
-    plain = pipeline.count_spec(written(here, "return y"))
+    plain = count_spec(written(here, "return y"))
     (here / "net.py").write_text(f"{HEAD}        return y\nmodel = torch.compile(Net()){TAIL}")
-    compiled = pipeline.count_spec(TargetSpec(spec="net.py:model", loss="sum", optimizer="sgd"))
+    compiled = count_spec(TargetSpec(spec="net.py:model", loss="sum", optimizer="sgd"))
     for report, labelled in ((plain, False), (compiled, True)):
         assert report.static is not None
         assert report.static.memory is not None
@@ -168,7 +168,7 @@ def test_each_run_is_predicted_with_its_own_scratch_and_its_calls_are_dropped(he
         assert run.memory is not None
         assert before.memory is not None
         assert (run.memory.calls, run.memory.ops) == ((), before.memory.ops)
-    report = pipeline.count_spec(written(here, "return y"))
+    report = count_spec(written(here, "return y"))
     whole = replace(report, runs=(first, failed, last))
     assert loads_report(dumps(whole), "again") == whole
 

@@ -18,11 +18,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit import pipeline  # noqa: E402
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import INTERRUPTED, OK, UsageError  # noqa: E402
-from profiler_kit.laboratory import bench, further  # noqa: E402
-from profiler_kit.measure import configs, sweep  # noqa: E402
+from profiler_kit.measurement import bench, further, sweep  # noqa: E402
+from profiler_kit.measurement import plan as configs  # noqa: E402
+from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
@@ -112,7 +112,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("profiler_kit.roofs.under_own_device", lambda report, device, say: report)
+    monkeypatch.setattr("profiler_kit.pipeline.roofs.under_own_device", lambda report, device, say: report)
     return Place(tmp_path)
 
 
@@ -151,7 +151,7 @@ def test_what_fails_in_one_configuration_leaves_the_others(place: Place, monkeyp
     )
     planned(monkeypatch, DEFAULT, A, B, AGAIN)
     said: list[str] = []
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, say=said.append).report
+    report = analyze_spec(place.spec, device="cpu", steps=3, say=said.append).report
     runs = by_name(report.runs)
     assert list(runs) == ["default", "a", "b", "default (again)"]
     assert failure(runs["a"])[0] == "out_of_memory"
@@ -160,7 +160,7 @@ def test_what_fails_in_one_configuration_leaves_the_others(place: Place, monkeyp
     assert "CUDA out of memory. Tried to allocate 9 GiB." in failure(runs["b"])[1]
     assert [len(runs[name].steps_ns) for name in ("default", "default (again)")] == [3, 3]
     assert place.visits() == ["default", "a", "b", "default"]  # what failed on the way there is not visited again
-    assert pipeline.all_failed(report) is None
+    assert all_failed(report) is None
     told = [finding for finding in report.findings if finding.rule == "failed_runs"]
     assert len(told) == 2
     assert numbers(said) == [(1, 6), (2, 6), (3, 5), (4, 4)]
@@ -174,7 +174,7 @@ def test_what_fails_in_one_visit_only(place: Place, monkeypatch: pytest.MonkeyPa
         "            if which == 'b' and visit == 2: os.abort()"
     )
     planned(monkeypatch, DEFAULT, A, B)
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3).report
+    report = analyze_spec(place.spec, device="cpu", steps=3).report
     runs = by_name(report.runs)
     assert "ValueError: only at first" in failure(runs["a"])[1]
     assert runs["b"].failure is None
@@ -191,7 +191,7 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
 ) -> None:
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, A, DEFAULT)
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, timeout_s=6.0).report
+    report = analyze_spec(place.spec, device="cpu", steps=3, timeout_s=6.0).report
     hung, stands = report.runs
     assert failure(hung) == (
         "timeout",
@@ -207,7 +207,7 @@ def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, mo
     monkeypatch.setattr(bench, "SLOWER", 1.0)
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, DEFAULT, optional=(A, B))
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report
+    report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report
     runs = by_name(report.runs)
     assert list(runs) == ["default", "a"]
     kind, message = failure(runs["a"])
@@ -229,10 +229,10 @@ def test_optional_configurations_are_not_tried_beside_a_baseline_that_failed(
     failed = Failure(kind="error", message="no")
     measured_by(lambda spec, config, **_: ConfigRun(config=config, failure=failed))
     planned(monkeypatch, DEFAULT, optional=(A, B))
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3).report
+    report = analyze_spec(place.spec, device="cpu", steps=3).report
     assert [run.config.name for run in report.runs] == ["default"]
     assert 'Not tried, as "default" failed: a, b.' in report.notes
-    assert pipeline.all_failed(report) is not None
+    assert all_failed(report) is not None
 
 
 def analyze(place: Place, *words: str) -> int:
@@ -292,7 +292,7 @@ def advising(*names: str) -> Callable[[Report], tuple[Finding, ...]]:
 def test_ctrl_c_during_trials(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.write("if which == 'a': ctrl_c()")
     planned(monkeypatch, DEFAULT)
-    monkeypatch.setattr("profiler_kit.diagnose.diagnose", advising("a"))
+    monkeypatch.setattr("profiler_kit.diagnosis.diagnose", advising("a"))
     assert analyze(place, "--try") == INTERRUPTED
     report = place.report()
     assert [run.config.name for run in report.runs] == ["default"]
@@ -337,7 +337,7 @@ def test_progress_of_trials_counts_every_process(
     """There and back the orders of a known configuration are equal, and are two processes all the same."""
     place.write("pass")
     planned(monkeypatch, DEFAULT, B)
-    monkeypatch.setattr("profiler_kit.diagnose.diagnose", advising("a", "b"))
+    monkeypatch.setattr("profiler_kit.diagnosis.diagnose", advising("a", "b"))
 
     def measured(spec: TargetSpec, config: RunConfig, **rest: Any) -> ConfigRun:
         told[-1]("first step")
@@ -348,7 +348,7 @@ def test_progress_of_trials_counts_every_process(
     measured_by(measured)
     said: list[str] = []
     questions = LaboratoryQuestions(trials=True)
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, say=said.append, asked=questions).report
+    report = analyze_spec(place.spec, device="cpu", steps=3, say=said.append, asked=questions).report
     assert numbers([line for line in said if "trying" not in line]) == [(1, 3), (2, 3), (3, 3)]
     assert numbers([line for line in said if "trying" in line]) == counted
     trial = report.findings[0].trial
@@ -371,7 +371,7 @@ def test_a_configuration_with_a_very_long_name_has_a_trace_file_all_the_same(
     measured_by(measured)
     long = "checkpoint=" + "ü." * 200
     planned(monkeypatch, DEFAULT, RunConfig(name=long), RunConfig(name=f"{long}x"))
-    report = pipeline.analyze_spec(place.spec, device="cpu", steps=3, traces=place.folder / "traces").report
+    report = analyze_spec(place.spec, device="cpu", steps=3, traces=place.folder / "traces").report
     assert [run.failure for run in report.runs] == [None, None, None]
     assert len(set(files)) == 3
 
@@ -452,7 +452,7 @@ def test_ctrl_c_while_the_findings_are_made_costs_no_measurement(
             raise KeyboardInterrupt
         return ()
 
-    monkeypatch.setattr("profiler_kit.diagnose.diagnose", diagnose)
+    monkeypatch.setattr("profiler_kit.diagnosis.diagnose", diagnose)
     assert analyze(place) == INTERRUPTED
     assert len(place.report().runs[0].steps_ns) == 3
 
@@ -463,5 +463,5 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(
     place.write("pass")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "traces")  # root may write anywhere
     with pytest.raises(UsageError, match="permission denied"):
-        pipeline.analyze_spec(place.spec, device="cpu", steps=3, traces=place.folder / "traces")
+        analyze_spec(place.spec, device="cpu", steps=3, traces=place.folder / "traces")
     assert not (place.folder / "visits").exists()

@@ -12,10 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import profiler_kit  # noqa: E402
-from profiler_kit import pipeline, roofs  # noqa: E402
-from profiler_kit.diagnose.roofline import named_roof  # noqa: E402
+from profiler_kit.diagnosis.roofline import named_roof  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
-from profiler_kit.measure import ceiling_store, environment  # noqa: E402
+from profiler_kit.measurement import ceiling_store  # noqa: E402
+from profiler_kit.pipeline import roofs  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
+from profiler_kit.pipeline.count import count_spec  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.machine import Machine  # noqa: E402
@@ -25,6 +27,7 @@ from profiler_kit.records.serde import dumps, from_json, loads_report, to_json  
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.render import RenderOptions, renderers  # noqa: E402
 from profiler_kit.report import machine_document  # noqa: E402
+from profiler_kit.worker import environment  # noqa: E402
 
 NET = """
 import torch
@@ -92,12 +95,12 @@ def measured(measured_by: MeasuredBy, device_name: str) -> None:
 
 
 def test_a_count_has_no_roof_unless_asked(spec: TargetSpec, asked: list[dict[str, Any]]) -> None:
-    assert pipeline.count_spec(spec).roofline == ()
+    assert count_spec(spec).roofline == ()
     assert asked == []
 
 
 def test_a_named_device_is_taken_from_the_datasheet(spec: TargetSpec, asked: list[dict[str, Any]]) -> None:
-    report = pipeline.count_spec(spec, hardware="h100")
+    report = count_spec(spec, hardware="h100")
     (line,) = report.roofline
     assert (line.roof.hardware, line.roof.source, line.config) == ("NVIDIA H100 80GB HBM3", "datasheet", None)
     forward = next(layer for layer in line.layers if (layer.path, layer.phase) == ("fc", "forward"))
@@ -111,7 +114,7 @@ def test_a_named_device_is_taken_from_the_datasheet(spec: TargetSpec, asked: lis
 
 
 def test_here_is_measured_and_said(spec: TargetSpec, asked: list[dict[str, Any]]) -> None:
-    report = pipeline.count_spec(spec, hardware="here")
+    report = count_spec(spec, hardware="here")
     assert report.roofline[0].roof.source == "measured"
     assert asked[0].get("limit_s") is None  # somebody who asks for it waits as long as it takes
 
@@ -127,12 +130,12 @@ def test_the_api_takes_hardware_for_models_and_texts(spec: TargetSpec) -> None:
 
 def test_a_wrong_name_is_told_before_anything_is_counted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="abacus"):
-        pipeline.count_spec(TargetSpec(spec=str(tmp_path / "is_not_there.py")), hardware="abacus")
+        count_spec(TargetSpec(spec=str(tmp_path / "is_not_there.py")), hardware="abacus")
 
 
 def test_no_ceilings_here_is_a_note(spec: TargetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     unmeasurable(monkeypatch)
-    report = pipeline.count_spec(spec, hardware="here")
+    report = count_spec(spec, hardware="here")
     assert report.roofline == ()
     assert report.static is not None
     assert report.notes == (
@@ -146,7 +149,7 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
 ) -> None:
     measured(measured_by, "a CPU")
     said: list[str] = []
-    report = pipeline.analyze_spec(spec, device="cpu", configs=["default"], say=said.append).report
+    report = analyze_spec(spec, device="cpu", configs=["default"], say=said.append).report
     (line,) = report.roofline
     fc = next(layer for layer in line.layers if (layer.path, layer.phase) == ("fc", "forward"))
     assert fc.time_ns == 50_000
@@ -166,7 +169,7 @@ def test_without_ceilings_the_datasheet_is_taken(
 ) -> None:
     measured(measured_by, device)
     unmeasurable(monkeypatch)
-    report = pipeline.analyze_spec(spec, device="cpu", configs=["default"]).report
+    report = analyze_spec(spec, device="cpu", configs=["default"]).report
     assert [line.roof.source for line in report.roofline] == lines
     assert report.runs[0].failure is None
     assert any("could not be measured: no reason; " in note for note in report.notes)
@@ -177,7 +180,7 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_runs(
 ) -> None:
     measured(measured_by, "a CPU")
     unmeasurable(monkeypatch, KeyboardInterrupt())
-    done = pipeline.analyze_spec(spec, device="cpu")
+    done = analyze_spec(spec, device="cpu")
     assert done.interrupted
     assert done.report.runs[0].failure is None
     assert done.report.roofline == ()

@@ -11,15 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit import pipeline  # noqa: E402
-from profiler_kit.laboratory.trials import MOST_TRIALS  # noqa: E402
-from profiler_kit.measure.samples import median_interval  # noqa: E402
+from profiler_kit.measurement.trials import MOST_TRIALS  # noqa: E402
+from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.statistics.intervals import median_interval  # noqa: E402
 
 NET = """
 import torch
@@ -81,11 +81,11 @@ def advises(monkeypatch: pytest.MonkeyPatch, *tries: tuple[str, ...]) -> None:
             for i, names in enumerate(tries)
         )  # fmt: skip
 
-    monkeypatch.setattr("profiler_kit.diagnose.diagnose", diagnose)
+    monkeypatch.setattr("profiler_kit.diagnosis.diagnose", diagnose)
 
 
 def tried(spec: TargetSpec, said: list[str] | None = None) -> Report:
-    return pipeline.analyze_spec(
+    return analyze_spec(
         spec,
         device="cpu",
         configs=["default"],
@@ -205,6 +205,6 @@ def test_what_was_tried_may_leave_advice_of_its_own(
         on_top = replace(first, config="amp_bf16+no_onednn")
         return (first, on_top) if report.run("amp_bf16") is not None else (first,)
 
-    monkeypatch.setattr("profiler_kit.diagnose.diagnose", diagnose)
+    monkeypatch.setattr("profiler_kit.diagnosis.diagnose", diagnose)
     trials = [finding.trial for finding in tried(spec).findings]
     assert [one.config if one is not None else None for one in trials] == ["amp_bf16", "amp_bf16+no_onednn"]

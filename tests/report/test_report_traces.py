@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 from trace_reports import CASES, convnet, full_queue, ms, nested, trace, traces, waits_for_data
 
-from profiler_kit.diagnose import diagnose_traces
+from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.serde import dumps, loads_report, loads_saved

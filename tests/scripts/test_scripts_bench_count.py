@@ -19,8 +19,8 @@ from profiler_kit import counting
 from profiler_kit.counting import count_target
 from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.step import trace_step
+from profiler_kit.loading import from_model
 from profiler_kit.records.counts import OpRecord
-from profiler_kit.target import from_model
 
 PARAMETERS = {"resnet50": 25_557_032, "vit_b_16": 86_567_656, "gpt2_small": 124_439_808, "llama_7b": 6_738_415_616}
 

@@ -12,10 +12,11 @@ import make_docs
 import pytest
 
 from profiler_kit.cli.options import parser
-from profiler_kit.diagnose.rules import unsteady
-from profiler_kit.laboratory import bench, trials
-from profiler_kit.measure import samples, sweep, worker
-from profiler_kit.records import noise
+from profiler_kit.diagnosis.rules import unsteady
+from profiler_kit.measurement import bench, sweep, trials
+from profiler_kit.statistics import intervals as samples
+from profiler_kit.statistics import noise
+from profiler_kit.worker import run as worker
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

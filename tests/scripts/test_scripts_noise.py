@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from profiler_kit.counting import count_target
-from profiler_kit.measure.configs import plan
-from profiler_kit.measure.job import Job
-from profiler_kit.measure.samples import median_interval
-from profiler_kit.measure.worker import run_job
+from profiler_kit.loading import load
+from profiler_kit.measurement.plan import plan
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import Job
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetInfo, TargetSpec
-from profiler_kit.target import load
+from profiler_kit.statistics.intervals import median_interval
+from profiler_kit.worker.run import run_job
 
 MS = 1_000_000
 NET = (

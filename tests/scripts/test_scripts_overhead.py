@@ -8,7 +8,7 @@ import bench_overhead
 import pytest
 import torch
 
-from profiler_kit.measure.steps import Runner
+from profiler_kit.worker.steps import Runner
 
 ROOT = Path(__file__).resolve().parents[2]
 

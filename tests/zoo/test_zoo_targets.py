@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TARGET_FAILED, USAGE, KitError
+from profiler_kit.loading import load
+from profiler_kit.loading.batch import forward_of
+from profiler_kit.loading.inputs import parse_inputs
+from profiler_kit.loading.zoo.transformers_inputs import made_up
+from profiler_kit.loading.zoo.transformers_models import offline
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.target import load
-from profiler_kit.target.batch import forward_of
-from profiler_kit.target.inputs import parse_inputs
-from profiler_kit.target.zoo.transformers_inputs import made_up
-from profiler_kit.target.zoo.transformers_models import offline
 
 
 @pytest.mark.parametrize(("zoo", "package"), [("hf", "transformers"), ("timm", "timm"), ("torchvision", "torchvision")])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profiler_kit.counting.cross_check import flop_counter, fvcore
+from profiler_kit.loading import Target
 from profiler_kit.records.counts import CrossCheck, OpRecord
-from profiler_kit.target import Target
 
 
 def cross_checks(target: Target, ops: Sequence[OpRecord]) -> tuple[CrossCheck, ...]:

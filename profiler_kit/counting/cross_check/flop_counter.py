@@ -24,18 +24,11 @@ from profiler_kit.counting.memo import memo_beside
 from profiler_kit.counting.step import trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError
-from profiler_kit.records.counts import (
-    COUNT_PHASES,
-    CountPhase,
-    CrossCheck,
-    CrossCheckRow,
-    OpRecord,
-    TensorSpec,
-)
-from profiler_kit.target import Target
-from profiler_kit.target.kinds import StepError
-from profiler_kit.target.place import first_line
-from profiler_kit.target.restore import unchanged
+from profiler_kit.loading import Target
+from profiler_kit.loading.kinds import StepError
+from profiler_kit.loading.place import first_line
+from profiler_kit.loading.restore import unchanged
+from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, CrossCheckRow, OpRecord, TensorSpec
 
 PEER: Final = "FlopCounterMode"
 

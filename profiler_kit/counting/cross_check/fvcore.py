@@ -32,11 +32,11 @@ from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import trace_step
 from profiler_kit.counting.watch import output_tensors
 from profiler_kit.errors import KitError
+from profiler_kit.loading import Target
+from profiler_kit.loading.kinds import StepError, free_bytes
+from profiler_kit.loading.place import first_line
+from profiler_kit.loading.restore import unchanged
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckRow
-from profiler_kit.target import Target
-from profiler_kit.target.kinds import StepError, free_bytes
-from profiler_kit.target.place import first_line
-from profiler_kit.target.restore import unchanged
 
 PEER: Final = "fvcore"
 INSTALL: Final = "pip install fvcore, for its own figures beside what its handles give"

@@ -8,8 +8,8 @@ from importlib import metadata
 from typing import Final
 
 from profiler_kit.errors import KitError
+from profiler_kit.loading.place import first_line
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer, CrossCheckRow
-from profiler_kit.target.place import first_line
 
 UNEXPLAINED: Final = "(not explained)"
 UNKNOWN_TO_KIT: Final = "the kit has no formula for this op"

@@ -12,13 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from profiler_kit.counting.arithmetic import (
-    SOFTMAX_BACKWARD_FLOPS,
-    SOFTMAX_FLOPS,
-    contraction,
-    gradients_wanted,
-    numel,
-)
+from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, gradients_wanted, numel
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 

@@ -21,8 +21,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from profiler_kit import _family
+from profiler_kit.devices.profiles import Profile, Row
 from profiler_kit.memory.emulation._plain import plain_functions
-from profiler_kit.memory.profiles import Profile, Row
 from profiler_kit.memory.scratch import OpCall
 
 Call: TypeAlias = Callable[..., Any]

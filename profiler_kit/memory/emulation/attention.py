@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from profiler_kit.devices.profiles import Attention, Profile
 from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
 from profiler_kit.memory.emulation.autocast import HALF
-from profiler_kit.memory.profiles import Attention, Profile
 
 _ATEN: Final = torch.ops.aten
 _MOST_HEAD_SIZE: Final = 256

@@ -24,7 +24,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from profiler_kit import _family
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.scratch import (
     NOTHING,
     LibraryConfig,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.scratch import LibraryConfig, TensorFacts
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
 
 _SOURCE: Final = "seen on an H100, torch 2.11"

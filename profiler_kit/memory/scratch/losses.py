@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, exactly, rule
 
 _SOURCE: Final = "seen on an H100, torch 2.11"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, on_card, rule
 
 _SOURCE: Final = "H100, cuDNN 9.19: workspace by layer, weight, row and sample"

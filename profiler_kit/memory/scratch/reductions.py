@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from profiler_kit.memory.profiles import Profile
+from profiler_kit.devices.profiles import Profile
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
 
 _SOURCE: Final = "ATen/native/cuda/Reduce.cuh: setReduceConfig, global_memory_size"

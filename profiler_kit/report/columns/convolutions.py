@@ -7,9 +7,9 @@ from collections.abc import Callable
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words, math_words
 from profiler_kit.records.laboratory import ConvolutionTiming
-from profiler_kit.report.algorithm_rows import ChangeRow, ConvolutionRow, algorithm_words
 from profiler_kit.report.columns.column import Column
 from profiler_kit.report.columns.values import share
+from profiler_kit.report.convolution_rows import ChangeRow, ConvolutionRow, algorithm_words
 
 
 def _part(figure: Callable[[ConvolutionTiming], Value]) -> Callable[[ConvolutionRow], Value]:

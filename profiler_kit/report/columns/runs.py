@@ -9,11 +9,11 @@ from typing import Final
 
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
-from profiler_kit.records.noise import WORTH
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import Column
 from profiler_kit.report.columns.values import share
+from profiler_kit.statistics.noise import WORTH
 
 NEVER: Final = "never"
 

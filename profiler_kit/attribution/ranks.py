@@ -1,0 +1,199 @@
+"""The ranks of one job beside each other: what each did in the steps that all have, and who waited for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from profiler_kit.attribution.extract import Activity, Extract
+from profiler_kit.attribution.numbering import Numbered, numbered, others_than, span_words
+from profiler_kit.attribution.waiting import Alignment, Waits, align, waits
+from profiler_kit.records.ranks import Ranks, RankTime, Straggler
+from profiler_kit.traces.table import Ints
+
+# Of a step: a rank that the others stand waiting for less than this costs nothing worth a name.
+COST_SHARE: Final = 0.01
+NAMED: Final = 0.5  # of a phase's excess: a module or an operator with as much is what the rank was at
+MOST_STRAGGLERS: Final = 8
+
+
+def ranks_of(extracts: Sequence[Extract]) -> Ranks:
+    """The files' ranks beside each other; with no `ranks`, and the reason in `notes`, where they are not ranks of one job."""
+    known = numbered(extracts)
+    if not known.files:
+        return _nothing(known.notes)
+    files, numbers, notes = _sharing(known)
+    if not numbers:
+        return _nothing((*notes, "The traces have no step in common, so their ranks are not held against each other."))
+    ours = [file for _, file in files]
+    times = _Times(ours, numbers)
+    found = align(ours, numbers)
+    waited = waits(ours, found.blocks)
+    count = len(numbers)
+    rows = tuple(
+        RankTime(
+            rank=rank,
+            file=file.summary.file,
+            steps=count,
+            step_ns=int(times.period[i]),
+            compute_ns=int(times.compute[i]),
+            communication_ns=int(times.communication[i]),
+            exposed_ns=int(times.exposed[i]),
+            wait_ns=int(waited.wait_ns[i]) // count,
+            idle_ns=int(times.idle[i]),
+        )
+        for i, (rank, file) in enumerate(files)
+    )
+    mean = float(times.compute.mean())
+    return Ranks(
+        ranks=rows,
+        common_steps=count if numbers[0] >= 0 else 0,
+        step_ns=int(np.median(times.period)),
+        imbalance=float(times.compute.max()) / mean - 1.0 if mean > 0 else 0.0,
+        stragglers=_stragglers(times, [rank for rank, _ in files], waited, count),
+        notes=(*notes, *_alignment_notes(found, ours)),
+    )
+
+
+class _Times:
+    """Means over the steps `numbers`, by extract; ns, whole."""
+
+    def __init__(self, files: Sequence[Extract], numbers: Sequence[int]) -> None:
+        self.files = files
+        self._at = [np.flatnonzero(np.isin(file.steps.number, np.array(numbers, np.int64))) for file in files]
+        self.period = self._mean("period_ns")
+        self.compute = self._mean("compute_ns")
+        self.communication = self._mean("communication_ns")
+        self.exposed = self._mean("exposed_ns")
+        self.idle = self.period - self.compute - self.exposed
+
+    def did(self) -> tuple[tuple[Activity, ...], Ints]:
+        """What each extract did, by activity (all of them, in a row per extract)."""
+        place: dict[Activity, int] = {}
+        for file in self.files:
+            for activity in file.steps.activities:
+                place.setdefault(activity, len(place))
+        table = np.zeros((len(self.files), len(place)), np.int64)
+        for row, (file, at) in enumerate(zip(self.files, self._at, strict=True)):
+            columns = np.array([place[activity] for activity in file.steps.activities], np.int64)
+            table[row, columns] = file.steps.did[at].sum(axis=0) // max(len(at), 1)
+        return tuple(place), table
+
+    def _mean(self, name: str) -> Ints:
+        columns = [getattr(file.steps, name)[at] for file, at in zip(self.files, self._at, strict=True)]
+        return np.array([int(column.sum()) // max(len(column), 1) for column in columns], np.int64)
+
+
+def _nothing(notes: tuple[str, ...]) -> Ranks:
+    return Ranks(ranks=(), common_steps=0, step_ns=None, imbalance=0.0, notes=notes)
+
+
+def _sharing(known: Numbered) -> tuple[list[tuple[int, Extract]], list[int], tuple[str, ...]]:
+    """The files that share steps, these steps, and what to say of the others.
+
+    A rank whose steps are none of most others' would leave nothing in common: it is left out. The last step of a trace, which no
+    next one ends, counts only where the files have no other.
+    """
+    notes = list(known.notes)
+    for whole_only in (True, False):
+        sets = [frozenset(file.steps.number[file.steps.whole | (not whole_only)].tolist()) for _, file in known.files]
+        frequent = Counter(number for steps in sets for number in steps)
+        most = max(frequent.values(), default=0)
+        if most < 2:
+            continue
+        shared = min(number for number, count in frequent.items() if count == most)
+        kept = [i for i, steps in enumerate(sets) if shared in steps]
+        common = sorted(frozenset.intersection(*(sets[i] for i in kept)))
+        left = [known.files[i][0] for i in range(len(sets)) if i not in set(kept)]
+        if left:
+            notes.append(
+                f"{_ranks_words(left)} not held against the others: no trace of steps {span_words(common)} there."
+            )
+        more = [known.files[i][0] for i in kept if sets[i] != frozenset(common)]
+        if more:
+            notes.append(f"Compared over steps {span_words(common)}, which all have; {_have_more(more)}.")
+        return [known.files[i] for i in kept], common, tuple(notes)
+    return [], [], tuple(notes)
+
+
+def _ranks_words(ranks: Sequence[int]) -> str:
+    return f"Rank {ranks[0]} is" if len(ranks) == 1 else f"Ranks {span_words(sorted(ranks))} are"
+
+
+def _have_more(ranks: Sequence[int]) -> str:
+    return (
+        f"rank {ranks[0]} has others too" if len(ranks) == 1 else f"ranks {span_words(sorted(ranks))} have others too"
+    )
+
+
+def _alignment_notes(found: Alignment, files: Sequence[Extract]) -> list[str]:
+    notes = []
+    if not any(len(file.collectives.key) for file in files):
+        return ["The traces hold no collectives, so nobody can be seen to wait for another rank."]
+    if found.by_time:
+        together = sum(len(block.events) for block in found.blocks)
+        notes.append(
+            f"The traces do not hold the same collectives in the same order: {together} were matched because they end together."
+            if together
+            else "The traces do not hold the same collectives, and none end together, so waits are not known."
+        )
+    if found.apart:
+        notes.append(f"{_collectives(found.apart)} ended at other times on other ranks: waits in them are left out.")
+    if found.unmatched:
+        notes.append(f"{_collectives(found.unmatched)} of one trace have no like in those of the other ranks.")
+    cut = sum(file.left_out for file in files)
+    if cut:
+        notes.append(f"{_collectives(cut)} beyond the first of their files are left out.")
+    return notes
+
+
+def _collectives(count: int) -> str:
+    return f"{count:,} collective{'' if count == 1 else 's'}"
+
+
+def _stragglers(times: _Times, ranks: Sequence[int], waited: Waits, steps: int) -> tuple[Straggler, ...]:
+    """The ranks that the others stand waiting for, the latest first."""
+    exposed = waited.exposed_ns // steps
+    cost = np.array([int(others_than(exposed, i)) - int(exposed[i]) for i in range(len(ranks))])
+    late = np.maximum(waited.late_ns // steps, cost)  # it may come late at several places of a step
+    least = COST_SHARE * float(np.median(times.period))
+    order = [int(i) for i in np.argsort(-late, kind="stable") if cost[i] >= least and waited.last[i]][:MOST_STRAGGLERS]
+    if not order:
+        return ()
+    activities, did = times.did()
+    found = []
+    for i in order:
+        doing, doing_ns = _doing(activities, did[i] - np.array(others_than(did, i), np.int64))
+        found.append(
+            Straggler(
+                rank=ranks[i],
+                last=int(waited.last[i]),
+                collectives=int(waited.collectives[i]),
+                late_ns=int(late[i]),
+                cost_ns=int(cost[i]),
+                doing=doing,
+                doing_excess_ns=doing_ns,
+                idle_excess_ns=int(times.idle[i]) - int(others_than(times.idle, i)),
+            )
+        )
+    return tuple(found)
+
+
+def _doing(activities: Sequence[Activity], excess: Ints) -> tuple[str, int]:
+    """The phase or idle cause with the greatest excess, and the module or operator in it that has most of that."""
+    coarse = [i for i, one in enumerate(activities) if one.kind in ("phase", "idle")]
+    best = max(coarse, key=lambda i: int(excess[i]), default=None)
+    if best is None or excess[best] <= 0:
+        return "", 0
+    chosen = activities[best]
+    if chosen.kind == "idle":
+        return f"{chosen.name} (idle)", int(excess[best])
+    for kind in ("module", "operator"):
+        inside = [i for i, one in enumerate(activities) if one.kind == kind and one.phase == chosen.phase]
+        most = max(inside, key=lambda i: int(excess[i]), default=None)
+        if most is not None and activities[most].name and excess[most] >= NAMED * excess[best]:
+            return f"{chosen.phase} ({activities[most].name})", int(excess[most])
+    return chosen.phase, int(excess[best])

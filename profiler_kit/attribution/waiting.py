@@ -1,0 +1,218 @@
+"""The same collective on several ranks: which is which, and how long each rank stood in it waiting for the others.
+
+Clocks of different machines differ, so no time of one file is held against one of another. A collective ends on all its ranks at
+about the same instant: whoever was in it for the shortest came last, and the others waited by how much longer they took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profiler_kit.attribution.extract import Extract
+from profiler_kit.attribution.matching import by_ends
+from profiler_kit.attribution.spans import length, overlap, union
+from profiler_kit.traces.table import Ints, Mask
+
+# How far apart the ends of one collective may lie once the clocks are set by all of them: within a ring the last message
+# arrives later here than there; beyond it the two are different collectives, or one that nobody waits in (a small broadcast).
+APART_NS: Final = 1_000_000
+APART_SHARE: Final = 0.1  # of the longest duration
+AGREE: Final = 0.5  # of what is matched by order has to end together, or the order says nothing
+# Waits below these are no rank's coming late, but how long a ring takes here and there.
+SURE_SHARE: Final = 0.2  # of the shortest duration
+SURE_NS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """Collectives of one step and group: `events[i, j]` is the i-th one's position in the columns of extract `members[j]`."""
+
+    step: int
+    members: tuple[int, ...]
+    events: Ints
+
+    def times(self, extracts: Sequence[Extract]) -> tuple[Ints, Ints]:
+        """Starts and ends, in the shape of `events`."""
+        columns = [extracts[member].collectives for member in self.members]
+        starts = [one.start_ns[events] for one, events in zip(columns, self.events.T, strict=True)]
+        ends = [one.end_ns[events] for one, events in zip(columns, self.events.T, strict=True)]
+        return np.stack(starts, axis=1), np.stack(ends, axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Alignment:
+    """The collectives that several files share. `unmatched`: events without their like in the other files of their group;
+    `apart`: collectives matched by order that ended at other times. `by_time`: the orders differ, so equal ends decided.
+    """
+
+    blocks: tuple[Block, ...]
+    unmatched: int
+    apart: int
+    by_time: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Waits:
+    """Who waited, by extract. `wait_ns`: what it stood in collectives for ranks that came later, `exposed_ns`: what of that no
+    computation covered; `last`: in how many it came last, surely; `collectives`: how many it shares with others. `late_ns`: how
+    much later than the median of the others it came to the collective of a step where that is most, added up over the steps.
+    """
+
+    wait_ns: Ints
+    exposed_ns: Ints
+    last: Ints
+    collectives: Ints
+    late_ns: Ints
+
+
+def align(extracts: Sequence[Extract], steps: Sequence[int]) -> Alignment:
+    """The collectives that the extracts share in `steps`, by their order in step and process group."""
+    tables = [_sequences(one, steps) for one in extracts]
+    matched: list[Block] = []
+    unmatched = 0
+    for place in sorted(set().union(*tables)):
+        members = tuple(i for i, table in enumerate(tables) if place in table)
+        sequences = [tables[i][place] for i in members]
+        found = _in_order(place[0], members, sequences, extracts) if len(members) > 1 else []
+        matched += found
+        unmatched += sum(map(len, sequences)) - sum(block.events.size for block in found)
+    total = sum(len(block.events) for block in matched)
+    kept = _ending_together(matched, extracts)
+    together = sum(len(block.events) for block in kept)
+    if total and together >= AGREE * total:
+        return Alignment(blocks=tuple(kept), unmatched=unmatched, apart=total - together)
+    kept = [Block(step=step, members=members, events=events) for step, members, events in by_ends(extracts, steps)]
+    left = sum(len(positions) for table in tables for positions in table.values())
+    left -= sum(block.events.size for block in kept)
+    return Alignment(blocks=tuple(kept), unmatched=left, apart=0, by_time=True)
+
+
+def waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Waits:
+    """Who waited for whom in `blocks`, over all steps."""
+    count = len(extracts)
+    last, shared = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    waited, exposed = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    stretches: list[list[Ints]] = [[] for _ in extracts]
+    for block in blocks:
+        starts, ends = block.times(extracts)
+        durations = ends - starts
+        least = durations.min(axis=1)
+        shared[list(block.members)] += len(block.events)
+        sure = durations.max(axis=1) - least > np.maximum(SURE_NS, SURE_SHARE * least)
+        np.add.at(last, np.array(block.members)[durations.argmin(axis=1)[sure]], 1)
+        for column, member in enumerate(block.members):
+            stretches[member].append(np.stack((starts[:, column], ends[:, column] - least)))
+    for member, found in enumerate(stretches):
+        if found:
+            both = np.concatenate(found, axis=1)
+            merged = union(both[0], both[1])
+            waited[member] = length(merged)
+            exposed[member] = int(overlap(extracts[member].bare, merged.start, merged.end).sum())
+    return Waits(
+        wait_ns=waited, exposed_ns=exposed, last=last, collectives=shared, late_ns=_late(extracts, blocks).sum(axis=0)
+    )
+
+
+def _late(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Ints:
+    """By step and extract: how late it came to the one collective that it came to latest.
+
+    What one rank does more than others makes it late for the first collective behind that, and for further ones as far as the
+    others could go on beside them: the largest lateness is what it did more, the sum would count that again and again.
+    """
+    place = {step: row for row, step in enumerate(sorted({block.step for block in blocks}))}
+    late = np.zeros((len(place), len(extracts)), np.int64)
+    for block in blocks:
+        starts, ends = block.times(extracts)
+        durations = ends - starts
+        most = (_median_of_others(durations) - durations).max(axis=0)
+        row = late[place[block.step]]
+        members = list(block.members)
+        row[members] = np.maximum(row[members], most)
+    return late
+
+
+def _median_of_others(values: Ints) -> Ints:
+    """In each row, for each value the median of the row's others, whole."""
+    count = values.shape[1]
+    order = np.argsort(values, axis=1, kind="stable")
+    ascending = np.take_along_axis(values, order, axis=1)
+    at = np.argsort(order, axis=1, kind="stable")  # where each value stands in its row
+
+    def other(index: int) -> Ints:
+        """The others' value at `index` of their order: one further from where the left out value stood."""
+        return np.where(at <= index, ascending[:, index + 1, None], ascending[:, index, None])
+
+    middle = (count - 1) // 2
+    return other(middle) if count % 2 == 0 else (other(middle - 1) + other(middle)) // 2
+
+
+def _sequences(one: Extract, steps: Sequence[int]) -> dict[tuple[int, str], Ints]:
+    """The positions of an extract's collectives, in order, by (step, process group)."""
+    columns = one.collectives
+    groups: dict[tuple[int, str], list[int]] = {}
+    names = [key.group for key in columns.keys]
+    wanted = set(steps)
+    for position, (step, key) in enumerate(zip(columns.step.tolist(), columns.key.tolist(), strict=True)):
+        if step in wanted:
+            groups.setdefault((step, names[key]), []).append(position)
+    return {place: np.array(positions, np.int64) for place, positions in groups.items()}
+
+
+def _in_order(
+    step: int, members: tuple[int, ...], sequences: Sequence[Ints], extracts: Sequence[Extract]
+) -> list[Block]:
+    """The i-th with the i-th; where the sequences differ, only kinds and sizes that all have equally often."""
+    names: dict[tuple[str, int], int] = {}
+    keys = []
+    for member, events in zip(members, sequences, strict=True):
+        columns = extracts[member].collectives
+        number = np.array([names.setdefault((key.kind, key.size), len(names)) for key in columns.keys], np.int64)
+        keys.append(number[columns.key[events]])
+    if all(np.array_equal(one, keys[0]) for one in keys[1:]):
+        return [Block(step=step, members=members, events=np.stack(sequences, axis=1))]
+    found = []
+    for key in range(len(names)):
+        of = [events[own == key] for events, own in zip(sequences, keys, strict=True)]
+        if len(of[0]) and len({len(events) for events in of}) == 1:
+            found.append(Block(step=step, members=members, events=np.stack(of, axis=1)))
+    return found
+
+
+def _ending_together(blocks: Sequence[Block], extracts: Sequence[Extract]) -> list[Block]:
+    """What of the blocks ends on all its ranks at once, with each rank's clock set by the median of what it shares."""
+    clocks = _clocks(blocks, extracts)
+    kept = []
+    for block in blocks:
+        starts, ends = block.times(extracts)
+        there = ends - np.array([clocks[member] for member in block.members], np.int64)
+        apart = there.max(axis=1) - there.min(axis=1)
+        together: Mask = apart <= np.maximum(APART_NS, APART_SHARE * (ends - starts).max(axis=1))
+        if together.any():
+            kept.append(Block(step=block.step, members=block.members, events=block.events[together]))
+    return kept
+
+
+def _clocks(blocks: Sequence[Block], extracts: Sequence[Extract]) -> Mapping[int, int]:
+    """How far each extract's clock is ahead: of the first one's, or of the first that it is linked to by collectives."""
+    ends = [block.times(extracts)[1] for block in blocks]
+    ahead: dict[int, int] = {}
+    left = {member for block in blocks for member in block.members}
+    while left:
+        apart: dict[int, list[Ints]] = {}
+        for block, end in zip(blocks, ends, strict=True):
+            known = next((column for column, member in enumerate(block.members) if member in ahead), None)
+            if known is not None:
+                reference = end[:, known] - ahead[block.members[known]]
+                for column, member in enumerate(block.members):
+                    if member not in ahead:
+                        apart.setdefault(member, []).append(end[:, column] - reference)
+        for member, found in apart.items():
+            ahead[member] = int(np.median(np.concatenate(found)))
+        if not apart:  # nobody left is linked to one whose clock is known
+            ahead[min(left)] = 0
+        left -= ahead.keys()
+    return ahead

@@ -1,0 +1,1 @@
+"""Two reports or two traces -> what differs, and why."""

@@ -1,0 +1,248 @@
+"""What differs, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from profiler_kit.comparison.metrics import numbers, shapes
+from profiler_kit.comparison.ratios import examples
+from profiler_kit.comparison.timed import environment_reason, failure_reason
+from profiler_kit.records.comparison import EfficiencySplit, Explanation, LayerChange, Side, TimeRatio
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.report_noise import noise_between
+from profiler_kit.units import Unit, digits, text
+
+WHY_LAYERS: Final = 4  # named in the sentence; the table has all
+TELLING_RATIO: Final = 1.1  # a time ratio that a flag moves by less tells the same story
+WITHIN_NOISE: Final = "Runs differ by as much anyway."
+OWN_SHARE: Final = 0.5  # of a side's work in layers that both have: with more they are versions of one net
+DOMINANT_SHARE: Final = 0.5  # of a side's work: a layer with as much is where the work is
+WORTH_SHARE: Final = 0.001  # of a total: a smaller change of it explains nothing
+
+
+def sentences(
+    a: Report,
+    b: Report,
+    sides: tuple[Side, Side],
+    times: Sequence[TimeRatio],
+    efficiencies: Sequence[EfficiencySplit],
+    explanations: Sequence[Explanation],
+    layers: Sequence[LayerChange],
+    configs: Sequence[str],
+    noisy: Collection[str],
+) -> tuple[str, ...]:
+    """The result in sentences: time as work and efficiency, where the work is, memory that misleads, what it is not.
+
+    Of several configurations only `configs`, the telling ones, get sentences, and each wrong explanation gets one.
+    `noisy` are the configurations whose two steps differ by no more than runs differ anyway.
+    """
+    after = {one.config: one.sentence for one in efficiencies} | dict.fromkeys(noisy, WITHIN_NOISE)
+    told = [
+        (f"Under {one.config}: " if len(times) > 1 else "") + f"{one.sentence} {after.get(one.config, '')}".rstrip()
+        for one in times
+        if one.config in configs
+    ]
+    if not times and a.static is not None and b.static is not None:
+        told.append(_work(a.static, b.static, sides))
+    dominants = _dominants(sides, layers) if times else ""
+    told.append(dominants or why(layers))
+    told += _wrong(explanations)
+    return tuple(_begun(sentence) for sentence in told if sentence)
+
+
+def _wrong(explanations: Sequence[Explanation]) -> list[str]:
+    """A sentence for each explanation that is wrong, from where it is most so; FLOPs are told with the times."""
+    told = []
+    for key in ("activations", "loss", "parameters"):
+        wrong = [one for one in explanations if one.key == key and one.verdict == "wrong"]
+        if not wrong:
+            continue
+        most = max(wrong, key=_larger_over_smaller) if key == "activations" else wrong[0]
+        under = (
+            f"Under {most.config}: " if len({one.config for one in explanations}) > 1 and key == "activations" else ""
+        )
+        predicted = "Predicted: " if most.config is None else under
+        told.append(f"{predicted}{most.sentence}")
+    return told
+
+
+def _larger_over_smaller(one: Explanation) -> float:
+    """How far the two sides' first number, the peaks, are apart."""
+    values = [float(number.value) for number in one.numbers[:2]]
+    return max(values) / max(min(values), 1.0)
+
+
+def _dominants(sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
+    """The one layer on each side that does most of its work, for two nets that share next to none of it; else empty."""
+    totals = [sum(one.a.flops for one in layers), sum(one.b.flops for one in layers)]
+    if min(totals, default=0) <= 0:
+        return ""
+    shared = [one for one in layers if one.a_path is not None and one.b_path is not None]
+    if any(sum(each) > OWN_SHARE * total for each, total in zip(_flops(shared), totals, strict=True)):
+        return ""
+    largest = (max(layers, key=lambda one: one.a.flops), max(layers, key=lambda one: one.b.flops))
+    shares = (largest[0].a.flops / totals[0], largest[1].b.flops / totals[1])
+    if min(shares) < DOMINANT_SHARE:
+        return ""
+    words = [
+        f"{shown_path(path or '')} ({digits(share * 100, 3)} % of {side.label}'s)"
+        for path, share, side in zip((largest[0].a_path, largest[1].b_path), shares, sides, strict=True)
+    ]
+    return f"The work is in {words[0]} and {words[1]}."
+
+
+def _flops(layers: Sequence[LayerChange]) -> tuple[list[int], list[int]]:
+    return [one.a.flops for one in layers], [one.b.flops for one in layers]
+
+
+def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:
+    """The baseline, and of the configurations that differ from it by one flag the one with the most different time ratio.
+
+    Nine configurations make nine sentences that say the same; these two say it, and what the picture depends on.
+    """
+    if not times:
+        return tuple(run.config.name for run in a.runs[:1])
+    first = times[0]
+    flags = {run.config.name: _flags_of(run) for run in a.runs if run.config.repeat_of is None and run.config.is_plain}
+    here = flags.get(first.config)
+    if here is None:
+        return (first.config,)
+
+    def differs(one: TimeRatio) -> float:
+        return abs(math.log(one.time_ratio / first.time_ratio))
+
+    neighbours = [
+        one
+        for one in times[1:]
+        if one.config in flags and sum(x != y for x, y in zip(flags[one.config], here, strict=True)) == 1
+    ]
+    other = max(neighbours, key=differs, default=None)
+    if other is None or differs(other) < math.log(TELLING_RATIO):
+        return (first.config,)
+    return (first.config, other.config)
+
+
+def _flags_of(run: ConfigRun) -> tuple[bool | None, ...]:
+    config = run.config
+    return (config.enabled, config.benchmark, config.deterministic, config.allow_tf32)
+
+
+def _begun(sentence: str) -> str:
+    """`sentence` with a capital, unless it begins with a model's name."""
+    return sentence[0].upper() + sentence[1:] if sentence.startswith(("the ", "this ")) else sentence
+
+
+def _work(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> str:
+    flops = (a.step.flops, b.step.flops)
+    if min(flops) <= 0:
+        return ""
+    if flops[0] == flops[1]:
+        return f"{sides[0].label} and {sides[1].label} do the same work: {text(flops[0], 'flops')} FLOPs a step."
+    more, less = (0, 1) if flops[0] > flops[1] else (1, 0)
+    return (
+        f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the work of {sides[less].label}: "
+        f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs a step."
+    )
+
+
+def why(layers: Sequence[LayerChange]) -> str:
+    """The layers that make the difference, a sentence for each metric that moved; empty where none did."""
+    told = [
+        _moved("FLOPs", "flops", [(one.a.flops, one.b.flops, one) for one in layers]),
+        _moved("Saved for backward", "bytes", [(one.a.saved_bytes, one.b.saved_bytes, one) for one in layers]),
+        _moved("Parameters", "count", [(one.a.params, one.b.params, one) for one in layers]),
+    ]
+    return " ".join(sentence for sentence in told if sentence)
+
+
+def _moved(title: str, unit: Unit, figures: list[tuple[int, int, LayerChange]]) -> str:
+    larger = max(sum(before for before, _, _ in figures), sum(after for _, after, _ in figures), 1)
+    moved = [(after - before, one) for before, after, one in figures if after != before]
+    moved.sort(key=lambda pair: -abs(pair[0]))
+    named = [pair for pair in moved[:WHY_LAYERS] if abs(pair[0]) >= WORTH_SHARE * larger]
+    if not named:
+        return ""
+    words = [f"{layer_name(one)} {signed(change, unit)}" for change, one in named]
+    if len(moved) > len(named):
+        others = len(moved) - len(named)
+        rest = sum(change for change, _ in moved[len(named) :])
+        words.append(f"{others} other layer{'s' if others > 1 else ''} {signed(rest, unit)}")
+    return f"{title} {signed(sum(change for change, _ in moved), unit)}: {', '.join(words)}."
+
+
+def layer_name(one: LayerChange) -> str:
+    """The layer as sentences call it: ``new block``, ``dropped fc1``, ``conv2``."""
+    name = shown_path(one.path)
+    return {"added": f"new {name}", "removed": f"dropped {name}"}.get(one.kind, name)
+
+
+def shown_path(path: str) -> str:
+    """A module path as it is shown; the root's has no text of its own."""
+    return path or "(root)"
+
+
+def signed(value: int, unit: Unit) -> str:
+    """`value` with its sign, as a person reads it: ``+302 M``, ``-1 KiB``, ``0``."""
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{text(abs(value), unit)}"
+
+
+def percent_change(change: float | None) -> str | None:
+    """A relative change with its sign: ``+81.0 %``; None where there is none."""
+    return None if change is None else f"{change * 100:+.1f} %"
+
+
+def notes(
+    a: Report, b: Report, sides: tuple[Side, Side], shared: Sequence[tuple[ConfigRun, ConfigRun]]
+) -> tuple[str, ...]:
+    """What limits the comparison: other inputs, other batch, uncounted ops, noise, runs that failed or don't compare."""
+    told = []
+    if a.static is not None and a.static.convention_name != DEFAULT_CONVENTION:
+        told.append(f"Work is counted by the convention {a.static.convention_name}. {a.static.convention}")
+    if shapes(a.target.inputs) != shapes(b.target.inputs):
+        told.append(
+            f"The inputs differ: {sides[0].label} {shapes(a.target.inputs)}; {sides[1].label} {shapes(b.target.inputs)}."
+        )
+    if a.target.mode != b.target.mode or numbers(a.target) != numbers(b.target):
+        told.append(
+            f"{sides[0].label}: {a.target.mode}, {numbers(a.target)}; {sides[1].label}: {b.target.mode}, {numbers(b.target)}."
+        )
+    if a.target.channels_last != b.target.channels_last:
+        told.append(f"Only {sides[0 if a.target.channels_last else 1].label} is in channels_last layout.")
+    for side, report in zip(sides, (a, b), strict=True):
+        if report.target.inputs_from == "guess":
+            told.append(f"The input shape of {side.label} was guessed.")
+        if report.static is not None and report.static.uncounted:
+            ops = ", ".join(op.op for op in report.static.uncounted[:WHY_LAYERS])
+            told.append(f"{side.label} has uncounted ops ({ops}): its FLOPs are a lower bound.")
+    refused: dict[str, list[str]] = {}
+    for one, other in shared:
+        reason = failure_reason(one, other, sides) or environment_reason(a, b, one, other)
+        if reason:
+            refused.setdefault(reason, []).append(one.config.name)
+    told += [f"Not compared under {', '.join(names)}: {reason}." for reason, names in refused.items()]
+    batches: dict[tuple[int, int], list[str]] = {}
+    for one, other in shared:
+        both = examples(one, sides[0]), examples(other, sides[1])
+        if one.samples and other.samples and both[0] and both[1] and both[0] != both[1]:
+            batches.setdefault((both[0], both[1]), []).append(one.config.name)
+    told += [
+        f"Under {', '.join(names)} a step holds {ours} examples of {sides[0].label} and {theirs} of {sides[1].label}: "
+        "compare the times per example."
+        for (ours, theirs), names in batches.items()
+    ]
+    if (a.runs or b.runs) and not shared:
+        told.append("The reports have no configuration in common, so no times are compared.")
+    if any(one.step_ns and other.step_ns for one, other in shared):
+        told.append(_noise(a, b))
+    return tuple(told)
+
+
+def _noise(a: Report, b: Report) -> str:
+    gap = noise_between(a, b).gap
+    if gap is None:
+        return "No configuration was run twice, so the noise between processes is not known."
+    return f"The same configuration, run twice, differed by {digits(gap * 100, 2)} %."

@@ -1,0 +1,1 @@
+"""What a run may do differently: cuDNN flags, axes, changing shapes; all by name."""

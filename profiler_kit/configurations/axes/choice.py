@@ -1,0 +1,99 @@
+"""What bounds the choice of algorithms: how many are tuned, how much memory there is, whether they must repeat."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from profiler_kit import units
+from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.errors import UsageError
+
+if TYPE_CHECKING:
+    from profiler_kit.worker.steps import Runner
+
+_MOST_TUNED: Final = 10**6
+_SIZES: Final = {
+    "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1,
+}  # fmt: skip
+
+
+def size_text(size_bytes: int) -> str:
+    """`size_bytes` exactly, in the unit that gives the smallest number: ``4GiB``, ``1536MiB``, ``500MB``."""
+    fitting = [(size_bytes // unit, name) for name, unit in _SIZES.items() if size_bytes % unit == 0]
+    count, name = min(fitting, key=lambda pair: pair[0])
+    return f"{count}{name}"
+
+
+def _read_size(value: str) -> str:
+    size_bytes = units.parse_bytes(value)
+    if size_bytes < 1:
+        raise ValueError(f"{value!r} is no memory at all")
+    return size_text(size_bytes)
+
+
+def _memory_limit(value: str, runner: Runner) -> None:
+    import torch
+
+    from profiler_kit.worker import environment
+
+    device = runner.target.device
+    if device.type != "cuda":
+        raise UsageError(f"memory_limit={value}: only a CUDA device's allocator takes one", hint="leave it out")
+    limit_bytes = units.parse_bytes(value)
+    total_bytes = torch.cuda.get_device_properties(device).total_memory
+    if limit_bytes >= total_bytes:
+        raise UsageError(
+            f"memory_limit={value}: the device has {units.bytes_text(total_bytes)}", hint="take a limit below that"
+        )
+    torch.cuda.empty_cache()  # what loading left cached counts against the limit
+    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, environment.index_of(device))
+
+
+def _read_limit(value: str) -> str:
+    if not (value.isdecimal() and value.isascii()) or int(value) > _MOST_TUNED:
+        raise ValueError(f"{value!r} is not a number of algorithms (0: all)")
+    return str(int(value))
+
+
+def _benchmark_limit(value: str, device: str) -> None:
+    import torch
+
+    torch.backends.cudnn.benchmark_limit = int(value)
+
+
+def _deterministic_algorithms(value: str, device: str) -> None:
+    import torch
+
+    # read when cuBLAS makes its handle: with the default workspaces its results may differ between streams
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+
+
+AXES: Final = (
+    Axis(
+        name="benchmark_limit",
+        values="N",
+        bare="",
+        flag="benchmark",
+        doc="benchmark times at most N algorithms for each call (torch's default: 10; 0: all)",
+        devices=frozenset({"cuda"}),
+        read=_read_limit,
+        process=_benchmark_limit,
+    ),
+    Axis(
+        name="deterministic_algorithms",
+        doc="torch.use_deterministic_algorithms: every op repeats bit by bit, or fails where it can't",
+        devices=EVERYWHERE,
+        process=_deterministic_algorithms,
+    ),
+    Axis(
+        name="memory_limit",
+        values="SIZE",
+        bare="",
+        doc="torch's allocator gets at most SIZE, as 4GiB, of the device: algorithms that need more give way",
+        devices=frozenset({"cuda"}),
+        read=_read_size,
+        runner=_memory_limit,
+    ),
+)

@@ -1,0 +1,134 @@
+"""Configurations by name: ``benchmark+no-tf32``, ``channels_last+batch=2x``. What a name says is what differs from default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import profiler_kit.configurations.axes as family
+from profiler_kit._family import members
+from profiler_kit.configurations.axis import ON, Axis
+from profiler_kit.errors import UsageError
+from profiler_kit.records.configs import NamedValue, RunConfig
+
+DEFAULT: Final = "default"
+OFF: Final = "cudnn-off"
+FLAGS: Final = {
+    "benchmark": "cuDNN times the algorithms for each new shape and keeps the fastest",
+    "deterministic": "only algorithms that repeat bit by bit",
+    "no-tf32": "float32 convolutions in full float32",
+    OFF: "without cuDNN: torch's own convolutions",
+}
+
+
+def all_axes() -> tuple[Axis, ...]:
+    """All axes of `configurations/axes/`, in the order of their names. Raises TypeError for a file that holds none."""
+    found: dict[str, Axis] = {}
+    for member in members(family):
+        axes = getattr(member, "AXES", None)
+        if not isinstance(axes, tuple) or not all(isinstance(axis, Axis) for axis in axes):
+            raise TypeError(f"{member.__file__}: wants AXES = (Axis(...), ...)")
+        for axis in axes:
+            if axis.name in found:
+                raise TypeError(f"{member.__file__}: there is an axis {axis.name!r} already")
+            found[axis.name] = axis
+    return tuple(found[name] for name in sorted(found))
+
+
+def axis_named(name: str) -> Axis:
+    """The axis called `name`. Raises KeyError."""
+    return {axis.name: axis for axis in all_axes()}[name]
+
+
+def spelled(axis: Axis) -> str:
+    """How an axis is written: ``batch=N|Fx``, ``compile[=MODE]``, ``no_item``."""
+    if not axis.values:
+        return axis.name
+    return f"{axis.name}[={axis.values}]" if axis.bare else f"{axis.name}={axis.values}"
+
+
+def parse(name: str, plain: RunConfig) -> RunConfig:
+    """The configuration that `name` names, as a change of `plain` (the device's default configuration).
+
+    Raises UsageError for a word that is neither a flag nor an axis, for a value that an axis does not take, and for words
+    that can't stand together.
+    """
+    known = {axis.name: axis for axis in all_axes()}
+    flags: set[str] = set()
+    values: dict[str, list[str]] = {}
+    for word in (part.strip() for part in name.split("+")):
+        key, has_value, value = word.partition("=")
+        if word in FLAGS:
+            flags.add(word)
+        elif key in known:
+            axis = known[key]
+            values.setdefault(key, []).append(_value(axis, value.strip() if has_value else axis.bare, word))
+            flags.update({axis.flag} - {""})
+        elif word != DEFAULT:
+            raise UsageError(f"no configuration {name!r}: {word!r} is unknown", hint=f"choose from {choices()}")
+    for key, given in values.items():
+        _check_together(known[key], given, values, name)
+    kept = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
+    return named(replace(_with_flags(plain, flags), settings=kept))
+
+
+def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:
+    """`plain` with `flags`; a flag is as it is where the device has no such choice, and without cuDNN only that counts."""
+    if OFF in flags and plain.enabled is not None:
+        return replace(plain, enabled=False)
+    return replace(
+        plain,
+        benchmark=plain.benchmark if plain.benchmark is None else "benchmark" in flags,
+        deterministic=plain.deterministic if plain.deterministic is None else "deterministic" in flags,
+        allow_tf32=plain.allow_tf32 if plain.allow_tf32 is None else "no-tf32" not in flags,
+    )
+
+
+def _value(axis: Axis, value: str, word: str) -> str:
+    try:
+        if not value:
+            raise ValueError("it needs a value")
+        return axis.read(value)
+    except ValueError as error:
+        raise UsageError(f"no configuration {word!r}: {error}", hint=f"write {spelled(axis)}: {axis.doc}") from error
+
+
+def _check_together(axis: Axis, given: list[str], values: dict[str, list[str]], name: str) -> None:
+    if len(set(given)) > 1 and not axis.several:
+        raise UsageError(f"no configuration {name!r}: {axis.name} is given twice", hint="name two configurations")
+    other = next((key for key in values if key in axis.excludes), None)
+    if other is not None:
+        raise UsageError(
+            f"no configuration {name!r}: {axis.name} and {other} exclude each other", hint="name two configurations"
+        )
+
+
+def named(config: RunConfig) -> RunConfig:
+    """`config` with the name that its flags and settings make."""
+    return replace(config, name=name_of(config))
+
+
+def name_of(config: RunConfig) -> str:
+    """The configuration's name: what differs from the defaults, joined by ``+``; ``default`` where nothing does."""
+    return "+".join(_words(config)) or DEFAULT
+
+
+def _words(config: RunConfig) -> Iterable[str]:
+    if config.enabled is False:
+        yield OFF
+    else:
+        if config.benchmark:
+            yield "benchmark"
+        if config.deterministic:
+            yield "deterministic"
+        if config.allow_tf32 is False:
+            yield "no-tf32"
+    for item in config.settings:
+        for value in item.value.split(","):
+            yield item.name if value == ON else f"{item.name}={value}"
+
+
+def choices() -> str:
+    """The words that names are made of, for messages and help."""
+    return ", ".join([DEFAULT, *FLAGS, *(spelled(axis) for axis in all_axes())])

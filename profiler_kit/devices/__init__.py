@@ -1,0 +1,1 @@
+"""What is known about a device: peaks, bandwidth, allocator and context figures."""

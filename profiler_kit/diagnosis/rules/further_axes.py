@@ -1,0 +1,175 @@
+"""What the configurations bring in which more than cuDNN's flags differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.diagnosis.pairs import is_limited, run_of, with_settings
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.trials import outcome, trial
+from profiler_kit.diagnosis.words import percent, plural, quoted, sentences, threshold
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.noise import Noise, noise_of
+from profiler_kit.units import digits, text
+
+# A fifth of the time is more than most changes to a model bring; a twentieth is worth a line of code.
+LARGE: Final = 0.20
+SMALL: Final = 0.05
+# An error this many times as large as before is another arithmetic, not rounding.
+MORE_ERROR: Final = 2.0
+# A peak that moves by less than this is the allocator's rounding.
+OTHER_PEAK: Final = 0.02
+
+DOC = f"""
+Every run in which more than cuDNN's flags differs (`--also channels_last,amp_bf16,compile,batch=2x`) stands beside the baseline:
+faster, slower or no sure difference, with the time (per example, where the steps hold different numbers of them), and with what
+changes in the peak (from {threshold(OTHER_PEAK)}), in the error against float64 (from {MORE_ERROR:g}x) and in the bits; highest
+gain first. Where the same flags were run without the settings, that comparison is said too, as it is the settings' own part.
+`high` where the best saves at least {threshold(LARGE)}, `medium` from {threshold(SMALL)}, `low` for less, `info` where none
+helps.
+Limits of the search and of memory have rules of their own (`benchmark_limit`, `under_a_cap`).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A run beside the baseline, and beside its twin without settings, where that is another run."""
+
+    run: ConfigRun
+    tried: Trial
+    twin: ConfigRun | None
+    beside_twin: Trial | None
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires once, where such a run and a baseline have step times."""
+    base = report.baseline()
+    if base is None or not base.config.is_plain:
+        return
+    noise = noise_of(report)
+    runs = [run for run in with_settings(report) if not is_limited(run.config)]
+    cases = [case for run in runs if (case := _case(report, base, run, noise)) is not None]
+    if not cases:
+        return
+    cases.sort(key=lambda case: -(case.tried.gain_percent or 0.0))
+    better = [case for case in cases if case.tried.verdict == "better"]
+    first = better[0] if better else cases[0]
+    share = (first.tried.gain_percent or 0.0) / 100.0
+    ordered = [first, *(case for case in cases if case is not first)]
+    yield Finding(
+        rule=RULE.name,
+        severity=_severity(share) if better else "info",
+        title=_title(first, len(cases), len(better)),
+        explanation=sentences(*(_words(case, base) for case in ordered), noise.sentence()),
+        advice=_advice(better),
+        evidence=tuple(piece for case in ordered for piece in _evidence(case)),
+        config=first.run.config.name,
+        trial=first.tried,
+        tries=tuple(case.run.config.name for case in ordered),
+        weight=min(1.0, max(0.0, share)) if better else 0.0,
+    )
+
+
+def _case(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Case | None:
+    tried = trial(base, run, noise)
+    bare = RunConfig(
+        name="",
+        enabled=run.config.enabled,
+        benchmark=run.config.benchmark,
+        deterministic=run.config.deterministic,
+        allow_tf32=run.config.allow_tf32,
+    )
+    twin = run_of(report, bare)
+    twin = twin if twin is not None and twin is not base else None
+    beside = trial(twin, run, noise) if twin is not None and twin.failure is None else None
+    return _Case(run=run, tried=tried, twin=twin, beside_twin=beside) if tried is not None else None
+
+
+def _severity(share: float) -> Severity:
+    return "high" if share >= LARGE else "medium" if share >= SMALL else "low"
+
+
+def _title(first: _Case, count: int, better: int) -> str:
+    if not better and count > 1:
+        return f"Not one of {plural(count, 'further configuration')} is surely faster"
+    if not better:
+        return f"{quoted(first.run)} is not surely faster: {_change(first.tried)}"
+    rest = f", the best of {plural(count, 'further configuration')}" if count > 1 else ""
+    return f"{quoted(first.run)} takes {outcome(first.tried)}{rest}"
+
+
+def _change(tried: Trial) -> str:
+    share = (tried.gain_percent or 0.0) / 100.0
+    return f"the time changes by {percent(-share)}"
+
+
+def _words(case: _Case, base: ConfigRun) -> str:
+    tried, run = case.tried, case.run
+    said = [f"{quoted(run)}: {_time(case, base)}, {_verdict(tried)}"]
+    said.append(_peak(tried))
+    said.append(_error(tried))
+    if tried.same_bits is not None:
+        said.append("the outputs are equal to the bit" if tried.same_bits else "the outputs differ in their bits")
+    if case.beside_twin is not None and case.twin is not None:
+        said.append(f"beside {quoted(case.twin)} {outcome(case.beside_twin)}")
+    return "; ".join(part for part in said if part) + "."
+
+
+def _verdict(tried: Trial) -> str:
+    if tried.verdict == "same":
+        share = (tried.gain_percent or 0.0) / 100.0
+        return f"no sure difference ({percent(-share)})"
+    return outcome(tried)
+
+
+def _time(case: _Case, base: ConfigRun) -> str:
+    before, after = case.tried.before_ns.median, case.tried.after_ns.median
+    if case.tried.per_example and base.samples and case.run.samples:
+        each = f"{text(before / base.samples, 'ns')} to {text(after / case.run.samples, 'ns')} per example"
+        return f"{each} ({plural(case.run.samples, 'example')} in a step of {text(after, 'ns')})"
+    return f"{text(before, 'ns')} to {text(after, 'ns')}"
+
+
+def _peak(tried: Trial) -> str:
+    before, after = tried.before_peak_bytes, tried.after_peak_bytes
+    if before is None or after is None or before <= 0 or abs(after - before) < OTHER_PEAK * before:
+        return ""
+    return f"peak {text(before, 'bytes')} to {text(after, 'bytes')}"
+
+
+def _error(tried: Trial) -> str:
+    before, after = tried.before_error, tried.after_error
+    if before is None or after is None or min(before, after) <= 0:
+        return ""
+    if 1 / MORE_ERROR < after / before < MORE_ERROR:
+        return ""
+    return f"error against float64 {digits(before, 2)} to {digits(after, 2)}"
+
+
+def _advice(better: list[_Case]) -> str:
+    if not better:
+        return "Leave these off as far as the time goes; look at the peaks and errors above for other reasons."
+    run = better[0].run
+    costly = "" if not _error(better[0].tried) else " Check that its error is acceptable."
+    return f"Take {quoted(run)}.{costly}"
+
+
+def _evidence(case: _Case) -> Iterator[Evidence]:
+    tried, where = case.tried, case.run.config.name
+    if tried.gain_percent is not None:
+        unit = "time saved per example" if tried.per_example else "time saved"
+        yield Evidence(name=unit, value=tried.gain_percent, unit="percent", where=where)
+    yield Evidence(name="median step", value=tried.after_ns.median, unit="ns", where=where)
+    if tried.after_peak_bytes is not None:
+        yield Evidence(name="peak", value=tried.after_peak_bytes, unit="bytes", where=where)
+    if tried.after_error is not None:
+        yield Evidence(name="largest relative error", value=tried.after_error, unit="text", where=where)
+    if tried.same_bits is not None:
+        yield Evidence(name="same bits as the baseline", value=tried.same_bits, unit="bool", where=where)
+
+
+RULE = Rule("further_axes", DOC, check, "remedy")

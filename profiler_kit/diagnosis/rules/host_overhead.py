@@ -1,0 +1,109 @@
+"""A step on a CPU that is spent outside the operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.timing import ratio
+from profiler_kit.diagnosis.traced import gravest
+from profiler_kit.diagnosis.words import percent, quoted, sentences, threshold
+from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.units import text
+
+# Python and dispatch cost some of every step; from here on they are worth more than a faster operator.
+OUTSIDE: Final = 0.30
+
+# In less than a millisecond there is no loop to speak of.
+SHORTEST_NS: Final = 1_000_000
+
+ADVICE: Final = (
+    "Make operators larger or fewer: a larger batch, torch.compile, fewer small modules. A faster operator saves "
+    "little here."
+)
+
+DOC = f"""
+On a CPU, the operators' own time (from traced steps, which the profiler slows down) is less than {threshold(1 - OUTSIDE)} of the
+median timed step. The rest is Python and autograd's bookkeeping. As tracing makes operators look slower than they
+are, the share outside them is at least what is shown.
+
+Fetching the batch is another matter (rule `data_bound`): the data phase is taken off the step, and the operators that ran in
+it off the operators.
+
+In a trace without work of a device it is the span from the first operator to the last, data loading included, over which the
+operators' own times are less than {threshold(1 - OUTSIDE)}. Operators of several threads count together.
+"""
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires once, for a baseline on the operator clock."""
+    run = report.baseline()
+    if run is None or run.clock != "operator" or run.step_ns is None or run.device_ns is None:
+        return
+    data_ns = sum(timing.stopwatch_ns or 0 for timing in run.phases if timing.phase == "data")
+    step_ns = run.step_ns.median - data_ns
+    operators_ns = run.device_ns - sum(item.kernel_ns for item in run.modules if item.phase == "data")
+    inside = ratio(operators_ns, step_ns)
+    if inside is None or 1.0 - inside <= OUTSIDE:
+        return
+    whole = (
+        f"a step without its data loading takes {text(step_ns, 'ns')}"
+        if data_ns
+        else f"a step takes {text(step_ns, 'ns')}"
+    )
+    aside = ", data loading aside," if data_ns else ""
+    found = [
+        Evidence(name="share outside operators", value=100.0 * (1.0 - inside), unit="percent", where=run.config.name),
+        Evidence(name="median step", value=run.step_ns.median, unit="ns", where=run.config.name),
+        Evidence(name="operator time", value=operators_ns, unit="ns", where=run.config.name),
+    ]
+    if data_ns:
+        found.insert(2, Evidence(name="data phase", value=data_ns, unit="ns", where=run.config.name))
+    outside = (step_ns - operators_ns) / run.step_ns.median
+    yield Finding(
+        rule=RULE.name,
+        severity="medium",
+        title=f"At least {percent(1.0 - inside)} of the step{aside} is spent outside operators",
+        explanation=f"In {quoted(run)} {whole}, its operators {text(operators_ns, 'ns')}. The other "
+        f"{text(step_ns - operators_ns, 'ns')} are Python, autograd's bookkeeping, and threads waiting.",
+        advice=ADVICE,
+        evidence=tuple(found),
+        weight=outside,
+    )
+
+
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Fires for the trace, of those without a device, with the largest share outside operators."""
+    seen = gravest(report, _outside, lambda share: share)
+    if seen is None:
+        return
+    trace, share = seen.trace, seen.found
+    yield Finding(
+        rule=RULE.name,
+        severity="medium",
+        title=f"{percent(share)} of the time is spent outside operators",
+        explanation=sentences(
+            f"{seen.place}Over {text(trace.span_ns, 'ns')} operators take {text(trace.busy_ns, 'ns')}; the rest is Python, data "
+            "loading, autograd's bookkeeping, the profiler itself, and threads waiting.",
+            seen.others(),
+        ),
+        advice=ADVICE,
+        evidence=(
+            Evidence(name="share outside operators", value=100.0 * share, unit="percent", where=seen.where),
+            Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
+            Evidence(name="operator time", value=trace.busy_ns, unit="ns", where=seen.where),
+        ),
+        weight=min(1.0, share),
+    )
+
+
+def _outside(trace: TraceSummary) -> float | None:
+    if trace.clock != "host" or trace.span_ns < SHORTEST_NS or not trace.busy_ns:
+        return None
+    share = 1.0 - trace.busy_ns / trace.span_ns
+    return share if share > OUTSIDE else None
+
+
+RULE = Rule("host_overhead", DOC, check, "place", check_trace)

@@ -1,0 +1,134 @@
+"""A step whose time goes into layers that move bytes rather than multiply."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
+from profiler_kit.diagnosis.trials import attempt
+from profiler_kit.diagnosis.words import layer, listing, percent, quoted, sentences, threshold
+from profiler_kit.records.families import family_words
+from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.roofline import LayerBound, Roofline
+from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.statistics.noise import noise_of
+from profiler_kit.units import text
+
+# Half of the device time: moving fewer bytes then helps more than any faster arithmetic.
+SHARE: Final = 0.50
+# First what changes least of the training script.
+TRIES: Final = ("compile", "amp_bf16", "channels_last")
+
+# What computes a few operations for each number it reads, and so waits for memory on any device there is.
+MOVING: Final = frozenset(
+    {"pointwise", "norm", "pool", "reduce", "cat/copy", "index", "optimizer", "alloc", "memcpy/memset"}
+)
+
+ADVICE: Final = (
+    "Move fewer bytes: fuse pointwise operations (torch.compile), take a smaller data type (autocast to bfloat16), in-place "
+    "activations, or fewer and smaller activations."
+)
+
+DOC = f"""
+Layers that the roofline calls memory-bound (their bytes need longer than their arithmetic, at the ceilings) take at least
+{threshold(SHARE)} of the baseline's device time: `medium`. How near the bandwidth they come is said, as time that is left is for
+launching and for bytes moved more than once. Bytes are a lower bound, each operand once. Needs a roof and a traced run.
+
+A trace that `inspect` reads tells no bytes, but kinds of kernels that hardly compute are memory-bound by what they are: pointwise
+operations, normalisation, pooling, reductions, copies, indexing, the optimizer. They count by the same share, where the
+device works for at least {threshold(WORKS)} of the span.
+"""
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Fires once, for the baseline."""
+    run = report.baseline()
+    line = report.roofline_of(run) if run is not None else None
+    if run is None or line is None or not run.device_ns:
+        return
+    bound = sorted(
+        (one for one in line.layers if one.binds == "memory" and one.time_ns), key=lambda one: -(one.time_ns or 0)
+    )
+    spent = sum(one.time_ns or 0 for one in bound)
+    share = spent / run.device_ns
+    if share < SHARE:
+        return
+    tried = attempt(report, run, TRIES, noise_of(report))
+    reached = min(1.0, sum(one.floor_ns for one in bound) / spent)
+    yield Finding(
+        rule=RULE.name,
+        severity="medium",
+        title=f"Memory-bound: layers that move bytes rather than multiply take {percent(share)} of the device time",
+        explanation=sentences(
+            f"In {quoted(run)} they take {text(spent, 'ns')} a step; at {text(line.roof.bandwidth_bytes_per_s, 'bytes/s')} "
+            f"({_source(line)}) their bytes need {percent(reached)} of that.",
+            f"Most of it: {listing(_places(bound))}.",
+            tried.sentence(),
+        ),
+        advice=ADVICE,
+        evidence=(
+            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
+            Evidence(name="memory-bound layers' time", value=spent, unit="ns", where=run.config.name),
+            Evidence(
+                name="share of the bandwidth reached", value=100.0 * reached, unit="percent", where=run.config.name
+            ),
+        ),
+        paths=tuple(dict.fromkeys(one.path for one in bound)),
+        config=tried.config,
+        trial=tried.trial,
+        tries=tried.tries,
+        weight=min(1.0, share),
+    )
+
+
+def _source(line: Roofline) -> str:
+    return "as measured" if line.roof.source == "measured" else "by the datasheet"
+
+
+def _places(bound: list[LayerBound]) -> list[str]:
+    times: dict[str, int] = {}
+    for one in bound:
+        times[one.path] = times.get(one.path, 0) + (one.time_ns or 0)
+    return [f"{layer(path)} {text(times[path], 'ns')}" for path in sorted(times, key=lambda path: -times[path])[:3]]
+
+
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Fires for the trace whose kernels move bytes for the largest share."""
+    seen = gravest(report, _moving, lambda share: share)
+    if seen is None:
+        return
+    trace, share = seen.trace, seen.found
+    times: Counter[str] = Counter()
+    for kernel in trace.kernels:
+        if kernel.family in MOVING:
+            times[kernel.family] += kernel.kernel_ns
+    most = [f"{family_words(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
+    yield Finding(
+        rule=RULE.name,
+        severity="medium",
+        title=f"Memory-bound: kernels that move bytes rather than multiply take {percent(share)} of the device time",
+        explanation=sentences(
+            f"{seen.place}{text(times.total(), 'ns')} go into kernels that hardly compute, most of it into {listing(most)}.",
+            seen.others(),
+        ),
+        advice=ADVICE,
+        evidence=(
+            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
+            *(
+                Evidence(name=family_words(family), value=times[family], unit="ns", where=seen.where)
+                for family in sorted(times)
+            ),
+        ),
+        weight=min(1.0, share),
+    )
+
+
+def _moving(trace: TraceSummary) -> float | None:
+    share = kernels_ns(trace, lambda kernel: kernel.family in MOVING) / trace.busy_ns if works(trace) else 0.0
+    return share if share >= SHARE else None
+
+
+RULE = Rule("memory_bound", DOC, check, "place", check_trace)

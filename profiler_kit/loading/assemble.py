@@ -1,0 +1,153 @@
+"""From a model and its inputs to a Target: its loss, its optimizer, and what is to be announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from profiler_kit.errors import TargetError
+from profiler_kit.loading.batch import Batch, Forward, map_batch
+from profiler_kit.loading.command import IN_PYTHON, next_line
+from profiler_kit.loading.compiled import Wrapper
+from profiler_kit.loading.feed import Feed
+from profiler_kit.loading.inputs import DTYPES
+from profiler_kit.loading.meta import meta_copy, private_copy
+from profiler_kit.loading.model import Target, Tuning
+from profiler_kit.loading.objective import AUTO, Objective
+from profiler_kit.loading.optimizers import DEFAULT
+from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.loading.surroundings import seeded
+from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.target import TargetInfo, TargetSpec
+
+
+def objective_of(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
+    """What the target trains towards; None in ``infer`` mode. Raises TargetError for a `loss_fn` that is no function."""
+    if spec.mode == "infer":
+        return None
+    tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
+    if spec.loss is not None:
+        return Objective(name=spec.loss, token_shapes=tokens)
+    if loss_fn is None:
+        return Objective(name=AUTO, token_shapes=tokens)
+    if not callable(loss_fn):
+        raise TargetError(
+            f"loss_fn is {a_kind(loss_fn)}, not a function",
+            where=where,
+            hint="define loss_fn(output, *inputs)",
+        )
+    name = type(loss_fn).__name__ if isinstance(loss_fn, nn.Module) else getattr(loss_fn, "__name__", "loss_fn")
+    return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
+
+
+def tuning_of(spec: TargetSpec, configure: object, where: str | None) -> Tuning | None:
+    """How the optimizer is made; None in ``infer`` mode. Raises TargetError for a `configure` that is no function."""
+    if spec.mode == "infer":
+        return None
+    if spec.optimizer is not None or configure is None:
+        return Tuning(name=spec.optimizer or DEFAULT)
+    if not callable(configure):
+        raise TargetError(
+            f"configure_optimizer is {a_kind(configure)}, not a function",
+            where=where,
+            hint="define configure_optimizer(model), or take --optimizer adamw",
+        )
+    return Tuning(name="configure_optimizer", function=configure, where=where)
+
+
+def assemble(
+    spec: TargetSpec,
+    model: nn.Module,
+    forward: Forward,
+    feed: Feed,
+    objective: Objective | None,
+    tuning: Tuning | None,
+    device: torch.device,
+    where: str,
+    *,
+    notes: tuple[str, ...],
+    again: Callable[..., Target] | None,
+    compiles: Wrapper | None = None,
+    ready: Callable[[], None] | None = None,
+    cudnn_flags: tuple[NamedValue, ...] = (),
+    cudnn_off_lines: tuple[int, ...] = (),
+) -> Target:
+    """The Target of all this; `ready` is called before anything is put on the device.
+
+    Raises TargetError where there is nothing to train.
+    """
+    notes += feed.notes + _materialised(spec, model, feed.batch)
+    if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
+        raise TargetError(
+            f"{type(model).__name__} has no trainable parameters: nothing to train",
+            where=where,
+            hint=next_line(spec, add=("--mode", "infer")),
+        )
+    if tuning is not None and tuning.function is None and spec.optimizer is None:
+        notes += (f"optimizer: {tuning.name}, because no configure_optimizer is defined",)
+    if spec.amp is not None and device.type == "meta":
+        notes += (f"--amp {spec.amp}: meta tensors know no autocast, so static bytes are those without it",)
+    if ready is not None:
+        ready()
+    if objective is not None and isinstance(objective.function, nn.Module):
+        held = meta_copy(objective.function) if device.type == "meta" else private_copy(objective.function)
+        objective = objective.with_function(held.to(device))
+    info = TargetInfo(
+        spec=spec.spec if spec.spec != IN_PYTHON else type(model).__name__,
+        name=type(model).__name__,
+        inputs=(),
+        mode=spec.mode,
+        loss=objective.name if objective is not None else None,
+        optimizer=tuning.name if tuning is not None else None,
+        dtype=spec.dtype,
+        amp=spec.amp,
+        channels_last=spec.channels_last,
+        inputs_from=feed.origin,
+        has_loader=feed.loader is not None,
+        notes=notes,
+        cudnn_flags=cudnn_flags,
+        cudnn_off_lines=cudnn_off_lines,
+    )
+    model = model.to(device)
+    return Target(
+        spec=spec,
+        info=info,
+        forward=forward,
+        model=model,
+        runs=compiles(model) if compiles is not None else None,
+        device=device,
+        batch=feed.batch,
+        objective=objective,
+        tuning=tuning,
+        loader=feed.loader,
+        again=again,
+    )
+
+
+def _materialised(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str, ...]:
+    """Gives lazy layers their shapes by one forward pass, where there are any; says so."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if not any(is_lazy(tensor) for tensor in tensors):
+        return ()
+    device = tensors[0].device
+    dtype = DTYPES[spec.dtype] if spec.dtype is not None else None
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.to(device, dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
+
+    here = map_batch(batch, moved, moved)
+    try:
+        with torch.no_grad(), seeded(spec.seed):
+            model(*here.args, **here.kwargs)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise TargetError(
+            f"lazy layers could not be given their shapes: forward raised {first_line(error)}",
+            where=user_place(error),
+            hint=f"if the inputs are wrong, give others: {next_line(spec)}",
+        ) from error
+    return ("lazy layers were given their shapes by one forward pass",)

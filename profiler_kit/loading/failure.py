@@ -1,0 +1,323 @@
+"""A forward pass that raised, told in the user's terms: which module, which input, which line, what to try next."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.errors import KitError, TargetError
+from profiler_kit.loading.batch import Batch, forward_of, map_batch, tensors_in
+from profiler_kit.loading.command import next_line
+from profiler_kit.loading.expectation import dims_text, needed_shape
+from profiler_kit.loading.fit import input_texts, missing_inputs
+from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.loading.meta import meta_copy
+from profiler_kit.loading.place import first_line, is_out_of_memory, library_place, user_place, user_source
+from profiler_kit.loading.words import AMP_DTYPES
+
+if TYPE_CHECKING:
+    from profiler_kit.loading.model import Target
+
+# Square sizes worth trying when a network wants another image than it was given: the common data sets' and pretrained ones'.
+_SIZES: Final = (224, 32, 28, 64, 128, 256, 96, 299, 384, 512)
+_TRIAL_S: Final = 5.0  # a hint is not worth a longer wait
+_NEEDS_VALUES: Final = (
+    "called on meta tensors",
+    "out of meta tensor",
+    "meta device type tensor",
+    "data-independent",
+    "with Meta tensors",
+    "meta tensor without",
+    "data-dependent",
+)
+_NO_KERNEL: Final = ("SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl")
+# How kernels written for CUDA alone refuse tensors that are elsewhere: Triton's launch, extensions' checks, custom ops.
+_CUDA_ALONE: Final = re.compile(
+    r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
+    r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
+)
+_SHAPE_WORDS: Final = re.compile(
+    r"shape|size|dimension|channels|must match|same reduction dim|stack expects|inconsistent tensor", re.IGNORECASE
+)
+
+
+class NeedsDataError(TargetError):
+    """The model cannot run on meta tensors, which hold no values; on a real device it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A module call that was running when the error was raised."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def first_tensor(self) -> Tensor | None:
+        return next(tensors_in((self.args, self.kwargs)), None)
+
+
+def explain_forward_failure(target: Target, error: BaseException) -> TargetError:
+    """The TargetError that tells why a forward pass of `target` on its inputs raised `error`.
+
+    Raises `error` itself when there is nothing to explain: it ran out of memory, is told already, or is no Exception.
+    """
+    if isinstance(error, KitError) or not isinstance(error, Exception) or is_out_of_memory(error):
+        raise error
+    calls = list(_calls(error))
+    inner = calls[-1] if calls else None
+    where = user_place(error) or library_place(error)
+    for explain in (
+        _missing_inputs,
+        _embedding,
+        _no_kernel,
+        _needs_values,
+        _needs_bfloat16,
+        _device_mix,
+        _single_row,
+        _assert_on_device,
+        _shapes,
+        _dtypes,
+    ):
+        told = explain(target, error, inner, where)
+        if told is not None:
+            return told
+    # an error that passed through no module is the loss's, backward's or the optimizer's
+    what = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
+    return TargetError(
+        f"{what} raised {first_line(error)}",
+        where=where,
+        hint=f"if the inputs are wrong, give others: {_line(target)}",
+    )
+
+
+def _calls(error: BaseException) -> Iterator[_Call]:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_call_impl" and isinstance(frame.f_locals.get("self"), nn.Module):
+            local = frame.f_locals
+            yield _Call(module=local["self"], args=tuple(local.get("args", ())), kwargs=dict(local.get("kwargs", {})))
+
+
+def _label(target: Target, module: nn.Module) -> str:
+    """``features.3 (Linear)``; the class alone for the root."""
+    path = target.paths().get(id(module), "")
+    return f"{path} ({type(module).__name__})" if path else type(module).__name__
+
+
+def _line(target: Target, changed: Mapping[int, InputText] | None = None) -> str:
+    """The command with the target's inputs written out, those in `changed` (by their position) replaced."""
+    texts = input_texts(target.batch, forward_of(target.model))
+    return next_line(target.spec, inputs=[str((changed or {}).get(i, text)) for i, text in enumerate(texts)])
+
+
+def _missing_inputs(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if not isinstance(error, TypeError) or inner is None or inner.module is not target.model:
+        return None
+    if re.search(r"missing \d+ required", str(error)) is None:
+        return None
+    return missing_inputs(target.spec, forward_of(target.model), target.batch, where)
+
+
+def _embedding(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if inner is None or not isinstance(inner.module, (nn.Embedding, nn.EmbeddingBag)):
+        return None
+    given = inner.first_tensor()
+    if given is None:
+        return None
+    rows = inner.module.num_embeddings
+    wanted = given.is_floating_point()
+    position = next((i for i, t in enumerate(target.batch.tensors()) if t is given), None)
+    if position is None:  # changed on its way: the first input of that kind
+        position = next((i for i, t in enumerate(target.batch.tensors()) if t.is_floating_point() == wanted), 0)
+    name = target.info.inputs[position].name
+    tensor = list(target.batch.tensors())[position]
+    keyword = None if position < len(list(tensors_in(target.batch.args))) else name
+    text = InputText(shape=tuple(tensor.shape), name=keyword, dtype="int64", low=0, high=rows)
+    hint = _line(target, {position: text})
+    if wanted:
+        kind = str(given.dtype).removeprefix("torch.")
+        return TargetError(f"{_label(target, inner.module)}: Embedding got {kind} {name!r}", where=where, hint=hint)
+    if isinstance(error, IndexError):
+        return TargetError(
+            f"{_label(target, inner.module)} has {rows} rows, {name!r} holds an index outside [0, {rows})",
+            where=where,
+            hint=hint,
+        )
+    return None
+
+
+def _no_kernel(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type != "cuda" and _CUDA_ALONE.search(str(error)) is not None:
+        return NeedsDataError(
+            f"a kernel runs on CUDA alone ({first_line(error).partition('. ')[0]})",
+            where=where,
+            hint=next_line(target.spec, add=("--device", "cuda")),
+        )
+    if target.device.type != "meta" or not any(words in str(error) for words in _NO_KERNEL):
+        return None
+    return NeedsDataError(
+        f"an op has no version for tensors without data ({first_line(error).partition('. ')[0]})",
+        where=where,
+        hint=next_line(target.spec, add=("--device", "cpu")),
+    )
+
+
+def _needs_values(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type != "meta" or not any(words in str(error) for words in _NEEDS_VALUES):
+        return None
+    source = user_source(error)
+    call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
+    what = f".{call.group(1)}()" if call else source[:60] or first_line(error)
+    return NeedsDataError(
+        f"data-dependent control flow ({what}) cannot run on meta",
+        where=where,
+        hint=next_line(target.spec, add=("--device", "cpu")),
+    )
+
+
+def _needs_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if target.device.type == "cpu" or "Expected inputs of BF16 type" not in str(error):
+        return None
+    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    return kind(
+        f"grouped matrix products (experts) run on {target.device.type} in bfloat16 only",
+        where=where,
+        hint=next_line(target.spec, add=("--dtype", "bfloat16")),
+    )
+
+
+def _device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if "expected device" not in str(error) and "on the same device" not in str(error):
+        return None
+    hint = "make it with device=x.device (or register_buffer)"
+    if target.device.type != "cpu":
+        hint += f"; until then: {next_line(target.spec, add=('--device', 'cpu'))}"
+    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    return kind(
+        f"a tensor is not on the model's device ({target.device.type}): {first_line(error)}", where=where, hint=hint
+    )
+
+
+def _shapes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if inner is None or not isinstance(error, (RuntimeError, ValueError, IndexError, AssertionError)):
+        return None
+    given = inner.first_tensor()
+    needed = needed_shape(inner.module, tuple(given.shape)) if given is not None else None
+    if needed is None and _SHAPE_WORDS.search(str(error)) is None:
+        return None
+    if given is not None and needed is not None:
+        said = f"got {dims_text(tuple(given.shape))}, needs {dims_text(needed)}"
+    else:
+        said = first_line(error)
+    trial = _Trial(target)
+    ran = trial.ran()
+    message = f"shape mismatch in {_label(target, inner.module)}: {said}"
+    if ran:
+        shown = ran if len(ran) <= 4 else ["...", *ran[-3:]]
+        message += f". Ran before it: {', '.join(shown)}"
+    works = trial.shape_that_runs(given, needed)
+    if works is not None:
+        return TargetError(message, where=where, hint=f"this shape runs: {_line(target, {0: works})}")
+    return TargetError(message, where=where, hint=f"give the shape it wants, or mend the layer: {_line(target)}")
+
+
+class _Trial:
+    """Forward passes of a meta copy of the target: where they end, and with which input shape they get through."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._batch = map_batch(target.batch, lambda t: t.to("meta"), lambda t: t)
+        try:
+            self._model: nn.Module | None = meta_copy(target.model)
+        except KitError:
+            self._model = None  # what cannot be copied is explained without a trial
+
+    def ran(self) -> list[str]:
+        """Paths of the leaf modules that returned before the pass raised; empty when the copy does not raise."""
+        if self._model is None:
+            return []
+        done: list[str] = []
+        for path, module in self._model.named_modules():
+            if path and not list(module.children()):
+                module.register_forward_hook(lambda *_, path=path: done.append(path))
+        return [] if self._runs(self._batch) else list(dict.fromkeys(done))
+
+    def shape_that_runs(self, given: Tensor | None, needed: tuple[int, ...] | None) -> InputText | None:
+        """The text of the target's only input, with the first shape of some likely ones that gets through."""
+        inputs = list(self._batch.tensors())
+        if len(inputs) != 1 or self._batch.kwargs or self._model is None:
+            return None
+        now = inputs[0]
+        shape = tuple(now.shape)
+        if needed is not None and given is not None and tuple(given.shape) == shape:
+            shape = needed  # the module that complains takes the model's own input
+        shapes = [shape, *(shape[:2] + (size,) * (len(shape) - 2) for size in _SIZES if len(shape) > 3)]
+        deadline = time.monotonic() + _TRIAL_S
+        for wanted in shapes:
+            if time.monotonic() > deadline:
+                break
+            if self._runs(Batch(args=(torch.empty(wanted, dtype=now.dtype, device="meta"),))):
+                return InputText(shape=wanted, dtype=text_of(now).dtype)
+        return None
+
+    def _runs(self, batch: Batch) -> bool:
+        if self._model is None:
+            return False
+        try:
+            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+                self._model(*batch.args, **batch.kwargs)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return False
+        return True
+
+
+def _dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if inner is None or re.search(r"same dtype|scalar type|should be the same|not implemented for", str(error)) is None:
+        return None
+    kind = next((p.dtype for p in target.model.parameters() if p.is_floating_point()), torch.float32)
+    name = str(kind).removeprefix("torch.")
+    changed = {
+        at: replace(text, dtype=name, low=None, high=None)
+        for at, text in enumerate(input_texts(target.batch, forward_of(target.model)))
+        if (text.dtype or "float32") != name
+    }
+    if target.spec.dtype is None and changed:
+        hint = f"give inputs of the model's type: {_line(target, changed)}"
+    elif target.spec.dtype is not None:
+        add = ("--amp", target.spec.dtype) if target.spec.dtype in AMP_DTYPES else ()
+        plain = replace(target.spec, dtype=None)
+        hint = f"the model makes tensors of another type inside: {next_line(plain, add=add)}"
+    else:
+        hint = "the model makes tensors of another type inside: make them with dtype=x.dtype"
+    return TargetError(f"dtype mismatch in {_label(target, inner.module)}: {first_line(error)}", where=where, hint=hint)
+
+
+def _single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if "more than 1 value per channel" not in str(error) or inner is None:
+        return None
+    return TargetError(
+        f"{_label(target, inner.module)} needs more than one value per channel to train on",
+        where=where,
+        hint=next_line(target.spec, add=("--batch", "2")),
+    )
+
+
+def _assert_on_device(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    if "device-side assert" not in str(error):
+        return None
+    return TargetError(
+        "an assertion failed on the device: most often an index or a label outside its range",
+        where=where,
+        hint=f"see which one: {next_line(target.spec, add=('--device', 'cpu'))}",
+    )

@@ -1,0 +1,180 @@
+"""The input shapes of a file's own smoke test, read from its syntax tree; nothing of it is run.
+
+Read are ``if __name__ == "__main__":`` blocks and the functions they call without arguments. An input is a literal
+``torch.randn/rand/zeros/ones/empty/full/randint(...)`` that is passed to the model, directly or through a variable.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from profiler_kit.loading.inputs import DTYPES, InputText
+from profiler_kit.loading.syntax import main_blocks
+
+_MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "randint")
+_PASS_THROUGH = ("to", "cuda", "cpu", "float", "requires_grad_", "contiguous", "eval", "train", "clone", "detach")
+_MODEL_NAMES = ("model", "net", "network", "m")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeTest:
+    """The inputs a smoke test passes to the model, keyword ones with their names, and the line where it does."""
+
+    inputs: tuple[InputText, ...]
+    line: int
+
+
+def smoke_test(tree: ast.Module, makers: tuple[str, ...]) -> SmokeTest | None:
+    """The inputs of the first call to a model with literal tensors; `makers` are the names that make the target's model."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    constants = dict(_integers(tree.body, {}))
+    for block in main_blocks(tree):
+        bodies = [block]
+        for call in _calls(block):
+            if (
+                isinstance(call.func, ast.Name)
+                and call.func.id in functions
+                and not call.args
+                and call.func.id not in makers
+            ):
+                bodies.append(functions[call.func.id].body)
+        for body in bodies:
+            found = _in_body(body, constants, makers)
+            if found is not None:
+                return found
+    return None
+
+
+def _calls(body: list[ast.stmt]) -> list[ast.Call]:
+    found = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+
+def _integers(body: list[ast.stmt], known: dict[str, int]) -> Iterator[tuple[str, int]]:
+    for statement in body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=False))
+            for name, item in pairs:
+                if isinstance(name, ast.Name) and isinstance(item, ast.Constant) and type(item.value) is int:
+                    yield name.id, item.value
+
+
+def _in_body(body: list[ast.stmt], constants: dict[str, int], makers: tuple[str, ...]) -> SmokeTest | None:
+    sizes = constants | dict(_integers(body, constants))
+    tensors: dict[str, InputText] = {}
+    models: set[str] = set()
+    # in source order, so that a variable that is bound twice holds what it held at the call
+    for node in sorted(
+        (n for s in body for n in ast.walk(s) if isinstance(n, (ast.Assign, ast.Call))),
+        key=lambda n: (n.lineno, isinstance(n, ast.Assign), n.col_offset),
+    ):
+        if isinstance(node, ast.Call):
+            inputs = _inputs(node, tensors, sizes) if _is_model(node.func, models, makers) else None
+            if inputs:
+                return SmokeTest(inputs=inputs, line=node.lineno)
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                literal = _literal(node.value, sizes)
+                if literal is not None:
+                    tensors[target.id] = literal
+                elif _makes_model(node.value, makers):
+                    models.add(target.id)
+    return None
+
+
+def _is_model(called: ast.expr, models: set[str], makers: tuple[str, ...]) -> bool:
+    if isinstance(called, ast.Attribute) and called.attr == "forward":
+        called = called.value
+    if isinstance(called, ast.Name):
+        return called.id in models or called.id in _MODEL_NAMES
+    return _makes_model(called, makers)
+
+
+def _makes_model(value: ast.expr, makers: tuple[str, ...]) -> bool:
+    value = _unwrapped(value)
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in makers
+
+
+def _unwrapped(value: ast.expr) -> ast.expr:
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _PASS_THROUGH:
+        value = value.func.value
+    return value
+
+
+def _inputs(call: ast.Call, tensors: dict[str, InputText], sizes: dict[str, int]) -> tuple[InputText, ...] | None:
+    found = []
+    for name, value in [*((None, arg) for arg in call.args), *((k.arg, k.value) for k in call.keywords)]:
+        bare = _unwrapped(value)
+        text = tensors.get(bare.id) if isinstance(bare, ast.Name) else _literal(value, sizes)
+        if text is None:
+            return None
+        found.append(replace(text, name=name))
+    return tuple(found)
+
+
+def _literal(value: ast.expr, sizes: dict[str, int]) -> InputText | None:
+    value = _unwrapped(value)
+    cast = None
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("long", "int", "bool", "half")
+    ):
+        cast = {"long": "int64", "int": "int32", "bool": "bool", "half": "float16"}[value.func.attr]
+        value = _unwrapped(value.func.value)
+    if not (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and isinstance(value.func.value, ast.Name)
+    ):
+        return None
+    if value.func.value.id != "torch" or value.func.attr not in _MAKERS:
+        return None
+    maker, args = value.func.attr, list(value.args)
+    keywords = {k.arg: k.value for k in value.keywords}
+    bounds = None
+    if maker == "randint":
+        size = keywords.get("size") or (args.pop() if args else None)
+        ends = [_integer(a, sizes) for a in (*args, *(keywords[k] for k in ("low", "high") if k in keywords))]
+        if size is None or not 1 <= len(ends) <= 2 or None in ends:
+            return None
+        bounds = (0, ends[0]) if len(ends) == 1 else (ends[0], ends[1])
+        shape = _shape([size], sizes)
+    else:
+        given = keywords.get("size")
+        if maker == "full":
+            args = args[:1]
+        shape = _shape([given] if given is not None else args, sizes)
+    dtype = _dtype(keywords.get("dtype")) or cast or ("int64" if maker == "randint" else None)
+    if shape is None:
+        return None
+    if bounds is None or dtype not in ("int64", "int32", "int16", "int8", "uint8"):
+        return InputText(shape=shape, dtype=dtype)
+    return InputText(shape=shape, dtype=dtype, low=bounds[0], high=bounds[1])
+
+
+def _integer(value: ast.expr, sizes: dict[str, int]) -> int | None:
+    if isinstance(value, ast.Constant) and type(value.value) is int:
+        return value.value
+    return sizes.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def _shape(args: list[ast.expr], sizes: dict[str, int]) -> tuple[int, ...] | None:
+    if len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
+        args = list(args[0].elts)
+    dims = [_integer(arg, sizes) for arg in args]
+    known = [d for d in dims if d is not None and d > 0]
+    return tuple(known) if known and len(known) == len(dims) else None
+
+
+def _dtype(value: ast.expr | None) -> str | None:
+    if not isinstance(value, ast.Attribute):
+        return None
+    name = {"long": "int64", "int": "int32", "half": "float16", "float": "float32", "double": "float64"}.get(
+        value.attr, value.attr
+    )
+    return name if name in DTYPES else None

@@ -1,0 +1,83 @@
+"""``torchvision:NAME``: a builder of torchvision's registry, without weights."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+from torch import nn
+
+from profiler_kit.errors import TargetError
+from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.command import next_line
+from profiler_kit.loading.construct import check_arguments
+from profiler_kit.loading.inputs import InputText
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported
+from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
+from profiler_kit.records.target import TargetSpec
+
+INSTALL: Final = "--no-deps torchvision"
+VIDEO_FRAMES: Final = 16
+DETECTION_SIZE: Final = 800
+FLOW_SIZE: Final = (512, 512)
+
+
+def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
+    """The recipe of torchvision's model `name`. Raises TargetError or UsageError."""
+    define_missing_ops()
+    models = imported("torchvision", spec.spec, INSTALL).models
+    try:
+        builder = models.get_model_builder(name)
+    except ValueError:
+        near = difflib.get_close_matches(name, models.list_models(), n=3, cutoff=0.4)
+        raise TargetError(
+            f"torchvision has no model {name!r}" + (f"; nearest: {', '.join(near)}" if near else ""),
+            where=spec.spec,
+            hint=next_line(spec, target=f"torchvision:{near[0] if near else 'resnet50'}"),
+        ) from None
+    check_arguments(spec, name, builder, arguments, spec.spec)
+    takes = inspect.signature(builder).parameters
+    # left alone, a segmentation or detection builder would download its backbone's weights
+    bare = {key: None for key in ("weights", "weights_backbone") if key in takes and key not in arguments}
+    weights = next(iter(models.get_model_weights(name)), None)
+    shape, count = input_shape(weights)
+
+    def inputs(model: nn.Module, _: Forward, given: tuple[InputText, ...]) -> Inputs:
+        size = getattr(model, "image_size", shape[-1])  # a vision transformer takes the size it was built for alone
+        built_for = (*shape[:-2], size, size) if size != shape[-1] else shape
+        return given or (InputText(shape=built_for),) * count, {}
+
+    return Recipe(
+        name=name,
+        maker=lambda: builder(**{**bare, **arguments}),
+        where=spec.spec,
+        source="torchvision's own preprocessing" if weights is not None else "the usual image size",
+        inputs=inputs,
+        listed=_kind(weights) == "ObjectDetection",
+    )
+
+
+def input_shape(weights: Any) -> tuple[tuple[int, ...], int]:
+    """(shape, how many) of the inputs that the preprocessing of `weights` yields for a batch of one."""
+    if weights is None:
+        return (1, 3, 224, 224), 1
+    transforms = weights.transforms()
+    kind = _kind(weights)
+    if kind == "ObjectDetection":
+        return (3, DETECTION_SIZE, DETECTION_SIZE), 1
+    if kind == "OpticalFlow":
+        return (1, 3, *FLOW_SIZE), 2
+    if kind == "SemanticSegmentation":
+        size = transforms.resize_size[0]
+        return (1, 3, size, size), 1
+    height, width = (*transforms.crop_size, *transforms.crop_size)[:2]
+    if kind == "VideoClassification":
+        return (1, 3, VIDEO_FRAMES, height, width), 1
+    return (1, 3, height, width), 1
+
+
+def _kind(weights: Any) -> str:
+    """The name of the preprocessing: ``ImageClassification``, ``SemanticSegmentation`` ..."""
+    return "" if weights is None else type(weights.transforms()).__name__

@@ -1,0 +1,291 @@
+"""Hardware counters of one step by Nsight Compute (``ncu``): operations executed and DRAM bytes of each convolution's kernels.
+
+ncu runs every kernel of the step several times over, reads a few counters each time, with the clocks held at their base and
+the caches emptied before. So operations and bytes hold for any step, and times would hold for none: none are taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from profiler_kit import process
+from profiler_kit.errors import KitError
+from profiler_kit.measurement import counter_metrics
+from profiler_kit.measurement.counter_metrics import KernelRow, Metrics, UnreadableError
+from profiler_kit.measurement.counters_job import CountersEnd, CountersJob
+from profiler_kit.measurement.launcher import child_environment
+from profiler_kit.process.protocol import hears
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
+from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.target import TargetSpec
+
+REST: Final = "(rest)"  # the path of kernels that no convolution launched
+TIMEOUT_S: Final = 600.0  # importing, tuning, and each kernel of a step several times
+QUERY_TIMEOUT_S: Final = 60.0
+
+PROGRAM: Final = "ncu"
+PLACES: Final = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
+HINTS: Final = {
+    "ERR_NVGPUCTRPERM": "this user may not read them: run as root, give the container CAP_SYS_ADMIN, or load the driver with "
+    "NVreg_RestrictProfilingToAdminUsers=0 (ERR_NVGPUCTRPERM)",
+    "driver resource was unavailable": "another program holds them: pause it (DCGM: dcgmi profile --pause) and run again",
+}
+# Of the child: no matter where it falls over while it is taken down, once its step is done.
+ENDED_BADLY: Final = "returned an error code"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedPart:
+    """What one part of the convolution at `path` executed in a step, whole and by kernel, the one that executes most first.
+
+    `part` None, and the path `REST`: all kernels that belong to no convolution.
+    """
+
+    path: str
+    part: ConvolutionPart | None
+    counters: KernelCounters
+    kernels: tuple[CountedKernel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """One step's counters under the configuration called `config`: every convolution's parts, as they ran, and the rest."""
+
+    config: str
+    parts: tuple[CountedPart, ...]
+
+
+class _NoCountersError(Exception):
+    """Why there are none, as the end of a sentence."""
+
+
+def find_ncu() -> Path | None:
+    """Nsight Compute's command line: on PATH, else where its installers put it, the newest version; None if it is nowhere."""
+    on_path = shutil.which(PROGRAM)
+    if on_path is not None:
+        return Path(on_path)
+    for pattern in PLACES:
+        root = Path(pattern).anchor
+        found = [path for path in Path(root).glob(pattern.removeprefix(root)) if _can_run(path)]
+        if found:
+            return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])
+    return None
+
+
+def _can_run(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def count(
+    spec: TargetSpec,
+    config: RunConfig,
+    *,
+    device: str,
+    timeout_s: float | None = None,
+    say: Callable[[str], None] | None = None,
+) -> tuple[Counters | None, tuple[str, ...]]:
+    """The counters of one step of `spec` under `config`, in a process of its own, and notes; None, and why, where none are.
+
+    The step is forward, loss and backward (in ``infer`` mode forward), run once more after warm-up steps with their search
+    for algorithms. Nothing else should use the device meanwhile. `timeout_s` is the limit for all of it (default: 600 s),
+    `say` is called with progress. Raises KeyboardInterrupt, the process ended.
+    """
+    if not device.startswith("cuda"):
+        return None, (
+            f"Hardware counters were not read: {device} has none that this tool knows, only NVIDIA's devices.",
+        )
+    ncu = find_ncu()
+    if ncu is None:
+        return None, (
+            "Hardware counters were not read: Nsight Compute (ncu) is not on PATH, nor where it is usually installed; "
+            "install it, or add its folder to PATH.",
+        )
+    try:
+        metrics = _metrics(ncu)
+        rows = _profiled(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, say)
+    except _NoCountersError as reason:
+        return None, (f"Hardware counters were not read: {reason}.",)
+    except (KitError, OSError) as error:
+        return None, (f"Hardware counters were not read: {str(error).splitlines()[0]}.",)
+    return Counters(config=config.name, parts=_parts(rows)), _notes(rows, metrics)
+
+
+def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[ConvolutionTiming, ...]:
+    """`convolutions` with the counters of their path and part; without, where another kernel ran than the one timed.
+
+    A search for algorithms may choose otherwise in each process, and counters of another algorithm would explain nothing.
+    """
+    by_part = {(part.path, part.part): part for part in counted.parts}
+    joined = []
+    for timing in convolutions:
+        found = by_part.get((timing.path, timing.part))
+        if found is None or not _same_kernel(timing, found):
+            joined.append(timing)
+        else:
+            joined.append(replace(timing, counters=found.counters, counted_kernels=found.kernels))
+    return tuple(joined)
+
+
+def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[str, ...]:
+    """A note about the parts that ran by another kernel when they were counted; empty where there is none."""
+    by_part = {(part.path, part.part): part for part in counted.parts}
+    names = [
+        f"{timing.path or 'the model itself'} ({timing.part})"
+        for timing in convolutions
+        if (found := by_part.get((timing.path, timing.part))) is not None and not _same_kernel(timing, found)
+    ]
+    if not names:
+        return ()
+    return (
+        f'No counters of {", ".join(names)} under "{counted.config}": in the process that read them another kernel was chosen '
+        "than in the one that was timed.",
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _metrics(ncu: Path) -> Metrics:
+    """What to ask the devices here for; they are asked once."""
+    query = process.run([ncu, "--query-metrics"], timeout_s=QUERY_TIMEOUT_S)
+    if query.timed_out:
+        raise _NoCountersError(f"ncu did not list its metrics within {QUERY_TIMEOUT_S:g} s")
+    if not query.ok:
+        raise _NoCountersError(_said(query.stdout, query))
+    metrics = counter_metrics.choose(counter_metrics.listed(query.stdout))
+    if metrics is None:
+        raise _NoCountersError("this device has none for DRAM bytes and operations that ncu knows")
+    return metrics
+
+
+def _profiled(
+    ncu: Path,
+    metrics: Metrics,
+    spec: TargetSpec,
+    config: RunConfig,
+    device: str,
+    timeout_s: float,
+    say: Callable[[str], None] | None,
+) -> tuple[KernelRow, ...]:
+    with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
+        result, table, file = (Path(folder) / name for name in ("result.json", "ncu.csv", "job.json"))
+        file.write_text(
+            dumps(CountersJob(spec=spec, config=config, device=device, result=str(result))), encoding="utf-8"
+        )
+
+        outcome = process.run(
+            [*_command(ncu, metrics, table), sys.executable, "-m", "profiler_kit.worker.counters_run", str(file)],
+            env=child_environment(),
+            timeout_s=timeout_s,
+            log=Path(folder) / "log.txt",
+            on_line=hears(say),
+        )
+        # By itself a model may print what ncu says, so only its own file is believed.
+        text = table.read_text(encoding="utf-8", errors="replace") if table.exists() else ""
+        _check(outcome, text, result, timeout_s)
+        try:
+            rows = counter_metrics.read(text, metrics)
+        except UnreadableError as error:
+            raise _NoCountersError(f"what ncu wrote can't be read ({error})") from error
+        if not rows:
+            raise _NoCountersError("ncu saw no kernel on the device" if outcome.ok else _said(text, outcome))
+        return rows
+
+
+def _command(ncu: Path, metrics: Metrics, table: Path) -> tuple[str, ...]:
+    return (
+        *(str(ncu), "--nvtx", "--csv", "--page", "raw", "--print-units", "base"),
+        *("--profile-from-start", "off", "--target-processes", "all"),
+        *("--log-file", str(table), "--metrics", ",".join(metrics.names)),
+    )
+
+
+def _check(outcome: process.Outcome, table: str, result: Path, timeout_s: float) -> None:
+    """Raises unless the step was run to its end and ncu has no error to report: half the kernels are no step's sum."""
+    if outcome.timed_out:
+        raise _NoCountersError(
+            f"not done after {timeout_s:g} s, so the process was ended; ncu runs each kernel many times"
+        )
+    done = result.exists()
+    if not done or any(ENDED_BADLY not in error for error in counter_metrics.errors(table)):
+        raise _NoCountersError(_said(table, outcome))
+    end = from_json(CountersEnd, json.loads(result.read_text(encoding="utf-8")), "the counted process's result")
+    if end.failure is not None:
+        raise _NoCountersError(end.failure.rstrip("."))
+
+
+def _said(text: str, outcome: process.Outcome) -> str:
+    """What went wrong, from ncu's words or the child's last ones."""
+    known = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
+    if known is not None:
+        return known
+    own = counter_metrics.errors(text)
+    last = own[:1] or outcome.log_tail.strip().splitlines()[-1:] or ["no message"]
+    end = outcome.signal_name or f"exit status {outcome.returncode}"
+    return f"ncu ended with {end} ({last[0].rstrip('.')})"
+
+
+def _parts(rows: tuple[KernelRow, ...]) -> tuple[CountedPart, ...]:
+    groups: dict[tuple[str, ConvolutionPart | None], list[KernelRow]] = {}
+    for row in rows:
+        key = (row.path, row.part) if row.path is not None else (REST, None)
+        groups.setdefault(key, []).append(row)
+    rest = groups.pop((REST, None), None)
+    if rest is not None:
+        groups[REST, None] = rest  # last, whenever its first kernel ran
+    return tuple(
+        CountedPart(path=path, part=part, counters=_sum(group), kernels=_by_kernel(group))
+        for (path, part), group in groups.items()
+    )
+
+
+def _by_kernel(rows: list[KernelRow]) -> tuple[CountedKernel, ...]:
+    groups: dict[str, list[KernelRow]] = {}
+    for row in rows:
+        groups.setdefault(row.kernel, []).append(row)
+    kernels = [CountedKernel(name=name, counters=_sum(group)) for name, group in groups.items()]
+    return tuple(sorted(kernels, key=lambda kernel: (-kernel.counters.flops, -kernel.counters.dram_bytes)))
+
+
+def _sum(rows: list[KernelRow]) -> KernelCounters:
+    first, *others = (row.counters for row in rows)
+    return functools.reduce(lambda whole, more: whole + more, others, first)
+
+
+def _notes(rows: tuple[KernelRow, ...], metrics: Metrics) -> tuple[str, ...]:
+    notes = []
+    lacking = sum(not row.counters.complete for row in rows)
+    if lacking:
+        notes.append(
+            f"This device has no counter for tensor cores' operations, and {lacking} of {len(rows)} kernels used them: their "
+            "executed operations are not whole."
+        )
+    if not any(row.path is not None for row in rows):
+        notes.append("Hardware counters: no convolution was seen in the counted step.")
+    return tuple(notes)
+
+
+_NAMESPACES: Final = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\b\w+::")
+_WORDS: Final = frozenset({"void", "const", "unsigned", "true", "false", "bool", "int", "long", "enum"})
+
+
+def _same_kernel(timing: ConvolutionTiming, counted: CountedPart) -> bool:
+    """Whether the kernel that was timed is among the counted ones; the two tools write templates differently."""
+    wanted = _identifiers(timing.kernel)
+    return any(_identifiers(kernel.name) == wanted for kernel in counted.kernels)
+
+
+def _identifiers(kernel: str) -> tuple[str, ...]:
+    """The names in a kernel's own name and template arguments: without parameters, namespaces, numbers and casts."""
+    plain = re.sub(r"\((?:int|bool|unsigned int|long|enum \w+|[\w:]+)\)(?=[-\w])", "", _NAMESPACES.sub("", kernel))
+    own = plain.partition("(")[0]
+    return tuple(word for word in re.findall(r"[A-Za-z_]\w*", own) if word not in _WORDS)

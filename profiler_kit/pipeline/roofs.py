@@ -1,0 +1,100 @@
+"""Puts a report under a roof: a datasheet's, or what its device was measured to reach. A part of the pipeline.
+
+It is here that measured ceilings meet the datasheet table: `measure` knows the one, `diagnose` the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.records.ceilings import Ceilings
+from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import Roof
+from profiler_kit.records.target import TargetInfo
+
+Say = Callable[[str], None]
+
+HERE: Final = "here"
+# `analyze` may wait so long for ceilings nobody has measured yet; `env` and ``count --hardware here`` wait as long as it takes.
+ANALYZE_LIMIT_S: Final = 6.0
+
+
+def check(hardware: str | None) -> None:
+    """Raises UsageError that lists the choices where no device is called `hardware`; imports nothing slow."""
+    if hardware is not None and hardware.lower() != HERE:
+        from profiler_kit.diagnosis.roofline import named_roof
+
+        named_roof(hardware)
+
+
+def under_hardware(report: Report, hardware: str | None, say: Say) -> Report:
+    """The counted `report` with its floors on `hardware`; as it is where that is None."""
+    from profiler_kit.diagnosis.roofline import named_roof, roofline
+
+    if hardware is None or report.static is None:
+        return report
+    notes: tuple[str, ...] = ()
+    if hardware.lower() == HERE:
+        roofs, notes = _roofs_here(say)
+    else:
+        roofs = (named_roof(hardware),)
+    lines = tuple(roofline(report.static, report.target, roof) for roof in roofs)
+    return replace(report, roofline=lines, notes=(*report.notes, *notes))
+
+
+def recompute_price(hardware: str | None, target: TargetInfo, say: Say) -> Callable[[StaticCount], float | None]:
+    """A function from a count to the least time, in ns, of what its backward computes again; None without `hardware`."""
+    from profiler_kit.diagnosis.roofline import named_roof, roofline
+
+    if hardware is None:
+        return lambda static: None
+    found = _roofs_here(say)[0] if hardware.lower() == HERE else (named_roof(hardware),)
+
+    def price(static: StaticCount) -> float | None:
+        if not found:
+            return None
+        phases = roofline(static, target, found[0]).phases
+        return next((phase.layers_ns for phase in phases if phase.phase == "recompute"), 0.0)
+
+    return price
+
+
+def under_own_device(report: Report, device: str, say: Say) -> Report:
+    """The measured `report` with the share of the roof that its runs attained on `device`.
+
+    The ceilings are those kept, else measured within `ANALYZE_LIMIT_S`, else the datasheet's. Raises KeyboardInterrupt.
+    """
+    from profiler_kit.diagnosis.roofline import rooflines
+    from profiler_kit.measurement import ceiling_store
+
+    baseline = report.baseline()
+    if report.static is None or baseline is None or baseline.environment is None:
+        return report
+    ceilings, notes = ceiling_store.ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
+    lines = rooflines(report, ceilings)
+    return replace(report, roofline=lines, notes=(*report.notes, *_unmeasured(notes, ceilings, bool(lines))))
+
+
+def _roofs_here(say: Say) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
+    from profiler_kit.diagnosis.roofline import roofs
+    from profiler_kit.measurement import ceiling_store
+    from profiler_kit.worker import environment
+
+    device = environment.pick_device("auto")
+    ceilings, notes = ceiling_store.ceilings_of(device, say=say)
+    known = roofs(environment.device_name(device), ceilings)
+    return known, _unmeasured(notes, ceilings, bool(known))
+
+
+def _unmeasured(notes: tuple[str, ...], ceilings: Ceilings | None, has_roof: bool) -> tuple[str, ...]:
+    if ceilings is not None:
+        return (*notes, *ceilings.notes)
+    end = (
+        "floors are by the datasheet"
+        if has_roof
+        else "and no datasheet of this device is known, so there are no floors"
+    )
+    return tuple(f"{note}; {end}." for note in notes)

@@ -1,0 +1,1 @@
+"""Intervals, noise between processes, and when a difference is one."""

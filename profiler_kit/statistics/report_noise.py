@@ -1,0 +1,82 @@
+"""How much the steps of two reports must differ: what tells the runs of one report apart (`statistics.noise`), and more.
+
+Two reports are made at different times. No way back makes up for a clock that drifted between them, so that a gain has to be
+larger, and their processes are no pairs, so that each interval of one side has to lie apart from all of the other's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.records.comparison import Verdict
+from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
+from profiler_kit.statistics.noise import Noise, gain, noise_of, verdict
+from profiler_kit.units import digits
+
+# Two processes of one configuration agree by luck now and then, so a small gap between them proves little.
+LEAST_NOISE: Final = 0.02
+# Without a repeated run: steps of one process are no replicates, processes on a shared machine differ by a few percent.
+ASSUMED_NOISE: Final = 0.05
+
+
+def noise_between(a: Report, b: Report, *sides: ConfigRun) -> Noise:
+    """The noise of two reports: the larger gap of both, and what is never claimed less of.
+
+    `sides`: those that are compared, as `side` gives them; what they differ from themselves counts whatever their flags.
+    """
+    both = noise_of(a), noise_of(b)
+    noise = Noise(max((one.gap for one in both if one.gap is not None), default=None), twice=sum(n.twice for n in both))
+    return replace(noise, least=ASSUMED_NOISE if noise.largest_gap(*sides) is None else LEAST_NOISE)
+
+
+def side(report: Report, run: ConfigRun) -> ConfigRun:
+    """`run` as it is held against one of another report: with its second process, which may be a run of its own.
+
+    Steps are compared as they are, whatever they hold: the row beside a verdict shows them so.
+    """
+    second = noise_of(report).second(run)
+    return replace(run, repeat=Repeat(step_ns=second) if second is not None else None, samples=None)
+
+
+def within(noise: Noise, *sides: ConfigRun) -> str:
+    """Why a time that differs by no more than ``noise.limit`` is not said to differ."""
+    limit, gap = percent(noise.limit(*sides)), noise.largest_gap(*sides)
+    if gap is None:
+        return f"less than {limit} apart, and no configuration was run twice, so processes may differ by as much"
+    return f"less than {limit} apart; the same configuration, run twice, differed by {percent(gap)}"
+
+
+def step_verdict(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -> tuple[Verdict, str]:
+    """The step of `other`, a run of `b`, beside that of `one`, of `a`: better, worse, or noise and why."""
+    sides = before, after = side(a, one), side(b, other)
+    noise = noise_between(a, b, *sides)
+    outcome = verdict(before, after, noise)
+    apart = not overlap(before, after, noise)
+    if outcome != "same" and apart:
+        return outcome, ""
+    gains = gain(before, after, noise), gain(after, before, noise)
+    if max(found or 0.0 for found in gains) <= noise.limit(*sides):
+        return "noise", within(noise, *sides)
+    return "noise", "second processes do not show it again" if apart else "the 95 % intervals overlap"
+
+
+def overlap(one: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
+    """Whether a 95 % interval of one run's step reaches one of the other's, second processes included."""
+    sides = [_intervals(run, noise) for run in (one, other)]
+    if not all(sides):
+        return False
+    faster, slower = sorted(sides, key=lambda intervals: intervals[0].median)
+    return max(interval.high for interval in faster) >= min(interval.low for interval in slower)
+
+
+def percent(share: float) -> str:
+    """A share as text: ``2.3 %``."""
+    return f"{digits(share * 100, 2)} %"
+
+
+def _intervals(run: ConfigRun, noise: Noise) -> tuple[Interval, ...]:
+    return tuple(interval for interval in (run.step_ns, noise.second(run)) if interval is not None)

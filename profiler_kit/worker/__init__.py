@@ -1,0 +1,1 @@
+"""The child side of measuring: one process, one configuration."""

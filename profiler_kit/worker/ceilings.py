@@ -1,0 +1,214 @@
+"""What this device really reaches: large matrix products in each arithmetic, and a copy from the device to itself.
+
+Run as a process of its own (see `ceiling_store`): switches are set, and no memory of the caller's is in the way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from profiler_kit.loading.place import first_line
+from profiler_kit.process.protocol import write_result
+from profiler_kit.records.ceilings import Ceilings, MathRate
+from profiler_kit.records.serde import from_json
+from profiler_kit.statistics import intervals as samples
+from profiler_kit.worker import environment
+
+# With Python's start (importing torch, creating the context) both stay near 5 s.
+GPU_BUDGET_S: Final = 1.5
+CPU_BUDGET_S: Final = 2.0
+REPEATS: Final = (
+    10  # what a size must leave room for in its share of the budget: a median of fewer moves with each call
+)
+MOST_REPEATS: Final = 200
+WARMUP_SHARE: Final = 0.2  # clocks and caches settle in the first calls
+SMALLEST, LARGEST = (
+    512,
+    8192,
+)  # from 8192 rows on an H100 gains nothing more; below 512 threads wait more than they work
+COPY_BYTES: Final = {"cpu": 128 * 2**20, "cuda": 2**30}  # far beyond any cache
+MEMORY_SHARE: Final = 8  # at most one part in so many of the free memory
+
+_DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingsJob:
+    """What the process is told: the device, the time it may take, and where the result goes."""
+
+    device: str
+    budget_s: float
+    result: str
+
+
+def main(argv: list[str]) -> int:
+    """Measures as the job in the file ``argv[0]`` says and writes the result, whole or not at all."""
+    job = from_json(CeilingsJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
+    write_result(measure(job.device, budget_s=job.budget_s), job.result)
+    return 0
+
+
+def budget_s(device: str) -> float:
+    """The time that measuring `device` is given."""
+    return GPU_BUDGET_S if device.startswith("cuda") else CPU_BUDGET_S
+
+
+def maths(device: str) -> tuple[str, ...]:
+    """The arithmetics that `device` has units for; those it would emulate say nothing about it."""
+    if not device.startswith("cuda"):
+        return ("fp32", "bf16") if device == "cpu" else ("fp32", "f16")
+    if torch.version.hip:
+        return ("fp32", "f16", "bf16")
+    return ("fp32", "tf32", "f16", "bf16") if environment.has_tf32(device) else ("fp32", "f16")
+
+
+def measure(device: str, *, budget_s: float) -> Ceilings:
+    """The ceilings of `device` within about `budget_s`, measured in this process. What fails is a note, not a figure."""
+    began_ns = time.perf_counter_ns()
+    place = torch.device(device)
+    if place.type == "cuda" and place.index is not None:
+        torch.cuda.set_device(place)  # events are recorded on the current device
+    wanted = maths(device)
+    share_ns = round(budget_s * 1e9 / (len(wanted) + 1))
+    torch.manual_seed(0)
+    rates, notes = [], []
+    for math in wanted:
+        try:
+            rates.append(_rate(math, place, share_ns))
+        except RuntimeError as error:  # out of memory among them, or no kernel for this type
+            notes.append(f"{math} was not measured: {first_line(error)}")
+    copy_bytes, bandwidth, spread = 0, None, None
+    try:
+        copy_bytes, times = _copy_times(place, share_ns)
+        bandwidth, spread = 2 * copy_bytes / (statistics.median(times) * 1e-9), _spread(times)
+    except RuntimeError as error:
+        notes.append(f"the copy was not measured: {first_line(error)}")
+    where = environment.describe(place)
+    return Ceilings(
+        device=where.device,
+        device_name=where.device_name,
+        torch=where.torch,
+        driver=driver_version() if place.type == "cuda" else None,
+        threads=where.threads if place.type == "cpu" else None,
+        rates=tuple(rates),
+        bandwidth_bytes_per_s=bandwidth,
+        copy_bytes=copy_bytes,
+        bandwidth_spread_percent=spread,
+        duration_ns=time.perf_counter_ns() - began_ns,
+        notes=tuple(notes),
+    )
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, as the kernel module says it; None where there is none to read."""
+    try:
+        said = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", said)
+    return found.group() if found else None
+
+
+def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
+    torch.backends.cuda.matmul.allow_tf32 = math == "tf32"
+    began_ns = time.perf_counter_ns()
+    size, most = SMALLEST, _largest(place, _DTYPES[math].itemsize)
+    tried: list[tuple[float, int]] = []
+    while (
+        True
+    ):  # doubled while repeats of the next size fit; by what it takes, as small ones are slowed by more than work
+        call = _product(size, _DTYPES[math], place)
+        call()
+        once_ns = min(_times(call, place, until_ns=0, fewest=2))
+        tried.append((size**3 / once_ns, size))
+        if 2 * size > most or 2 * once_ns * REPEATS > share_ns * (1 - WARMUP_SHARE):
+            break
+        size *= 2
+    size = max(tried)[1]
+    call = _product(size, _DTYPES[math], place)
+    end_ns = began_ns + share_ns
+    _times(call, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
+    times = _times(call, place, until_ns=end_ns, fewest=samples.FEWEST_STEPS)
+    return MathRate(
+        math=math,
+        flops_per_s=2 * size**3 / (statistics.median(times) * 1e-9),
+        size=size,
+        repeats=len(times),
+        spread_percent=_spread(times),
+    )
+
+
+def _product(size: int, dtype: torch.dtype, place: torch.device) -> Callable[[], object]:
+    # Random numbers, not zeros: a device that toggles no bits draws less power and clocks higher than with real data.
+    a, b = (torch.randn(size, size, device=place).to(dtype) for _ in range(2))
+    out = torch.empty(size, size, device=place, dtype=dtype)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
+    wanted = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
+    free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else None
+    size = min(wanted, free // MEMORY_SHARE) if free is not None else wanted
+    source = torch.ones(size // 4, device=place)
+    target = torch.zeros_like(source)
+
+    def copy() -> object:
+        return target.copy_(source)
+
+    _times(copy, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
+    until_ns = time.perf_counter_ns() + round(share_ns * (1 - WARMUP_SHARE))
+    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, fewest=samples.FEWEST_STEPS)
+
+
+def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, fewest: int) -> list[int]:
+    """Durations of `call`: at least so few, then on until `until_ns`; by CUDA events where there are any."""
+    times: list[int] = []
+    while len(times) < fewest or (time.perf_counter_ns() < until_ns and len(times) < MOST_REPEATS):
+        if place.type == "cuda":
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            times.append(max(1, round(start.elapsed_time(end) * 1e6)))
+        else:
+            began_ns = time.perf_counter_ns()
+            call()
+            _wait(place)
+            times.append(max(1, time.perf_counter_ns() - began_ns))
+    return times
+
+
+def _wait(place: torch.device) -> None:
+    if place.type == "mps":
+        torch.mps.synchronize()
+
+
+def _largest(place: torch.device, itemsize: int) -> int:
+    """The most rows for which three matrices (and one in float32, to draw from) take their share of the free memory."""
+    if place.type != "cuda":
+        return LARGEST
+    room = torch.cuda.mem_get_info(place)[0] // MEMORY_SHARE
+    size = LARGEST
+    while size > SMALLEST and size * size * (3 * itemsize + 4) > room:
+        size //= 2
+    return size
+
+
+def _spread(times: list[int]) -> float:
+    interval = samples.median_interval(times)
+    return 50.0 * (interval.high - interval.low) / interval.median
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,156 @@
+"""What one step allocates, op by op, on a CUDA device: which op makes the peak, and how much of it is library workspace.
+
+The caching allocator's peak is reset before each op, so that peak - before - growth is what the op took for itself while it
+ran: cuDNN workspaces, layout copies, reduction buffers. Done in a step of its own, as it slows every op down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler_kit.loading.ownership import Ownership, parameter_owners
+from profiler_kit.loading.signature import signature
+from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, Phase
+from profiler_kit.records.runs import OpMemory, PeakMemory
+from profiler_kit.worker.steps import Runner
+
+LISTED_OPS = 20  # the ops with the largest workspaces that a report keeps
+_OWNER_OF_PHASE: dict[Phase, str] = {
+    "data": DATA_PATH,
+    "transfer": TRANSFER_PATH,
+    "loss": LOSS_PATH,
+    "optimizer": OPTIMIZER_PATH,
+}
+
+
+def peak_memory(runner: Runner) -> PeakMemory | None:
+    """The measured peak of one step taken apart, or None where no op allocated on the device."""
+    runner.synchronize()
+    if runner.optimizer is not None:
+        runner.optimizer.zero_grad(set_to_none=True)
+    probe = _Probe(runner)
+    with probe.owners.watching(), probe:
+        runner.step(probe.mark)
+    runner.synchronize()
+    if not probe.ops:
+        return None
+    return _taken_apart(runner, probe)
+
+
+class _Probe(TorchDispatchMode):
+    """Records each op's own peak, with the phase and the module it ran for."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.device = runner.target.device
+        self.phase: Phase = "forward"
+        self.ops: list[OpMemory] = []
+        self.live_gradients: list[int] = []  # gradient bytes live when each op began, beside `ops`
+        self.pointwise: set[str] = set()  # ops that take no workspace by their nature
+        self.owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
+        self._parameters = list(runner.target.model.parameters())
+
+    def mark(self, phase: Phase) -> None:
+        self.phase = phase
+        self.owners.stand_in(_OWNER_OF_PHASE.get(phase, ""))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        result = func(*args, **(kwargs or {}))
+        peak = torch.cuda.max_memory_allocated(self.device)
+        if peak > before:
+            growth = max(0, torch.cuda.memory_allocated(self.device) - before)
+            self.ops.append(
+                OpMemory(
+                    path=self._owner(),
+                    phase=self.phase,
+                    op=str(func),
+                    before_bytes=before,
+                    growth_bytes=growth,
+                    workspace_bytes=peak - before - growth,
+                    call=signature(args, kwargs or {}),
+                )
+            )
+            if torch.Tag.pointwise in getattr(func, "tags", ()):
+                self.pointwise.add(str(func))
+            self.live_gradients.append(_gradient_bytes(self._parameters))
+        return result
+
+    def _owner(self) -> str:
+        node: Any = torch._C._current_autograd_node()  # None outside backward
+        if node is None or self.owners.stack:  # forward, or forward again inside backward
+            return self.owners.current
+        return self.owners.of_node(node)
+
+
+def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
+    at = max(range(len(probe.ops)), key=lambda i: _peak_of(probe.ops[i]))
+    op = probe.ops[at]
+    target = runner.target
+    parameters = sum(_bytes(t) for t in (*target.model.parameters(), *target.model.buffers()))
+    gradients = probe.live_gradients[at]
+    state = sum(_bytes(t) for t in _state_tensors(runner.optimizer))
+    inputs = sum(_bytes(t) for t in _tensors((target.batch.args, dict(target.batch.kwargs), target.batch.labels)))
+    fixed = parameters + gradients + state + inputs
+    # What is live before the peak's op and is none of these was kept by forward for backward, or is on its way there.
+    saved = max(0, op.before_bytes - fixed)
+    known = parameters + gradients + state + inputs + saved + op.workspace_bytes
+    return PeakMemory(
+        peak_path=op.path,
+        peak_phase=op.phase,
+        peak_op=op.op,
+        peak_bytes=_peak_of(op),
+        parameters=parameters,
+        gradients=gradients,
+        optimizer_state=state,
+        inputs=inputs,
+        saved_activations=saved,
+        workspace=op.workspace_bytes,
+        rest=_peak_of(op) - known,
+        ops=tuple(replace(o, call="") for o in sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
+        calls=_that_may_take(probe),
+    )
+
+
+def _that_may_take(probe: _Probe) -> tuple[OpMemory, ...]:
+    """The ops that may take a workspace: all but the pointwise ones that never did. None at all is a fact about an op too."""
+    took = {op.op for op in probe.ops if op.workspace_bytes > 0}
+    return tuple(op for op in probe.ops if op.op in took or op.op not in probe.pointwise)
+
+
+def _peak_of(op: OpMemory) -> int:
+    return op.before_bytes + op.growth_bytes + op.workspace_bytes
+
+
+def _gradient_bytes(parameters: list[nn.Parameter]) -> int:
+    return sum(_bytes(p.grad) for p in parameters if p.grad is not None)
+
+
+def _state_tensors(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
+    if optimizer is not None:
+        for state in optimizer.state.values():
+            yield from _tensors(list(state.values()))
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size() if tensor.device.type == "cuda" else 0

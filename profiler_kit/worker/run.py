@@ -1,0 +1,283 @@
+"""The child process of one run: ``python -m profiler_kit.worker.run JOB.json``.
+
+It runs one configuration and writes a `ConfigRun` as JSON, with samples or a failure. Progress goes to stdout in marked
+lines; whatever the user's model prints goes to stderr, which the parent keeps as the log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from profiler_kit import process
+from profiler_kit.errors import KitError
+from profiler_kit.loading import Batch, explain_forward_failure, load
+from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
+from profiler_kit.process.protocol import GO, Say, streams_apart, write_result
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import Job
+from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
+from profiler_kit.records.serde import from_json
+from profiler_kit.statistics import intervals as samples
+from profiler_kit.worker import accuracy, checks, environment, probe, threads, tracing, variant
+from profiler_kit.worker import parts_trace as algorithms
+from profiler_kit.worker.device_state import device_state
+from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps
+
+TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
+TRACED_STEPS = 3
+SLOW_STEP_NS = 1_000_000_000  # from here on a single traced step is all the budget can spare
+NO_ENGINE = "unable to find an engine"  # what cuDNN says where none of its algorithms gets the memory it wants
+RESERVED = (
+    "Its peak is what torch's allocator reserved: memory that CUDA graphs hold for themselves is in no other count."
+)
+LOG_LINES = 40  # of a traceback, its end
+CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
+
+
+def main(argv: list[str]) -> int:
+    """Runs the job in the file ``argv[0]`` and writes its result; the exit status is 0 whenever a result was written."""
+    job = from_json(Job, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
+    go = os.fdopen(os.dup(0), "rb") if job.waits else None
+    with Path(os.devnull).open(
+        "rb"
+    ) as nothing:  # a model that asks its user something gets no answer, and no word of ours
+        os.dup2(nothing.fileno(), 0)
+
+    with streams_apart() as say:
+        write_result(run_job(job, say, go), job.result)
+    return 0
+
+
+def run_job(job: Job, say: Say, go: IO[bytes] | None = None) -> ConfigRun:
+    """The run that `job` describes, done in this process; whatever Python can catch of its failing is the record's failure."""
+    try:
+        return _run(job, say, go)
+    except KitError as error:
+        return ConfigRun(config=job.config, failure=Failure(kind="target", message=str(error)))
+    except SystemExit as error:
+        code = "" if error.code is None else repr(error.code)
+        return _failed(job.config, "error", error, f"the model called sys.exit({code})")
+    except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
+        capped = job.config.setting("memory_limit") is not None and NO_ENGINE in str(error)
+        kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
+        return _failed(job.config, kind, error, first_line(error))
+
+
+def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: str) -> ConfigRun:
+    place = user_place(error)
+    tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
+    message = f"{place}: {said}" if place else said
+    return ConfigRun(config=config, failure=Failure(kind=kind, message=message, log_tail="\n".join(tail)))
+
+
+class _Gate:
+    """Where a process that got ready early waits until it may use the device."""
+
+    def __init__(self, go: IO[bytes] | None) -> None:
+        self._go = go
+        self.opened_ns = time.perf_counter_ns()
+
+    def wait(self) -> None:
+        """Returns once the device is free for this process. Without a word from its parent the process ends."""
+        if self._go is not None and self._go.readline().strip() != GO.encode():
+            raise SystemExit("the parent has gone")
+        self.opened_ns = time.perf_counter_ns()
+
+
+def _run(job: Job, say: Say, go: IO[bytes] | None) -> ConfigRun:
+    say(f"loading {job.spec.spec}")
+    environment.apply(job.config)
+    variant.prepare(job.config, job.device)
+    if job.spec.mode == "train":
+        importlib.import_module("torch._dynamo")  # for seconds; the first optimizer would import it, the device waiting
+    gate = _Gate(go if job.waits else None)
+    target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=gate.wait)
+    run = _measured(job, Runner(target), say)
+    return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
+
+
+def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
+    start = checks.seeded_state(runner)
+    variant.change(job.config, runner)
+    target = runner.target
+    environment.prewarm(target.device)
+    environment.apply(job.config)  # the model's file may have set flags of its own on import
+    variant.prepare(job.config, job.device)
+    where = environment.describe(target.device)
+    flags = environment.flags_snapshot()
+    cuda = runner.cuda
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(target.device)
+    say("first step")
+    first_ns = _first_step(runner)
+    first_peak = torch.cuda.max_memory_allocated(target.device) if cuda else None
+    deadline_ns = time.perf_counter_ns() + round(job.budget_s * 1e9)
+    warmup = _warm_up(runner, first_ns, deadline_ns, say)
+    step_ns = min(warmup)
+    left_ns = max(0, deadline_ns - time.perf_counter_ns())
+    timed_ns = round(left_ns * (TIMED_SHARE if not job.again else 1.0))
+    count = job.steps or samples.steps_within(timed_ns, step_ns)
+    say(f"{count} timed steps of about {step_ns / 1e6:.4g} ms")
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(target.device)
+    until_ns = None if job.steps else time.perf_counter_ns() + timed_ns
+    timed = timed_steps(runner, count, fewest=samples.FEWEST_STEPS, until_ns=until_ns)
+    run = ConfigRun(
+        config=job.config,
+        environment=where,
+        first_step_ns=first_ns,
+        warmup_steps=len(warmup),
+        steps_ns=tuple(timed.steps_ns),
+        step_ns=samples.median_interval(timed.steps_ns),
+        phases=timed.phases(),
+        samples=_examples(target.batch),
+        first_step_peak_bytes=first_peak,
+        peak_allocated_bytes=_peak_bytes(runner),
+        peak_reserved_bytes=torch.cuda.max_memory_reserved(target.device) if cuda else None,
+        peak_rss_bytes=None if cuda else environment.peak_rss_bytes(),
+        device_state=device_state(target.device),
+        clock="kernel" if cuda else "operator",
+        notes=(*runner.notes, *([RESERVED] if cuda and runner.memory_apart else [])),
+    )
+    if job.again:
+        return _second(run, runner, start, say)
+    if job.trace is not None:
+        run = _traced(run, runner, job.trace, step_ns, say)
+    if job.algorithms is not None and cuda:
+        run = _taken_apart(run, runner, job.algorithms, say)
+    changed = environment.flags_changed(flags, environment.flags_snapshot())
+    run = replace(run, flags_changed=changed)
+    if not job.checks:
+        return run
+    left_ns = deadline_ns - time.perf_counter_ns()
+    if not cuda and left_ns < CHECK_STEPS * step_ns:
+        return _noted(
+            run, "Repeatability and error against float64 were not checked: the budget was spent on timed steps."
+        )
+    return _checked(run, runner, start, say)
+
+
+def _peak_bytes(runner: Runner) -> int | None:
+    """The most that was allocated in the timed steps; what a graph holds for itself is in no such count, but in the reserved."""
+    if not runner.cuda:
+        return None
+    device = runner.target.device
+    return torch.cuda.max_memory_reserved(device) if runner.memory_apart else torch.cuda.max_memory_allocated(device)
+
+
+def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, say: Say) -> ConfigRun:
+    traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
+    say(f"{traced} traced steps")
+    try:
+        tracing.traced_steps(runner, traced, Path(trace))
+    except Exception as error:  # noqa: BLE001 the user's code under the profiler: the samples stand
+        return _noted(run, f"No times by layer: the traced steps raised {first_line(error)}")
+    return replace(run, traced_steps=traced, trace=trace)
+
+
+def _examples(batch: Batch) -> int | None:
+    """The leading size of the first input, which is how many examples a step takes."""
+    first = next(iter(batch.tensors()), None)
+    return first.shape[0] if first is not None and first.dim() else None
+
+
+def _first_step(runner: Runner) -> int:
+    """The first step's duration; a failure of its forward is explained in terms of the target."""
+    try:
+        return synced_step_ns(runner)
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        raise explain_forward_failure(runner.target, error) from error  # or as it is, where there is nothing to explain
+
+
+def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[int]:
+    """Durations of warm-up steps, run until steady; at least one, and no more than leaves time for the fewest timed steps."""
+    done: list[int] = []
+    while len(done) < samples.MOST_WARMUP_STEPS:
+        say(f"warm-up step {len(done) + 1}")
+        done.append(synced_step_ns(runner))
+        needed_ns = (samples.FEWEST_STEPS + 3) * min(done)  # the timed, the traced and one step more
+        if samples.is_steady(done) or time.perf_counter_ns() + needed_ns > deadline_ns:
+            break
+    return done
+
+
+def _taken_apart(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigRun:
+    """`run` with the scratch of its convolutions' parts, whose trace is left for the parent to read."""
+    if runner.unseen is not None:
+        return _noted(run, f"How its convolutions are done is not known: {runner.unseen}.")
+    say("convolutions one by one")
+    try:
+        return replace(run, part_workspaces=algorithms.record(runner, Path(trace)))
+    except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: the samples stand
+        return _noted(run, f"How its convolutions are done was not recorded: {first_line(error)}")
+
+
+def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+    """`run`, the second of its configuration, with what is compared across processes; what can't be is left out."""
+    try:
+        say("the same bits again")
+        found = checks.digests_only(runner, start)
+        run = replace(run, output_digest=found.output, loss_digest=found.loss, gradient_digest=found.gradient)
+        if runner.cuda and run.config.benchmark:
+            say("a new thread")
+            run = replace(run, new_thread=threads.first_call(runner))
+    except Exception as error:  # noqa: BLE001 the user's code again: the samples stand
+        return _noted(run, f"The second process could not be compared: {first_line(error)}")
+    return run
+
+
+def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+    """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
+    doing = "Memory at the peak"
+    try:
+        if runner.cuda and runner.unseen is None:
+            say("memory probe")
+            memory = probe.peak_memory(runner)
+            workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None
+            run = replace(run, memory=memory, workspace_bytes=workspace)
+        doing = "Repeatability"
+        say("repeatability")
+        bits = checks.bits(runner, start)
+        run = replace(
+            run,
+            repeatable=bits.repeatable,
+            repeatable_outputs=bits.outputs,
+            repeatable_loss=bits.loss,
+            repeatable_gradients=bits.gradients,
+            output_digest=bits.output_digest,
+            loss_digest=bits.loss_digest,
+            gradient_digest=bits.gradient_digest,
+        )
+        doing = "The error against float64"
+        say("error against float64")
+        errors = accuracy.error_against_float64(runner, start)
+    except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
+        return _noted(run, f"{doing} could not be checked: {first_line(error)}")
+    run = replace(
+        run,
+        max_relative_error=errors.max_relative,
+        l2_relative_error=errors.l2_relative,
+        gradient_l2_relative_error=errors.gradient_l2_relative,
+    )
+    return _noted(run, errors.note) if errors.note is not None else run
+
+
+def _noted(run: ConfigRun, note: str) -> ConfigRun:
+    return replace(run, notes=(*run.notes, note))
+
+
+if __name__ == "__main__":
+    process.end_with_parent()
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(status)  # the result is written: threads that the user's code left running would keep the process for ever

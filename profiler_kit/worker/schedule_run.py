@@ -1,0 +1,229 @@
+"""The child process of a run over changing shapes: ``python -m profiler_kit.worker.schedule_run JOB.json``.
+
+It runs one step per shape, the device waited for before and after, and adds a line to a file after each, so that whatever
+ends the process takes no step with it. Progress goes to stdout in marked lines, what the user's model prints to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from profiler_kit import process
+from profiler_kit.configurations import shapes
+from profiler_kit.configurations.shapes import PlannedStep, Schedule
+from profiler_kit.errors import KitError
+from profiler_kit.loading import Batch, Target, load
+from profiler_kit.loading.batch import map_batch, map_tensors
+from profiler_kit.loading.failure import NeedsDataError
+from profiler_kit.loading.kinds import on_first_kind, telling
+from profiler_kit.loading.losses import plain
+from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
+from profiler_kit.measurement.schedule import Ending, ScheduleJob
+from profiler_kit.process.protocol import Say, streams_apart, write_result
+from profiler_kit.records.laboratory import ShapeStep
+from profiler_kit.records.serde import from_json, to_json
+from profiler_kit.worker import environment, variant
+from profiler_kit.worker.steps import Runner
+
+Note = Callable[[ShapeStep], None]
+
+STATM: Final = Path("/proc/self/statm")
+PS_S: Final = 5.0
+
+
+def main(argv: list[str]) -> int:
+    """Runs the job in the file ``argv[0]`` and writes its ending; the exit status is 0 whenever one was written."""
+    job = from_json(ScheduleJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
+
+    with streams_apart() as say, Path(job.steps).open("w", encoding="utf-8") as steps:
+
+        def note(step: ShapeStep) -> None:
+            steps.write(json.dumps(to_json(step)) + "\n")
+            steps.flush()
+
+        write_result(run_job(job, say, note), job.result)
+    return 0
+
+
+def run_job(job: ScheduleJob, say: Say, note: Note) -> Ending:
+    """Runs the schedule of `job` in this process; `note` is given each step. Whatever Python can catch ends in a sentence."""
+    try:
+        steps = _Steps(job, say)
+    except KitError as error:
+        return Ending(failure=str(error).replace("\nhint:", "; hint:"))
+    except SystemExit as error:
+        return Ending(failure=f"the model called sys.exit({'' if error.code is None else repr(error.code)})")
+    except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
+        return Ending(failure=_said(error))
+    notes = steps.schedule.notes
+    for number, step in enumerate(steps.schedule.steps, start=1):
+        say(f"cycle {step.cycle}: {shapes.told(step.shape)} ({number} of {len(steps.schedule.steps)})")
+        try:
+            note(steps.run(step))
+        except SystemExit as error:
+            return Ending(notes=notes, failure=f"{shapes.told(step.shape)}: the model called sys.exit({error.code!r})")
+        except BaseException as error:  # noqa: BLE001 a shape that cannot be run is a result
+            return Ending(notes=notes, failure=f"{shapes.told(step.shape)}: {_said(error)}")
+    return Ending(notes=notes)
+
+
+def _said(error: BaseException) -> str:
+    """Why a shape could not be run, in one sentence."""
+    if isinstance(error, KitError):
+        return f"{error.where}: {error.message}" if error.where else error.message
+    said = first_line(error)
+    if is_out_of_memory(error):
+        return f"it does not fit into memory ({said.partition('. ')[0]})"
+    place = user_place(error)
+    return f"{place}: {said}" if place else said
+
+
+class _Steps:
+    """Runs the steps of a schedule: a target with its runner, and what is known of outputs' shapes."""
+
+    def __init__(self, job: ScheduleJob, say: Say) -> None:
+        say(f"loading {job.spec.spec}")
+        environment.apply(job.config)
+        variant.prepare(job.config, job.device)
+        target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True)
+        self.schedule = shapes.schedule(job.text, target.info.inputs)
+        self._runner = Runner(target)
+        variant.change(job.config, self._runner)
+        environment.prewarm(target.device)
+        environment.apply(job.config)  # the model's file may have set flags of its own on import
+        variant.prepare(job.config, job.device)
+        self._labels = _Labels(target, self.schedule)
+        self._seen: set[tuple[int, ...]] = set()
+
+    def run(self, step: PlannedStep) -> ShapeStep:
+        """One step of the shape, timed; its inputs and labels are made before."""
+        runner, target = self._runner, self._runner.target
+        batch = target.to_device(shaped(target.batch, self.schedule, step))
+        if runner.train:
+            batch = self._labels.on(batch, step)
+        if runner.cuda:
+            torch.cuda.reset_peak_memory_stats(target.device)
+        runner.synchronize()
+        begin_ns = time.perf_counter_ns()
+        runner.step_on(batch)
+        runner.synchronize()
+        ns = time.perf_counter_ns() - begin_ns
+        seen = step.shape in self._seen
+        self._seen.add(step.shape)
+        return ShapeStep(
+            cycle=step.cycle,
+            shape=step.shape,
+            seen=seen,
+            ns=ns,
+            peak_bytes=torch.cuda.max_memory_allocated(target.device) if runner.cuda else None,
+            rss_bytes=rss_bytes(),
+            last_batch=step.last_batch,
+        )
+
+
+def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
+    """`batch` with every tensor in the shape it has in `step`: cut off, or repeated from its beginning.
+
+    Its values stay those of the batch, so that indices stay within their tables.
+    """
+
+    def change(tensor: Tensor) -> Tensor:
+        made = tensor
+        for dim, size in enumerate(schedule.follow(tuple(tensor.shape), step)):
+            if made.shape[dim] != size:
+                made = made.index_select(dim, torch.arange(size, device=made.device) % made.shape[dim])
+        return made if made is tensor else made.detach().requires_grad_(tensor.requires_grad)
+
+    return map_batch(batch, change, change)
+
+
+class _Labels:
+    """Labels for outputs of any shape. An output's shape is found without the device: a pass there would be a first one."""
+
+    def __init__(self, target: Target, schedule: Schedule) -> None:
+        self._target = target
+        self._schedule = schedule
+        self._meta: Target | None = None
+        self._outputs: dict[tuple[int, ...], Any] = {}
+
+    def on(self, batch: Batch, step: PlannedStep) -> Batch:
+        """`batch`, on the device, with labels: its own in their new shape, else made up."""
+        if batch.labels:
+            return batch
+        if step.shape not in self._outputs:
+            self._outputs[step.shape] = self._output(batch, step)
+        # as the output's: shapes alone matter, and memory that is never written to takes none
+        like = map_tensors(self._outputs[step.shape], _without_values)
+        labels = self._target.labels_of(like, batch)
+        return self._target.to_device(replace(batch, labels=labels))
+
+    def _output(self, batch: Batch, step: PlannedStep) -> Any:
+        """The output's tensors on meta, in their places."""
+        if self._meta is None and self._target.again is not None:
+            self._meta = self._target.again("meta")
+        if self._meta is not None:
+
+            def attempt(target: Target) -> Any:
+                given = shaped(target.batch, self._schedule, step)
+                with telling("forward"):
+                    return target.model(*given.args, **given.kwargs)
+
+            with contextlib.suppress(NeedsDataError):  # then the device has to tell
+                return map_tensors(plain(on_first_kind(self._meta, attempt).value), _on_meta)
+        return map_tensors(plain(self._on_device(batch)), _on_meta)
+
+    def _on_device(self, batch: Batch) -> object:
+        """The output for `batch`, by a pass without the libraries that keep something per shape."""
+        target = self._target
+        cudnn, onednn = torch.backends.cudnn.enabled, torch._C._get_mkldnn_enabled()
+        torch.backends.cudnn.enabled = False
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            with target.autocast():
+                return target.model(*batch.args, **batch.kwargs)
+        finally:
+            torch.backends.cudnn.enabled = cudnn
+            torch._C._set_mkldnn_enabled(onednn)
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def _without_values(tensor: Tensor) -> Tensor:
+    return torch.empty(tuple(tensor.shape), dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
+
+
+def rss_bytes() -> int | None:
+    """The process's resident memory now; None where neither /proc nor ``ps`` tells."""
+    try:
+        return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return _rss_by_ps()
+
+
+def _rss_by_ps() -> int | None:
+    try:
+        said = process.run(["ps", "-o", "rss=", "-p", str(os.getpid())], timeout_s=PS_S).stdout.strip()
+    except KitError:  # there is no ps
+        return None
+    return int(said) * 1024 if said.isdecimal() else None  # in KiB, everywhere
+
+
+if __name__ == "__main__":
+    process.end_with_parent()
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(status)  # the ending is written: threads that the user's code left running would keep the process for ever

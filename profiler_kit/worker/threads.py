@@ -1,0 +1,60 @@
+"""The forward pass in a thread that has not run it: cuDNN's plans are kept per thread, so it chooses (or searches) again."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import torch
+
+from profiler_kit.records.laboratory import NewThread
+from profiler_kit.statistics import intervals as samples
+from profiler_kit.worker import environment
+from profiler_kit.worker.steps import Runner
+
+FEWEST_CALLS: Final = 3  # what is steady is a median
+MOST_CALLS: Final = 20
+
+
+def first_call(runner: Runner) -> NewThread:
+    """The first forward pass of `runner`'s batch in a new thread, and the steady one there, the device waited for.
+
+    The main thread runs it first until it is steady, so that what is kept for the whole process (kernels loaded, memory) is
+    there. The new thread has used cuDNN on a foreign shape, so that it has its handle. What the model raises goes through.
+
+    Source: PyTorch's plan cache is thread-local (aten/src/ATen/native/cudnn/Conv_v8.cpp).
+    """
+    _calls(runner)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="first_call") as pool:
+        first_ns, *later_ns = pool.submit(_in_thread, runner).result()
+    return NewThread(first_ns=first_ns, steady_ns=round(statistics.median(later_ns)))
+
+
+def _in_thread(runner: Runner) -> list[int]:
+    device = runner.target.device
+    if device.type == "cuda":
+        torch.cuda.set_device(
+            environment.index_of(device)
+        )  # the current device is a thread's own, as grad mode and autocast are
+        environment.prewarm(device)
+    return [_forward_ns(runner), *_calls(runner)]
+
+
+def _calls(runner: Runner) -> list[int]:
+    """Durations of forward passes until they are steady."""
+    done: list[int] = []
+    while len(done) < FEWEST_CALLS or (len(done) < MOST_CALLS and not samples.is_steady(done)):
+        done.append(_forward_ns(runner))
+    return done
+
+
+def _forward_ns(runner: Runner) -> int:
+    target = runner.target
+    runner.synchronize()
+    begin_ns = time.perf_counter_ns()
+    with torch.no_grad(), target.autocast():
+        target.runs(*target.batch.args, **target.batch.kwargs)
+    runner.synchronize()
+    return time.perf_counter_ns() - begin_ns

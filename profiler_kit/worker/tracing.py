@@ -1,0 +1,63 @@
+"""Traced steps: torch.profiler around a few steps, with the marks that attribution reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from profiler_kit.loading.ownership import Call, wrapped_calls
+from profiler_kit.records import marks
+from profiler_kit.records.counts import Phase
+from profiler_kit.worker.steps import Runner
+
+
+def traced_steps(runner: Runner, count: int, path: Path) -> None:
+    """Runs one warm-up and `count` traced steps and writes their Chrome trace to `path` (``.json`` or ``.json.gz``).
+
+    The device is waited for before each step, so that every kernel belongs to the step that launched it.
+    """
+    activities = [ProfilerActivity.CPU]
+    if runner.cuda:
+        activities.append(ProfilerActivity.CUDA)
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
+    # torch writes beside its target; a name of our own until it is whole keeps half a trace from being taken for one
+    partial = path.with_name(f"partial-{path.name}")
+    with (
+        wrapped_calls(runner.target.paths(), _marked_call),
+        profile(activities=activities, schedule=schedule, acc_events=True) as profiler,
+    ):
+        for index in range(count + 1):
+            with record_function(marks.step(index)):
+                _marked_step(runner)
+                runner.synchronize()
+            if index < count:
+                profiler.step()
+    profiler.export_chrome_trace(str(partial))
+    partial.replace(path)
+
+
+def _marked_step(runner: Runner) -> None:
+    open_phase: list[Any] = []
+
+    def close() -> None:
+        if open_phase:
+            open_phase.pop().__exit__(None, None, None)
+
+    def mark(phase: Phase) -> None:
+        close()
+        if phase != "other" or not runner.train:
+            open_phase.append(record_function(marks.phase(phase)))
+            open_phase[-1].__enter__()
+
+    try:
+        runner.step(mark)
+    finally:
+        close()
+
+
+def _marked_call(path: str, call: Call) -> Any:
+    with record_function(marks.module(path)):
+        return call()

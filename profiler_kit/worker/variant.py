@@ -1,0 +1,48 @@
+"""What a configuration's axes do in the process that runs it; cuDNN's flags are set by `environment.apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiler_kit.configurations.axis import Axis
+from profiler_kit.configurations.naming import all_axes, choices
+from profiler_kit.errors import UsageError
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.worker.steps import Runner
+
+
+def prepare(config: RunConfig, device: str) -> None:
+    """Sets up the process as the axes of `config` want it, and does not touch the device.
+
+    Called before the target is loaded, and once more after that: its file may set the same. Raises KitError.
+    """
+    for axis, value in _axes(config):
+        if axis.process is not None:
+            axis.process(value, device)
+
+
+def changed_spec(config: RunConfig, spec: TargetSpec) -> TargetSpec:
+    """`spec` as the axes of `config` have it. Raises KitError."""
+    for axis, value in _axes(config):
+        if axis.spec is not None:
+            spec = axis.spec(value, spec)
+    return spec
+
+
+def change(config: RunConfig, runner: Runner) -> None:
+    """Changes what a step of `runner` does as the axes of `config` want it; to be called once, before the first step.
+
+    What is compiled or captured is so in the first step. Raises KitError where an axis can't be had.
+    """
+    for axis, value in _axes(config):
+        if axis.runner is not None:
+            axis.runner(value, runner)
+
+
+def _axes(config: RunConfig) -> Iterator[tuple[Axis, str]]:
+    known = {axis.name: axis for axis in all_axes()}
+    for item in sorted(config.settings, key=lambda item: item.name):
+        if item.name not in known:
+            raise UsageError(f"configuration {config.name!r}: no axis {item.name!r}", hint=f"choose from {choices()}")
+        yield known[item.name], item.value

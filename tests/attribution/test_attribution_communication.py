@@ -1,0 +1,105 @@
+"""Collectives: time, exposure, kind and size."""
+
+from __future__ import annotations
+
+import pytest
+from inspection_written import Written
+
+from profiler_kit.attribution.summary import summarise
+from profiler_kit.records.traces import Communication
+from profiler_kit.traces.collectives import collective_kind
+from profiler_kit.traces.table import Kind
+
+
+def communication_of(trace: Written) -> Communication:
+    found = summarise(trace.owned()).communication
+    assert found is not None
+    return found
+
+
+def collective(
+    trace: Written, start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more: str | int
+) -> None:
+    trace.work(start, end, name=name, stream=9, phase="communication", **more)
+
+
+def test_exposed_is_what_no_other_kernel_covers() -> None:
+    trace = Written()
+    collective(trace, 0, 100)
+    collective(trace, 90, 150)  # beside the first for 10
+    trace.work(40, 95, phase="backward")
+    trace.work(120, 130, phase="transfer", kind=Kind.MEMCPY)  # a copy computes nothing
+    trace.work(140, 200, phase="backward")
+    found = communication_of(trace)
+    assert (found.events, found.sum_ns, found.union_ns) == (2, 160, 150)
+    assert found.exposed_ns == 150 - 55 - 10
+
+
+def test_sizes_are_elements_times_what_one_takes() -> None:
+    trace = Written()
+    collective(
+        trace,
+        0,
+        10,
+        "ncclDevKernel_Generic",
+        **{"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"},
+    )
+    collective(
+        trace,
+        10,
+        30,
+        "ncclDevKernel_Generic",
+        **{"Collective name": "allreduce", "In msg nelems": 7, "dtype": "BFloat16"},
+    )
+    collective(trace, 30, 40, "ncclDevKernel_Generic", **{"Collective name": "_allgather_base", "dtype": "Float"})
+    found = communication_of(trace)
+    assert [(kind.kind, kind.events, kind.sum_ns, kind.bytes) for kind in found.by_kind] == [
+        ("all_reduce", 2, 30, 414),
+        ("all_gather", 1, 10, None),
+    ]
+
+
+def test_a_kernel_that_does_every_collective_is_named_by_the_call_around_its_launch() -> None:
+    trace = Written()
+    trace.op("c10d::allreduce_", 0, 100)
+    trace.host("nccl:all_reduce", 10, 90, Kind.ANNOTATION)
+    trace.work(200, 210, trace.launch(20, 30), name="ncclDevKernel_Generic", phase="communication")
+    collective(trace, 300, 310, "ncclDevKernel_Generic")
+    assert [(kind.kind, kind.events) for kind in communication_of(trace).by_kind] == [
+        ("all_reduce", 1),
+        ("collective", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", "send_recv"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "reduce_scatter"),
+        ("ncclDevKernel_AllGather_RING_LL", "all_gather"),
+        ("ncclDevKernel_Broadcast_RING_LL", "broadcast"),
+        ("ncclDevKernel_Reduce_Sum_f32_RING_LL", "reduce"),
+        ("nccl:all_to_all", "all_to_all"),
+        ("c10d::reduce_scatter_tensor", "reduce_scatter"),
+        ("ncclDevKernel_Generic", None),
+    ],
+)
+def test_kinds_by_name(name: str, kind: str | None) -> None:
+    assert collective_kind(name) == kind
+
+
+def test_without_collectives_nothing_is_said() -> None:
+    trace = Written()
+    trace.work(0, 10, phase="forward")
+    assert summarise(trace.owned()).communication is None
+
+
+def test_a_stream_of_collectives_alone_is_marked() -> None:
+    trace = Written()
+    collective(trace, 0, 10)
+    trace.work(0, 20, phase="forward")
+    assert {stream.stream: stream.communication for stream in summarise(trace.owned()).streams} == {
+        "0": False,
+        "9": True,
+    }

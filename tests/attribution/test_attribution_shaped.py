@@ -1,0 +1,101 @@
+"""Device time by operator and shapes: what is one layer's, forward and backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inspection_traces import ENGINE, Event, kernel, launch, mark, node, op, table
+
+from profiler_kit.attribution.attribution import own
+from profiler_kit.attribution.shaped import MOST, shaped_operators, tensor_shapes
+from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.timeline import timeline
+
+LINEAR = [[4, 8], [16, 8], [16]]
+OTHER = [[4, 16], [2, 16], [2]]
+
+
+def shaped(event: Event, shapes: Any) -> Event:
+    return {**event, "args": {**event["args"], "Input Dims": shapes}}
+
+
+def step(start: int, correlation: int, sequence: int) -> list[Event]:
+    """Two layers of one class and other sizes, and their backward pass."""
+    events: list[Event] = []
+    for i, (shapes, took) in enumerate(((LINEAR, 10), (OTHER, 3))):
+        at, number = start + 20 * i, correlation + 4 * i
+        events += [
+            shaped(op("aten::linear", at, at + 15, sequence=sequence + i), shapes),
+            shaped(op("aten::addmm", at + 2, at + 12, sequence=sequence + i), [shapes[2], shapes[0], shapes[1][::-1]]),
+            launch(number, at + 4),
+            kernel("gemm", at + 6, at + 6 + took, number),
+            node("AddmmBackward0", at + 100, at + 115, sequence + i),
+            shaped(op("aten::mm", at + 102, at + 112, thread=ENGINE), [[4, 4], [4, 4]]),
+            launch(number + 1, at + 103, thread=ENGINE),
+            kernel("gemm back", at + 105, at + 105 + 2 * took, number + 1),
+        ]
+    return events
+
+
+def test_backward_is_its_forwards_and_layers_are_told_apart_by_shape(tmp_path: Path) -> None:
+    events = [mark("ProfilerStep#1", 0, 299), *step(0, 1, 10), mark("ProfilerStep#2", 300, 599), *step(300, 20, 12)]
+    first, second = summarise(own(table(tmp_path, events))).shapes
+    assert (first.name, first.family, first.shapes, first.calls) == (
+        "aten::linear",
+        "gemm",
+        ((4, 8), (16, 8), (16,)),
+        2,
+    )
+    assert (first.forward_ns, first.backward_ns, first.kernel_ns) == (20_000, 40_000, 60_000)
+    assert second.shapes == ((4, 16), (2, 16), (2,))
+    assert (second.forward_ns, second.backward_ns, second.kernel_ns) == (6_000, 12_000, 18_000)
+
+
+def test_work_of_nodes_whose_operator_is_not_there_stands_under_what_launched_it(tmp_path: Path) -> None:
+    events = [event for event in step(0, 1, 10) if event["name"] not in ("aten::linear", "aten::addmm")]
+    (found,) = summarise(own(table(tmp_path, events))).shapes
+    assert (found.name, found.shapes, found.calls, found.backward_ns) == ("aten::mm", ((4, 4), (4, 4)), 2, 26_000)
+
+
+def test_a_trace_without_shapes_says_none(tmp_path: Path) -> None:
+    events = [
+        {**event, "args": {k: v for k, v in event["args"].items() if k != "Input Dims"}} for event in step(0, 1, 1)
+    ]
+    assert summarise(own(table(tmp_path, events))).shapes == ()
+
+
+def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kept(tmp_path: Path) -> None:
+    events: list[Event] = [shaped(op("mine::all", 0, 1200), [[9]])]
+    for i in range(MOST + 5):
+        at = 40 * i
+        events += [
+            shaped(op("aten::relu", at, at + 9), [[i + 1]]),
+            launch(i, at + 1),
+            kernel("relu", at + 3, at + 5 + i, i),
+        ]
+    of = own(table(tmp_path, events))
+    found = shaped_operators(of, timeline(of).piece)
+    assert len(found) == MOST
+    assert [one.shapes for one in found[:2]] == [((MOST + 5,),), ((MOST + 4,),)]
+    assert {one.name for one in found} == {"aten::relu"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("[[8, 3], [], [2]]", ((8, 3), (2,))),
+        ("[[[1, 2], [3, 4]], []]", ((1, 2), (3, 4))),
+        ("[]", ()),
+        ("[[-1, 2]]", ()),
+        ('[["a"]]', ()),
+        ("[[8, 3], 7]", ()),
+        ("no json", ()),
+        ("[" * 3000 + "]" * 3000, ()),
+        ("[[[[[1]]]]]", ()),
+        ("[" + "[1]," * 2000 + "[1]]", ()),
+    ],
+)
+def test_shapes_as_written(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    assert tensor_shapes(text) == shapes

@@ -1,0 +1,91 @@
+"""Span algebra against sets of instants."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler_kit.attribution import spans
+from profiler_kit.traces import intervals as one_by_one
+from profiler_kit.traces.table import Ints
+
+interval = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+intervals = st.lists(interval, max_size=12)
+
+
+def columns(pairs: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+    return np.array([start for start, _ in pairs], np.int64), np.array([end for _, end in pairs], np.int64)
+
+
+def instants(pairs: list[tuple[int, int]]) -> set[int]:
+    return {at for start, end in pairs for at in range(start, end)}
+
+
+def pairs_of(found: spans.Spans) -> list[tuple[int, int]]:
+    return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
+
+
+def assert_disjoint(found: spans.Spans) -> None:
+    assert (found.end > found.start).all()
+    assert (found.start[1:] > found.end[:-1]).all()
+
+
+@given(intervals)
+def test_union_holds_each_instant_once(pairs: list[tuple[int, int]]) -> None:
+    found = spans.union(*columns(pairs))
+    assert_disjoint(found)
+    assert instants(pairs_of(found)) == instants(pairs)
+    assert spans.length(found) == len(instants(pairs))
+
+
+@given(intervals, intervals)
+def test_subtract_and_join(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    left, right = spans.union(*columns(one)), spans.union(*columns(other))
+    difference = spans.subtract(left, right)
+    assert_disjoint(difference)
+    assert instants(pairs_of(difference)) == instants(one) - instants(other)
+    assert instants(pairs_of(spans.join(left, right))) == instants(one) | instants(other)
+
+
+@given(intervals, intervals)
+def test_overlap_counts_the_instants_inside(covering: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+    found = spans.overlap(spans.union(*columns(covering)), *columns(asked))
+    assert found.tolist() == [len(instants(covering) & set(range(start, end))) for start, end in asked]
+
+
+@given(intervals)
+def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tuple[int, int]]) -> None:
+    pairs = sorted(pairs, key=lambda pair: pair[0])
+    charges = spans.charge(*columns(pairs))
+    seen: set[int] = set()
+    reach = pairs[0][0] if pairs else 0
+    for (start, end), piece, gap, covered, before in zip(pairs, *(column.tolist() for column in (
+        charges.piece, charges.gap, charges.covered, charges.before)), strict=True):  # fmt: skip
+        assert piece == len(set(range(start, end)) - seen)
+        assert gap == max(start - reach, 0)
+        assert covered == reach
+        assert gap == 0 or pairs[before][1] == covered
+        seen |= set(range(start, end))
+        reach = max(reach, end)
+    if pairs:
+        assert charges.piece.sum() + charges.gap.sum() == reach - pairs[0][0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**60)), max_size=8))
+def test_sums_by_key_are_exact(pairs: list[tuple[int, int]]) -> None:
+    key, values = columns(pairs)
+    expected = [sum(value for which, value in pairs if which == number) for number in range(5)]
+    assert spans.sum_by(key, values, 5).tolist() == expected
+
+
+@given(intervals, intervals)
+def test_columns_say_what_intervals_one_by_one_say(pairs: list[tuple[int, int]], holes: list[tuple[int, int]]) -> None:
+    assert pairs_of(spans.union(*columns(pairs))) == one_by_one.union(pairs)
+    left = spans.subtract(spans.union(*columns(pairs)), spans.union(*columns(holes)))
+    assert pairs_of(left) == one_by_one.subtract(pairs, holes)
+    ordered = sorted(pairs, key=lambda pair: pair[0])
+    charged = [0] * len(ordered)
+    for piece in one_by_one.charge_once(ordered):
+        charged[piece.owner] += piece.end_ns - piece.start_ns
+    assert spans.charge(*columns(ordered)).piece.tolist() == charged

@@ -1,0 +1,113 @@
+"""Backward work of networks whose sizes tell the owner: all of it is put down to the right module, whatever way it ran."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import width_truth
+
+from profiler_kit.attribution.attribution import own
+from profiler_kit.attribution.ownership import NONE, PHASE_NUMBERS, Owned
+from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.traces.reader import read
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "traces" / "strangers"
+CASES = ("eager", "checkpoint", "checkpoint_reentrant")
+TOLD = [FOLDER / f"{case}.{device}.json.gz" for case in CASES for device in ("cpu", "cuda")]
+COMPILED = [FOLDER / f"compiled.{device}.json.gz" for device in ("cpu", "cuda")]
+
+
+def named(path: Path) -> str:
+    return path.name.removesuffix(".json.gz")
+
+
+def said_of(owned: Owned) -> dict[width_truth.Place, tuple[str, str]]:
+    """Per host event: the path of its module, "" for none, and its phase."""
+    table, host = owned.table, owned.host
+    said = {}
+    for row, module, phase in zip(host.rows.tolist(), host.module.tolist(), host.phase.tolist(), strict=True):
+        place = width_truth.Place(
+            int(table.start_ns[row]), int(table.duration_ns[row]), table.names[int(table.name[row])]
+        )
+        path = owned.modules[module].path if module != NONE else ""
+        said[place] = (path, TRACE_PHASES[phase] if phase != NONE else "")
+    return said
+
+
+@pytest.mark.parametrize("path", TOLD, ids=named)
+def test_all_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -> None:
+    truth = width_truth.truth_of(path)
+    assert len(truth.by_place) > 400
+    said = said_of(own(read(path)))
+    wrong = {
+        (place.name, expected.module, expected.phase): said[place]
+        for place, expected in truth.by_place.items()
+        if (width_truth.names_in(said[place][0]), said[place][1]) != (expected.calls, expected.phase)
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", [path for path in TOLD if ".cuda." in path.name], ids=named)
+def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -> None:
+    truth = width_truth.truth_of(path)
+    owned = own(read(path))
+    table, device = owned.table, owned.device
+    checked = seeds = 0
+    for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
+        expected = truth.by_external.get(int(table.external[row]))
+        phase = TRACE_PHASES[number] if number != NONE else ""
+        name = table.names[int(table.name[row])]
+        if expected is None:  # in no node; of backward that is the loss's own gradient, a one
+            seeds += phase in ("backward", "recompute")
+            assert phase not in ("backward", "recompute") or "FillFunctor" in name
+            continue
+        checked += 1
+        calls = width_truth.names_in(owned.modules[module].path) if module != NONE else ()
+        assert (calls, phase) == (expected.calls, expected.phase), name
+    assert checked > 50
+    assert seeds == len(owned.steps)
+
+
+@pytest.mark.parametrize("path", TOLD, ids=named)
+def test_every_layer_has_backward_and_only_the_checkpointed_are_done_anew(path: Path) -> None:
+    said = said_of(own(read(path)))
+    modules = width_truth.truth_of(path).modules
+    backward = {width_truth.names_in(module) for module, phase in said.values() if phase == "backward"}
+    leaves = {tuple(module["calls"]) for module in modules.values() if module["activations"]}
+    assert leaves <= backward
+    anew = {module for module, phase in said.values() if phase == "recompute"}
+    assert bool(anew) == ("checkpoint" in path.name)
+    assert all("Sequential_1" in module for module in anew)
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=named)
+def test_of_compiled_work_only_the_phase_is_said(path: Path) -> None:
+    owned = own(read(path))
+    assert owned.compiled
+    assert any("torch.compile" in note for note in owned.notes)
+    said = said_of(owned)
+    for group in width_truth.groups(path):
+        assert {said[place][1] for place in group.operators} == {"backward"}, group.name
+        if group.name == "CompiledFunctionBackward":
+            leaf = {said[place][0] for place in group.operators}
+            assert not any(word in module for word in ("Conv2d", "Linear", "Norm") for module in leaf)
+    forward = {phase for place, (_, phase) in said.items() if place.name.startswith("Torch-Compiled Region")}
+    assert forward == {"forward"}
+
+
+@pytest.mark.parametrize("path", [*TOLD, *COMPILED], ids=named)
+def test_the_loop_s_other_phases_are_there_too(path: Path) -> None:
+    owned = own(read(path))
+    phases = set(owned.host.phase.tolist())
+    assert {PHASE_NUMBERS[phase] for phase in ("data", "forward", "loss", "backward", "optimizer")} <= phases
+    assert len(owned.steps) == 2
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json.gz")), ids=named)
+def test_fixtures_say_nothing_of_the_machine(path: Path) -> None:
+    text = gzip.decompress(path.read_bytes()).decode()
+    for word in ('"/', "/tmp", "/home", "/root", "site-packages"):
+        assert word not in text, word
+    assert '"host_name": ""' in text or "host_name" not in text

@@ -1,0 +1,333 @@
+"""Two traces beside each other: sums, names, noise, sentences; and the published pair that differs in its loader alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from published_traces import PUBLISHED, published
+from trace_reports import kernel, ms, trace
+
+from profiler_kit.comparison.trace_names import Timed, aligned, dropped, operator_key, same_root
+from profiler_kit.comparison.trace_ranks import compare_ranks
+from profiler_kit.comparison.traces import compare_traces
+from profiler_kit.errors import NotComparableError
+from profiler_kit.pipeline.trace_reading import summary
+from profiler_kit.records.document import Table
+from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
+from profiler_kit.records.traces import (
+    IDLE_CAUSES,
+    TRACE_PHASES,
+    IdleTime,
+    PhaseTime,
+    SyncWait,
+    TraceModule,
+    TraceOperator,
+    TraceStep,
+    TraceSummary,
+)
+from profiler_kit.report.trace_comparison import trace_comparison_document
+
+
+def steps(*kernel_ms: float) -> tuple[TraceStep, ...]:
+    return tuple(
+        TraceStep(number=i, host_ns=ms(10), device_ns=ms(10), kernel_ns=ms(each), idle_ns=0, steady=True)
+        for i, each in enumerate(kernel_ms)
+    )
+
+
+def changed(one: TraceSummary, **fields: Any) -> TraceSummary:
+    return replace(one, **fields)
+
+
+def named(name: str, ns: int, phase: str = "") -> Timed:
+    return Timed(name, ns, 1, phase)
+
+
+def assert_sums_hold(compared: TraceComparison) -> None:
+    """Every part sums to its whole on each side, so the differences do too."""
+    for side in ("a_ns", "b_ns", "change_ns"):
+        busy, idle = (sum(getattr(row, side) for row in rows) for rows in (compared.phases, compared.causes))
+        assert busy == getattr(compared.busy, side)
+        assert idle == getattr(compared.idle, side)
+        assert busy + idle == getattr(compared.span, side)
+
+
+times = st.integers(0, 10**12)
+
+
+@st.composite
+def summaries(draw: st.DrawFn) -> TraceSummary:
+    phases = tuple(
+        PhaseTime(phase=phase, host_ns=None, kernel_ns=draw(times), sum_ns=0, idle_ns=0, wait_ns=0, events=1)
+        for phase in draw(st.lists(st.sampled_from(TRACE_PHASES), unique=True))
+    )
+    idle = tuple(
+        IdleTime(cause=cause, phase=phase, ns=draw(times), gaps=1)
+        for cause in draw(st.lists(st.sampled_from(IDLE_CAUSES), unique=True))
+        for phase in draw(st.lists(st.sampled_from(TRACE_PHASES), unique=True, min_size=1, max_size=2))
+    )
+    lost = draw(st.integers(1, 10**9))
+    busy = sum(one.kernel_ns for one in phases) + lost
+    gaps = sum(one.ns for one in idle)
+    return changed(
+        trace(), phases=phases, idle=idle, busy_ns=busy, idle_ns=gaps, span_ns=busy + gaps, unattributed_ns=lost,
+        steps=steps(*[1.0] * draw(st.integers(0, 7))),
+    )  # fmt: skip
+
+
+@given(summaries(), summaries())
+def test_phases_and_causes_sum_to_the_span_whatever_the_steps(a: TraceSummary, b: TraceSummary) -> None:
+    compared = compare_traces(a, b)
+    assert_sums_hold(compared)
+    per = bool(a.steps) and bool(b.steps) and len(a.steps) != len(b.steps)
+    assert compared.per == ("step" if per else "trace")
+    assert compared.span.a_ns == a.span_ns // (len(a.steps) if per else 1)
+    assert compared.span.b_ns == b.span_ns // (len(b.steps) if per else 1)
+
+
+entries = st.lists(
+    st.builds(Timed, st.sampled_from(["aten::a", "aten::cudnn_a", "aten::b_", "c", "d"]), st.integers(0, 99), st.just(1),
+              st.sampled_from(["", "forward"]), st.sampled_from(["x", "y"])), max_size=8
+)  # fmt: skip
+
+
+@given(entries, entries)
+def test_every_entry_stands_in_one_row(a: list[Timed], b: list[Timed]) -> None:
+    for key in (None, operator_key):
+        rows = aligned(a, b, key)
+        assert sum(row.a_ns for row in rows) == sum(one.ns for one in a)
+        assert sum(row.b_ns for row in rows) == sum(one.ns for one in b)
+        assert sum(row.a_calls for row in rows) == len(a)
+        assert len({(row.name, row.phase, row.alike) for row in rows}) == len(rows)
+
+
+def test_operators_of_2021_meet_those_of_now() -> None:
+    a = [
+        named("aten::cudnn_convolution_backward_input", 30),
+        named("aten::cudnn_convolution_backward_weight", 20),
+        named("aten::add_", 5),
+    ]
+    b = [named("aten::convolution_backward", 40), named("aten::add_", 5), named("aten::gelu", 1)]
+    backward, gelu, same = aligned(a, b, operator_key)
+    assert (backward.name, backward.a_ns, backward.b_ns, backward.alike) == ("convolution_backward", 50, 40, "alike")
+    assert backward.a_names == ("aten::cudnn_convolution_backward_input", "aten::cudnn_convolution_backward_weight")
+    assert backward.b_names == ("aten::convolution_backward",)
+    assert (gelu.name, gelu.alike) == ("aten::gelu", "only b")
+    assert (same.name, same.alike, same.change_ns) == ("aten::add_", "same", 0)
+
+
+def test_kernels_of_two_gpus_meet_by_what_they_do() -> None:
+    a = trace(kernels=(kernel("conv:legacy_cask", 20, 4, op="fprop", name="volta_scudnn_128x64_relu"),))
+    b = trace(kernels=(kernel("conv:xmma_igemm", 10, 4, op="fprop", name="sm90_xmma_fprop"),))
+    row = next(row for row in compare_traces(a, b).kernels if row.alike == "alike")
+    assert (row.name, row.a_ns, row.b_ns) == ("conv fprop", ms(20), ms(10))
+    assert (row.a_names, row.b_names) == (("volta_scudnn_128x64_relu",), ("sm90_xmma_fprop",))
+
+
+def test_module_paths_meet_below_what_wraps_the_model() -> None:
+    inside = ["ResNet_0.Conv2d_0", "ResNet_0.Sequential_0.Conv2d_1"]
+    wrapped = [f"DistributedDataParallel_0.{path}" for path in inside]
+    assert same_root(inside, inside) == (0, 0)
+    assert same_root(inside, wrapped) == (0, 1)
+    assert same_root(wrapped, inside) == (1, 0)
+    assert same_root(["A.x", "A.y"], ["B.x", "B.y"]) == (1, 1)
+    assert same_root(["a"], ["b"]) == (0, 0)
+    assert same_root([], []) == (0, 0)
+    assert dropped("a.b.c", 1) == "b.c"
+    assert dropped("a", 1) is None
+
+
+def test_modules_are_compared_by_phase_under_their_common_names() -> None:
+    def with_modules(root: str, forward: int, backward: int) -> TraceSummary:
+        one = TraceModule(path=f"{root}.fc", class_name="Linear", phase="forward", kernel_ns=ms(forward), events=1)
+        modules = (one, replace(one, phase="backward", kernel_ns=ms(backward)))
+        return changed(trace(), modules=modules, has_modules=True)
+
+    rows = compare_traces(with_modules("Net_0", 10, 20), with_modules("Wrapper_0.Net_0", 10, 35)).modules
+    assert [(row.name, row.phase, row.change_ns, row.alike) for row in rows] == [
+        ("Net_0.fc" if rows[0].name.startswith("Net") else "fc", "backward", ms(15), "same"),
+        (rows[0].name, "forward", 0, "same"),
+    ]
+
+
+def test_the_same_work_is_said_to_be_so_and_the_cause_named() -> None:
+    a = replace(trace("runs/before.json", idle={("waiting for data", "forward"): 280.0}), steps=steps(15, 15.1, 15.2))
+    b = replace(trace("runs/after.json", idle={("waiting for data", "forward"): 3.0}), steps=steps(15, 15, 15))
+    compared = compare_traces(a, b)
+    assert compared.same_work
+    assert compared.noise == pytest.approx(0.02)
+    told = " ".join(compared.sentences)
+    assert "Over 3 steps each, after takes 277 ms (75 %) less than before: 370 ms -> 93 ms" in told
+    assert "The work on the device is the same: 90 ms and 90 ms" in told
+    assert "after is 277 ms less waiting for data (280 ms -> 3 ms)." in told
+    assert any("a single sample" in note for note in compared.notes)
+
+
+def test_a_trace_beside_itself_differs_in_nothing() -> None:
+    whole = replace(trace(idle={("python", "forward"): 5.0}), steps=steps(1, 1))
+    compared = compare_traces(whole, whole)
+    assert compared.same_work
+    assert compared.span.change_ns == 0
+    assert "as long as" in compared.sentences[0]
+    assert not any(row.change_ns for rows in (compared.phases, compared.causes, compared.kernels) for row in rows)
+
+
+def test_ranks_are_compared_by_the_mean_of_those_that_both_have() -> None:
+    """Of ranks that are all alike the mean is the one; what only one side has is left out, and said."""
+    a, b = (changed(one, steps=steps(10, 10, 10)) for one in (trace(), trace(idle={("python", "forward"): 7.0})))
+    alone = compare_traces(a, b)
+    ranks = compare_ranks({0: a, 1: a, 2: a}, {1: b, 2: b, 5: b}, names=("runs/a", "runs/b"))
+    assert_sums_hold(ranks)
+    assert (ranks.a.label, ranks.b.label, ranks.a.ranks) == ("a", "b", 2)
+    for part in ("span", "busy", "idle", "phases", "causes", "noise", "per"):
+        assert getattr(ranks, part) == getattr(alone, part)
+    assert ranks.a.steps == alone.a.steps
+    assert ranks.notes[:2] == (
+        "Times are means over ranks 1, 2; calls are those of all together.",
+        "Ranks 0, 5 are only in one and left out.",
+    )
+
+
+@given(st.lists(summaries(), min_size=4, max_size=4), st.integers(0, 4))
+def test_means_of_ranks_sum_to_the_span_too(each: list[TraceSummary], count: int) -> None:
+    each = [changed(one, steps=steps(*[1.0] * (count if i < 2 else 3))) for i, one in enumerate(each)]
+    compared = compare_ranks(dict(enumerate(each[:2])), dict(enumerate(each[2:])), names=("a", "b"))
+    assert_sums_hold(compared)
+    over = 2 * (count if compared.per == "step" else 1)
+    assert compared.span.a_ns == (each[0].span_ns + each[1].span_ns) // over
+
+
+def test_ranks_that_have_nothing_in_common_are_not_compared() -> None:
+    with pytest.raises(NotComparableError, match="no rank is in both: rank 0 and ranks 1, 2"):
+        compare_ranks({0: trace()}, {1: trace(), 2: trace()}, names=("a", "b"))
+    uneven = {0: changed(trace(), steps=steps(1, 1)), 1: changed(trace(), steps=steps(1))}
+    with pytest.raises(NotComparableError, match="b: its ranks' traces hold 1 to 2 steps"):
+        compare_ranks({0: trace(), 1: trace()}, uneven, names=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "noise", "said"),
+    [
+        ((10, 12), (10, 10, 10), 0.02, "Fewer than three steady steps in"),
+        ((10, 10.1, 10), (10, 10, 10), 0.02, "the least that two runs are taken to differ by"),
+        ((10, 11, 10), (10, 10, 10), 0.1, "differs by up to 10 % and 0 %: 10 % is taken for noise."),
+    ],
+)
+def test_the_noise_is_how_far_steps_differ_where_both_have_three(
+    a: tuple[float, ...], b: tuple[float, ...], noise: float, said: str
+) -> None:
+    compared = compare_traces(changed(trace(), steps=steps(*a)), changed(trace(), steps=steps(*b)))
+    assert compared.noise == pytest.approx(noise)
+    assert any(said in note for note in compared.notes)
+
+
+def test_steps_that_differ_widely_are_noise() -> None:
+    a = replace(trace(phases={"forward": (None, 100.0, 0)}), steps=steps(40, 50, 60))
+    b = replace(trace(phases={"forward": (None, 130.0, 0)}), steps=steps(50, 50, 50))
+    compared = compare_traces(a, b)
+    assert compared.a.spread == pytest.approx(0.4)
+    assert compared.b.spread == 0
+    assert compared.same_work
+    assert not compare_traces(replace(a, steps=b.steps), b).same_work
+
+
+def test_more_work_is_told_by_phase_module_operator_and_kernel() -> None:
+    operators = (TraceOperator(name="aten::mm", family="gemm", calls=3, kernel_ns=ms(60), host_self_ns=0),)
+    a = replace(trace("a/one.json", kernels=(kernel("gemm", 60, 3, name="sgemm"),)), operators=operators)
+    more = replace(operators[0], kernel_ns=ms(90))
+    b = trace(
+        "a/two.json",
+        phases={"forward": (None, 60.0, 0), "backward": (None, 60.0, 0)},
+        kernels=(kernel("gemm", 90, 3, name="sgemm"),),
+    )
+    told = compare_traces(a, replace(b, operators=(more,))).sentences
+    assert any("takes 30 ms (33 %) more than in one, 90 ms -> 120 ms: forward +30 ms" in one for one in told)
+    assert "By operator: aten::mm +30 ms." in told
+    assert "By kernel: sgemm +30 ms." in told
+
+
+def test_waits_of_the_host_are_compared_whatever_the_phase() -> None:
+    waits = tuple(
+        SyncWait(name="aten::item", call="cudaStreamSynchronize", phase=phase, calls=2, wait_ns=ms(5), waited_for=())
+        for phase in ("loss", "")
+    )
+    (row,) = compare_traces(replace(trace(), syncs=waits), trace()).waits
+    assert (row.name, row.a_ns, row.a_calls, row.alike) == ("aten::item (cudaStreamSynchronize)", ms(10), 4, "only a")
+
+
+def test_a_device_and_a_host_share_no_clock() -> None:
+    with pytest.raises(NotComparableError, match="share no clock"):
+        compare_traces(trace(), replace(trace(), clock="host"))
+    with pytest.raises(NotComparableError, match="no work"):
+        compare_traces(trace(), replace(trace(), span_ns=0))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "labels"),
+    [
+        ("x/slow.json.gz", "x/fast.json.gz", ("slow", "fast")),
+        ("before/trace.json", "after/trace.json", ("before", "after")),
+        ("w0/worker0.1623143089861.pt.trace.json.gz", "w4/worker0.1623212756351.pt.trace.json.gz", ("w0", "w4")),
+        ("t.json", "t.json", ("a", "b")),
+    ],
+)  # fmt: skip
+def test_sides_are_called_by_what_tells_them_apart(a: str, b: str, labels: tuple[str, str]) -> None:
+    compared = compare_traces(trace(a), trace(b))
+    assert (compared.a.label, compared.b.label) == labels
+
+
+def test_the_document_holds_every_row_for_programs_and_the_largest_for_people() -> None:
+    many = tuple(kernel("gemm", i + 1, 1, name=f"k{i}") for i in range(30))
+    document = trace_comparison_document(compare_traces(trace(kernels=many), trace()), top=5)
+    shown = next(block for section in document.sections if section.title == "Kernels" for block in section.blocks)
+    assert isinstance(shown, Table)
+    assert len(shown.rows) == 5
+    written = json.loads(document.json)
+    assert written["kind"] == "trace comparison"
+    (whole,) = document.full
+    kernels = [row for row in whole.rows if row[0] == "kernels"]
+    assert len(kernels) == len(written["kernels"]) >= 30
+    assert (
+        sum(int(str(row[5])) for row in whole.rows if row[0] in ("phases", "causes"))
+        == written["span"]["b_ns"] - written["span"]["a_ns"]
+    )
+
+
+def test_changes_know_their_sign() -> None:
+    assert TimeChange(name="x", a_ns=5, b_ns=3).change_ns == -2
+
+
+@published
+def test_the_loader_s_workers_do_the_same_work_and_wait_less() -> None:
+    a, b = (summary(next((PUBLISHED / "kineto" / f"resnet50_num_workers_{n}").glob("*.json.gz"))) for n in (0, 4))
+    compared = compare_traces(a, b)
+    assert_sums_hold(compared)
+    assert (compared.a.label, compared.b.label) == ("resnet50_num_workers_0", "resnet50_num_workers_4")
+    assert compared.per == "trace"
+    assert compared.same_work
+    data = next(row for row in compared.causes if row.name == "waiting for data")
+    assert (data.a_ns // 10**6, data.b_ns // 10**6) == (283, 2)
+    told = " ".join(compared.sentences)
+    assert "The work on the device is the same: 603.6 ms and 614.4 ms" in told
+    assert "resnet50_num_workers_4 is 280.9 ms less waiting for data (283.7 ms -> 2.77 ms)" in told
+
+
+@published
+def test_a_network_of_2021_beside_one_of_now() -> None:
+    a = summary(next((PUBLISHED / "kineto" / "resnet50_num_workers_0").glob("*.json.gz")))
+    b = summary(PUBLISHED / "h200_ddp" / "ddp_plain_rank0.json.gz")
+    compared = compare_traces(a, b)
+    assert_sums_hold(compared)
+    assert compared.per == "step"
+    assert not compared.same_work
+    backward = next(row for row in compared.operators if row.name == "convolution_backward")
+    assert backward.alike == "alike"
+    assert backward.a_ns > 5 * backward.b_ns > 0
+    conv = {row.name for row in compared.kernels if row.alike == "alike"}
+    assert {"conv fprop", "conv dgrad", "conv wgrad"} <= conv
+    assert any("devices differ" in note for note in compared.notes)

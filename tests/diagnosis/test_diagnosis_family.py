@@ -1,0 +1,133 @@
+"""Laws that hold for every rule there is, and for every finding, whatever the report lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from diagnose_cases import all_failed, cpu, report, single_conv, v0, v1
+from diagnose_lab import laboratory, troubled
+from diagnose_laws import sound_finding, thinned
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schedule_cases import v1_over_shapes
+
+import profiler_kit.diagnosis.rules as family
+from profiler_kit.diagnosis import all_rules, diagnose, rules_page
+from profiler_kit.diagnosis.rule import TOPICS
+from profiler_kit.records.report import SEVERITIES, Report
+
+REPORTS = {
+    "v0": v0(),
+    "v0 without A/A": v0(a_a=False),
+    "v1": v1(),
+    "v1 over shapes": v1_over_shapes(),
+    "one convolution": single_conv(),
+    "cpu": cpu(),
+    "all failed": all_failed(),
+    "counted only": dataclasses.replace(v0(), runs=()),
+    "run only": dataclasses.replace(v0(), static=None),
+    "empty": report(),
+    "laboratory": laboratory(),
+    "troubled": troubled(),
+}
+RULES = all_rules()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_documents_itself_under_its_files_name(rule: Any) -> None:
+    assert re.fullmatch(r"[a-z0-9_]+", rule.name)
+    assert (Path(family.__path__[0]) / f"{rule.name}.py").is_file()
+    assert len(rule.doc.strip()) > 100
+
+
+def test_names_are_unique() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("source", REPORTS.values(), ids=REPORTS.keys())
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_takes_any_report(rule: Any, source: Report) -> None:
+    for finding in rule.check(source):
+        assert finding.rule == rule.name
+
+
+def sound(source: Report) -> None:
+    """Every finding is fit to be shown: its number stands in its sentences, its names exist, its JSON is plain."""
+    findings = diagnose(source)
+    topic = {rule.name: TOPICS.index(rule.topic) for rule in all_rules()}
+    ranks = [(SEVERITIES.index(f.severity), topic[f.rule], -f.weight) for f in findings]
+    assert ranks == sorted(ranks)
+    names = {run.config.name for run in source.runs}
+    for finding in findings:
+        sound_finding(finding)
+        assert finding.config is None or finding.config in (*names, *finding.tries)
+        assert not finding.tries or finding.config is not None
+        assert finding.trial is None or finding.trial.config == finding.config
+
+
+@pytest.mark.parametrize("source", REPORTS.values(), ids=REPORTS.keys())
+def test_findings_are_sound(source: Report) -> None:
+    sound(source)
+
+
+def test_an_empty_report_has_no_findings() -> None:
+    assert diagnose(report()) == ()
+
+
+def test_the_same_report_gives_the_same_findings() -> None:
+    assert diagnose(v1()) == diagnose(v1())
+
+
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(sorted(REPORTS)),
+    seed=st.integers(0, 2**32),
+    rate=st.sampled_from([0.02, 0.1, 0.3, 0.6]),
+)
+def test_no_missing_or_absurd_number_breaks_a_rule(name: str, seed: int, rate: float) -> None:
+    sound(thinned(REPORTS[name], random.Random(seed), rate))
+
+
+def test_a_new_rule_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "added_rule.py").write_text(
+        "from profiler_kit.diagnosis.rule import Rule\n"
+        "from profiler_kit.records.report import Evidence, Finding\n"
+        "def check(report):\n"
+        "    yield Finding(rule='added_rule', severity='low', title='1 thing', explanation='There is 1.', advice='Go on.',\n"
+        "                  evidence=(Evidence(name='things', value=1, unit='count'),))\n"
+        "RULE = Rule('added_rule', 'Fires always.', check)\n"
+    )
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
+    assert [f.rule for f in diagnose(report())] == ["added_rule"]
+    assert "## added_rule\n\nFires always." in rules_page()
+
+
+@pytest.mark.parametrize(
+    "text_", ["", "RULE = 3\n", "from profiler_kit.diagnosis.rule import Rule\nRULE = Rule('other', '', list)\n"]
+)
+def test_a_file_without_its_rule_is_an_error_that_names_it(
+    text_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"broken_{abs(hash(text_)) % 10**8}"
+    (tmp_path / f"{name}.py").write_text(text_)
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
+    with pytest.raises(TypeError, match=name):
+        all_rules()
+
+
+def test_the_page_tells_every_rule_and_its_thresholds() -> None:
+    page = rules_page()
+    for rule in RULES:
+        assert f"## {rule.name}\n" in page
+        assert rule.doc.strip() in page
+    assert "20 percentage points" in page.replace("\n", " ")
+
+
+def test_the_committed_page_is_the_rules_own() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
+    assert page.read_text() == rules_page(), "write it anew: python scripts/make_docs.py"

@@ -1,0 +1,288 @@
+"""What the rules read off a report: pairs, families, shares, convolutions, peaks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from diagnose_cases import FFT, IM2COL, V0_STATIC, all_failed, conv, cpu, layer, v0, v1
+from torch import nn
+
+from profiler_kit.counting.modules import config_text
+from profiler_kit.devices.peaks import DEVICES, peaks_of
+from profiler_kit.diagnosis.convolution import convolution_of
+from profiler_kit.diagnosis.families import algorithm, is_convolution
+from profiler_kit.diagnosis.pairs import counterpart, measured, pairs
+from profiler_kit.diagnosis.timing import device_share, median_kernel_ns, phase_shares, ratio
+from profiler_kit.diagnosis.words import listing, plural
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.counts import Cost, ModuleNode
+from profiler_kit.records.families import family_words
+from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
+
+
+def test_counterparts_are_found_by_flags_whatever_their_names() -> None:
+    report = v0()
+    renamed = replace(
+        report, runs=tuple(replace(r, config=replace(r.config, name=f"#{i}")) for i, r in enumerate(report.runs[:-1]))
+    )
+    found = counterpart(renamed, renamed.runs[0], "benchmark", True)
+    assert found is renamed.runs[1]
+    found = counterpart(renamed, renamed.runs[1], "allow_tf32", False)
+    assert found is renamed.runs[5]
+
+
+def test_a_run_has_no_counterpart_in_a_flag_it_already_has_or_cannot_have() -> None:
+    report = v0()
+    assert counterpart(report, report.runs[1], "benchmark", True) is None
+    off = report.run("cudnn-off")
+    assert off is not None
+    assert counterpart(report, off, "benchmark", True) is None
+    assert counterpart(cpu(), cpu().runs[0], "benchmark", True) is None
+
+
+def test_pairs_start_with_the_baselines_and_leave_out_repetitions() -> None:
+    names = [(p.off.config.name, p.on.config.name) for p in pairs(v0(), "benchmark")]
+    assert names == [
+        ("default", "benchmark"),
+        ("deterministic", "benchmark+deterministic"),
+        ("no-tf32", "benchmark+no-tf32"),
+    ]
+    turned = replace(v0(), runs=v0().runs[::-1])
+    first = pairs(turned, "deterministic")[0]
+    assert turned.baseline() is not None
+    assert (first.off.config.deterministic, first.on.config.deterministic) == (False, True)
+
+
+def test_failed_runs_and_repetitions_are_not_measured() -> None:
+    assert measured(all_failed()) == ()
+    assert [r.config.name for r in measured(v1())] == [
+        "default",
+        "benchmark",
+        "no-tf32",
+        "benchmark+no-tf32",
+        "cudnn-off",
+    ]
+
+
+def test_a_complex_product_beside_fft_is_fft() -> None:
+    found = algorithm(layer("c", "forward", 1000, FFT).kernels)
+    assert found is not None
+    assert (found.family, found.math) == (FFT, "fp32")
+    alone = algorithm((KernelStat(name="cgemm", family="gemm:complex", calls=1, kernel_ns=5),))
+    assert alone is not None
+    assert alone.family == "gemm:complex"
+
+
+def test_the_product_of_im2col_belongs_to_it() -> None:
+    found = algorithm(layer("c", "forward", 1000, IM2COL).kernels)
+    assert found is not None
+    assert found.family == IM2COL
+
+
+def test_no_kernels_are_no_algorithm() -> None:
+    assert algorithm(()) is None
+
+
+def test_layout_conversion_is_no_convolution() -> None:
+    assert is_convolution("conv:fft")
+    assert not is_convolution("conv:layout")
+    assert not is_convolution("gemm")
+
+
+def test_an_unknown_family_keeps_its_name() -> None:
+    assert family_words("conv:new") == "conv:new"
+    assert family_words("conv:fft") == "FFT"
+
+
+def test_recomputation_counts_as_backward() -> None:
+    run = ConfigRun(
+        config=RunConfig(name="x"),
+        phases=(
+            PhaseTiming(phase="forward", stopwatch_ns=1, kernel_ns=25),
+            PhaseTiming(phase="backward", stopwatch_ns=3, kernel_ns=50),
+            PhaseTiming(phase="recompute", kernel_ns=25),
+        ),
+    )
+    assert phase_shares(run, "kernel") == {"forward": 0.25, "backward": 0.75}
+    assert phase_shares(run, "stopwatch") == {"forward": 0.25, "backward": 0.75}
+    assert phase_shares(run, "event") == {}
+
+
+def test_the_median_kernel_weighs_by_calls() -> None:
+    many = KernelStat(name="a", family="pointwise", calls=100, kernel_ns=300_000)
+    one = KernelStat(name="b", family="gemm", calls=1, kernel_ns=9_000_000)
+    assert median_kernel_ns(ConfigRun(config=RunConfig(name="x"), kernels=(one, many))) == 3_000
+    assert median_kernel_ns(ConfigRun(config=RunConfig(name="x"))) is None
+
+
+def test_shares_of_nothing_are_unknown() -> None:
+    assert ratio(1, 0) is None
+    assert ratio(None, 1) is None
+    assert device_share(ConfigRun(config=RunConfig(name="x"))) is None
+
+
+@pytest.mark.parametrize(
+    ("module", "groups"),
+    [
+        (nn.Conv2d(30, 50, 16, padding=7), 1),
+        (nn.Conv2d(8, 16, (3, 5), stride=2, groups=4, bias=False), 4),
+        (nn.Conv1d(6, 6, 3, dilation=2, groups=6), 6),
+        (nn.Conv3d(4, 8, 3, padding="same"), 1),
+    ],
+)
+def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, groups: int) -> None:
+    grid = (5, 7, 9)[: len(module.kernel_size)]
+    macs = 2 * module.weight.numel()
+    for size in grid:
+        macs *= size
+    node = ModuleNode(
+        path="c",
+        class_name=type(module).__name__,
+        config=config_text(module),
+        calls=1,
+        forward=Cost(macs=macs, flops=2 * macs),
+        output_shape=(2, module.out_channels, *grid),
+    )
+    found = convolution_of(node)
+    assert found is not None
+    assert (found.channels_in, found.channels_out, found.groups) == (module.in_channels, module.out_channels, groups)
+    assert found.kernel == module.kernel_size
+    assert found.macs_per_image * found.images == macs
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": ""},
+        {"config": "k16"},
+        {"class_name": "ConvTranspose2d"},
+        {"output_shape": None},
+        {"output_shape": (50, 256, 256)},
+        {"calls": 0},
+        {"forward": Cost(macs=1, flops=2)},
+    ],
+)
+def test_no_closed_form_is_claimed_where_the_count_differs(change: dict[str, object]) -> None:
+    assert convolution_of(conv("c", 30, 50, 16, 256)) is not None
+    assert convolution_of(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
+
+
+def test_the_networks_of_the_case_study_have_the_known_macs() -> None:
+    assert V0_STATIC.forward.macs == 8 * 25_327_125_920
+    assert v1().static is not None
+    assert v1().static.forward.macs == 8 * 7_619_297_280  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("row", DEVICES, ids=lambda row: row.names[0])
+def test_every_device_has_a_source_and_ordered_peaks(row: object) -> None:
+    peaks = peaks_of(row.names[0])  # type: ignore[attr-defined]
+    assert peaks is row
+    assert peaks is not None
+    assert re.search(r"https://\S+\.\S+/\S", peaks.source)
+    assert 1e11 < peaks.bandwidth < 1e13
+    known = [p for p in (peaks.fp32, peaks.tf32, peaks.fp16) if p is not None]
+    assert known == sorted(known)
+    assert all(1e12 < p < 2e15 for p in known)
+    if (
+        peaks.tf32 is not None
+    ):  # every tensor core that knows TF32 knows BF16 at the rate of FP16, and TF32 at half of it
+        assert peaks.bf16 == peaks.fp16
+        assert peaks.fp16 == pytest.approx(2 * peaks.tf32, rel=0.011)
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "ghz"),
+    [
+        # FP32 cores and boost clocks as printed beside the peaks in the sources of the rows.
+        ("NVIDIA H100 80GB HBM3", 132 * 128, 1.98),
+        ("NVIDIA H100 NVL", 132 * 128, 1.785),
+        ("NVIDIA H200", 132 * 128, 1.98),
+        ("NVIDIA A100-SXM4-40GB", 6912, 1.41),
+        ("Tesla V100-SXM2-16GB", 5120, 1.53),
+        ("Tesla V100-PCIE-16GB", 5120, 1.37),
+        ("Tesla T4", 2560, 1.59),
+        ("NVIDIA A10", 9216, 1.695),
+        ("NVIDIA L4", 58 * 128, 2.04),
+        ("NVIDIA L40S", 18176, 2.52),
+        ("NVIDIA GeForce RTX 3090", 10496, 1.695),
+        ("NVIDIA GeForce RTX 4090", 16384, 2.52),
+        ("NVIDIA GeForce GTX 1050 Ti", 768, 1.392),
+        ("NVIDIA GeForce GTX 1080 Ti", 3584, 1.582),
+    ],
+)
+def test_fp32_peaks_follow_from_cores_and_boost_clock(name: str, cores: int, ghz: float) -> None:
+    peaks = peaks_of(name)
+    assert peaks is not None
+    assert peaks.fp32 == pytest.approx(2 * cores * ghz * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "gigatransfers"),
+    [
+        # Memory bus and data rate; GDDR's as printed in the sources, HBM's as 2 x the memory clock.
+        ("NVIDIA H100 NVL", 6016, 2 * 2.619),
+        ("NVIDIA A100-SXM4-40GB", 5120, 2 * 1.215),
+        ("Tesla T4", 256, 2 * 5.001),
+        ("NVIDIA A10", 384, 12.5),
+        ("NVIDIA L4", 192, 12.5),
+        ("NVIDIA L40S", 384, 18.0),
+        ("NVIDIA GeForce RTX 4090", 384, 21.0),
+        ("NVIDIA GeForce GTX 1050 Ti", 128, 7.0),
+        ("NVIDIA GeForce GTX 1080 Ti", 352, 11.0),
+    ],
+)
+def test_bandwidths_follow_from_bus_and_data_rate(name: str, bits: int, gigatransfers: float) -> None:
+    peaks = peaks_of(name)
+    assert peaks is not None
+    assert peaks.bandwidth == pytest.approx(bits / 8 * gigatransfers * 1e9, rel=0.011)
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "sparse"),
+    [
+        # BF16 (V100, T4: FP16) tensor TFLOPS as the document in the row's source prints them.
+        ("NVIDIA H100 80GB HBM3", 989.4, False),
+        ("NVIDIA H100 PCIe", 756, False),
+        ("NVIDIA H100 NVL", 1671, True),
+        ("NVIDIA H200", 1979, True),
+        ("NVIDIA A100 80GB PCIe", 312, False),
+        ("Tesla V100-PCIE-32GB", 112, False),
+        ("Tesla T4", 65, False),
+        ("NVIDIA L4", 242, True),
+        ("NVIDIA L40S", 362.05, False),
+        ("NVIDIA GeForce RTX 4090", 165.2, False),
+    ],
+)
+def test_tensor_peaks_are_the_printed_ones_without_sparsity(name: str, printed: float, sparse: bool) -> None:
+    peaks = peaks_of(name)
+    assert peaks is not None
+    assert peaks.fp16 == pytest.approx(printed * 1e12 / (2 if sparse else 1))
+    if sparse:
+        assert "with sparsity: halved" in peaks.source
+
+
+def test_device_names_are_matched_whole() -> None:
+    assert len({name for row in DEVICES for name in row.names}) == sum(len(row.names) for row in DEVICES)
+    assert peaks_of("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
+    assert peaks_of(None) is None
+
+
+def test_peaks_by_kernel_arithmetic() -> None:
+    h100 = peaks_of("NVIDIA H100 80GB HBM3")
+    assert h100 is not None
+    assert h100.for_math("tf32") == 494.7e12
+    assert h100.for_math("fp32") == 66.9e12
+    assert h100.for_math(None) is None
+    v100 = peaks_of("Tesla V100-SXM2-16GB")
+    assert v100 is not None
+    assert v100.for_math("tf32") is None
+
+
+def test_listing() -> None:
+    assert listing([]) == ""
+    assert listing(["a"]) == "a"
+    assert listing(["a", "b", "c"]) == "a, b and c"
+    assert listing(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
+    assert (plural(1, "step"), plural(1241, "step")) == ("1 step", "1,241 steps")

@@ -1,0 +1,273 @@
+"""Each rule on both sides of each of its limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from diagnose_cases import (
+    CUTLASS,
+    DIRECT,
+    MIB,
+    MS,
+    XMMA,
+    around,
+    conv,
+    cpu,
+    layer,
+    of_rule,
+    report,
+    static,
+    v0,
+    v1,
+)
+
+from profiler_kit.diagnosis import diagnose
+from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
+
+DEFAULT, BENCHMARK, DETERMINISTIC = v0().runs[:3]
+
+
+def first(source: Report, rule: str) -> Finding | None:
+    return next(iter(of_rule(diagnose(source), rule)), None)
+
+
+def severity(source: Report, rule: str) -> str | None:
+    found = first(source, rule)
+    return found.severity if found is not None else None
+
+
+def at(run: ConfigRun, step_ms: float) -> ConfigRun:
+    return replace(run, step_ns=around(round(step_ms * MS), 0.00001))
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"), [(0.021, "low"), (0.049, "low"), (0.051, "medium"), (0.199, "medium"), (0.201, "high")]
+)
+def test_benchmark_by_saving(saved: float, expected: str) -> None:
+    source = report(at(DEFAULT, 100), at(BENCHMARK, 100 * (1 - saved)))
+    assert severity(source, "benchmark_pays") == expected
+
+
+@pytest.mark.parametrize(("saved", "pays"), [(0.019, False), (0.021, True)])
+def test_a_saving_has_to_be_worth_it(saved: float, pays: bool) -> None:
+    found = first(report(at(DEFAULT, 100), at(BENCHMARK, 100 * (1 - saved))), "benchmark_pays")
+    assert found is not None
+    assert ("never pays" not in found.title) is pays
+
+
+@pytest.mark.parametrize(
+    ("price", "expected"),
+    [(0.019, "info"), (0.021, "low"), (0.099, "low"), (0.101, "medium"), (0.49, "medium"), (0.51, "high")],
+)
+def test_determinism_by_price(price: float, expected: str) -> None:
+    assert severity(report(at(DEFAULT, 100), at(DETERMINISTIC, 100 * (1 + price))), "determinism_price") == expected
+
+
+@pytest.mark.parametrize(("change", "chooses"), [(0.019, False), (-0.019, False), (0.022, True), (-0.022, True)])
+def test_a_choice_has_to_be_worth_it(change: float, chooses: bool) -> None:
+    source = report(at(DEFAULT, 100), at(BENCHMARK, 100 * (1 + change)))
+    assert (first(source, "nothing_to_choose") is None) is chooses
+
+
+@pytest.mark.parametrize(("more", "told"), [(1.09, False), (1.11, True)])
+def test_cudnn_off_by_memory(more: float, told: bool) -> None:
+    off = v0().run("cudnn-off")
+    assert off is not None
+    source = report(DEFAULT, replace(off, peak_allocated_bytes=round(480 * more) * MIB))
+    found = first(source, "cudnn_off_fallback")
+    assert found is not None
+    assert ("and peaks at" in found.explanation) is told
+
+
+@pytest.mark.parametrize(("share", "expected"), [(19, None), (21, "medium"), (49, "medium"), (51, "high")])
+def test_data_by_share(share: int, expected: str | None) -> None:
+    run = cpu().runs[0]
+    phases = (PhaseTiming(phase="data", stopwatch_ns=share), PhaseTiming(phase="forward", stopwatch_ns=100 - share))
+    assert severity(report(replace(run, phases=phases)), "data_bound") == expected
+
+
+@pytest.mark.parametrize(("channels", "fires"), [(190, False), (210, True)])
+def test_dominance_by_work(channels: int, fires: bool) -> None:
+    # one layer of `channels` against one of 50: 79.2 % and 80.8 %
+    source = report(counts=static(conv("big", 1, channels, 1, 8), conv("small", 1, 50, 1, 8)))
+    assert (first(source, "dominant_layer") is not None) is fires
+
+
+@pytest.mark.parametrize(("share", "fires"), [(59, False), (61, True)])
+def test_dominance_by_time(share: int, fires: bool) -> None:
+    modules = (
+        LayerTiming(path="big", phase="forward", kernel_ns=share),
+        LayerTiming(path="small", phase="forward", kernel_ns=100 - share),
+    )
+    source = report(replace(DEFAULT, modules=modules, unattributed_ns=0))
+    assert (first(source, "dominant_layer") is not None) is fires
+
+
+@pytest.mark.parametrize(
+    ("spent", "expected"), [(19, "low"), (24, "low"), (26, "medium"), (49, "medium"), (51, "high")]
+)
+def test_dominance_is_as_grave_as_the_time_it_takes(spent: int, expected: str) -> None:
+    modules = (
+        LayerTiming(path="big", phase="forward", kernel_ns=spent),
+        LayerTiming(path="small", phase="forward", kernel_ns=100 - spent),
+    )
+    counts = static(conv("big", 64, 64, 5, 64), conv("small", 1, 1, 1, 8))
+    found = first(report(replace(DEFAULT, modules=modules, unattributed_ns=0), counts=counts), "dominant_layer")
+    assert found is not None
+    assert found.severity == expected
+    assert ("Change this layer first" in found.advice) is (expected == "high")
+    assert ("Look at the layers that take the time" in found.advice) is (expected == "low")
+    assert ("nothing else is worth changing first" in found.explanation) is (expected == "high")
+
+
+def test_dominance_without_a_measurement_is_grave() -> None:
+    source = report(counts=static(conv("big", 64, 64, 5, 64), conv("small", 1, 1, 1, 8)))
+    assert severity(source, "dominant_layer") == "high"
+
+
+@pytest.mark.parametrize(("path", "said"), [("0", "Layer 0 does"), ("1.2", "Layer 1.2 does"), ("net.0", "net.0 does")])
+def test_a_layer_called_by_a_number_is_no_figure(path: str, said: str) -> None:
+    found = first(report(counts=static(conv(path, 64, 64, 5, 64), conv("s", 1, 1, 1, 8))), "dominant_layer")
+    assert found is not None
+    assert found.title.startswith(said)
+
+
+@pytest.mark.parametrize(("kernel", "halved"), [(4, False), (5, True)])
+def test_halving_by_kernel_size(kernel: int, halved: bool) -> None:
+    found = first(report(counts=static(conv("big", 64, 64, kernel, 64), conv("s", 1, 1, 1, 8))), "dominant_layer")
+    assert found is not None
+    assert ("half the kernel" in found.advice) is halved
+
+
+@pytest.mark.parametrize(("inside", "fires"), [(0.71, False), (0.69, True)])
+def test_host_overhead_by_share(inside: float, fires: bool) -> None:
+    run = cpu().runs[0]
+    assert run.device_ns is not None
+    source = report(replace(run, step_ns=around(round(run.device_ns / inside))))
+    assert (first(source, "host_overhead") is not None) is fires
+
+
+@pytest.mark.parametrize(("outside", "fires"), [(0.29, False), (0.31, True)])
+def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> None:
+    run = cpu().runs[0]
+    assert run.device_ns is not None
+    rest_ns = round(run.device_ns / (1 - outside))
+    loading = LayerTiming(path="(data)", phase="data", kernel_ns=7 * MS)  # collating runs operators too
+    slow = replace(
+        run,
+        step_ns=around(3 * rest_ns),
+        phases=(*run.phases, PhaseTiming(phase="data", stopwatch_ns=2 * rest_ns)),
+        modules=(*run.modules, loading),
+    )
+    found = first(report(slow), "host_overhead")
+    assert (found is not None) is fires
+    if found is not None:
+        assert "data loading aside" in found.title
+        assert "31.0 %" in found.title
+        assert found.weight == pytest.approx(0.31 / 3, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel_ns", "busy", "expected"),
+    [
+        (9_900, 0.59, "high"), (10_100, 0.59, None), (9_900, 0.62, "medium"), (9_900, 0.79, "medium"), (9_900, 0.81, "low"),
+        (9_900, 0.89, "low"), (9_900, 0.91, None), (10_100, 0.81, None),
+    ],
+)  # fmt: skip
+def test_launching_by_kernel_and_share(kernel_ns: int, busy: float, expected: str | None) -> None:
+    kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=1000 * kernel_ns)
+    modules = (LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),)
+    step_ns = around(round(kernel.kernel_ns / busy))
+    source = report(replace(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=step_ns))
+    found = first(source, "launch_bound")
+    assert (found.severity if found is not None else None) == expected
+    if found is not None:
+        assert found.title.startswith("Partly launch-bound" if busy > 0.6 else "Launch-bound")
+        assert (found.tries, found.config) == (("cuda_graph", "compile", "batch=2x", "fused_optimizer"), "cuda_graph")
+
+
+def two_layers(slow_ns: int, family: str, whole_ns: int) -> tuple[LayerTiming, ...]:
+    return (layer("c", "forward", slow_ns, family), LayerTiming(path="", phase="forward", kernel_ns=whole_ns - slow_ns))
+
+
+@pytest.mark.parametrize(("times", "fires"), [(1.45, False), (1.55, True)])
+def test_a_bad_pick_by_factor(times: float, fires: bool) -> None:
+    slow = replace(DEFAULT, modules=two_layers(60_000, XMMA, 100_000), unattributed_ns=0)
+    quick = replace(BENCHMARK, modules=two_layers(round(60_000 / times), CUTLASS, 100_000), unattributed_ns=0)
+    assert (first(report(slow, quick), "slow_algorithm") is not None) is fires
+
+
+@pytest.mark.parametrize(("share", "expected"), [(9, None), (11, "medium"), (19, "medium"), (21, "high")])
+def test_a_last_resort_by_share(share: int, expected: str | None) -> None:
+    run = replace(DEFAULT, modules=two_layers(share * 1000, DIRECT, 100_000), unattributed_ns=0)
+    assert severity(report(run), "slow_algorithm") == expected
+
+
+@pytest.mark.parametrize(("better", "tried"), [(1.04, "benchmark"), (1.06, "benchmark+deterministic")])
+def test_fewer_flags_win_among_equals(better: float, tried: str) -> None:
+    def changed(run: ConfigRun, ns: float, family: str) -> ConfigRun:
+        return replace(run, modules=two_layers(round(ns), family, 100_000), unattributed_ns=0)
+
+    both = v0().runs[3]
+    source = report(
+        changed(DEFAULT, 60_000, XMMA), changed(both, 20_000, CUTLASS), changed(BENCHMARK, 20_000 * better, CUTLASS)
+    )
+    found = first(source, "slow_algorithm")
+    assert found is not None
+    assert found.config == tried
+
+
+@pytest.mark.parametrize(("factor", "fires"), [(1.29, False), (1.31, True)])
+def test_start_up_by_factor(factor: float, fires: bool) -> None:
+    run = replace(BENCHMARK, peak_allocated_bytes=1000 * MIB, first_step_peak_bytes=round(1000 * factor) * MIB)
+    assert (first(report(run), "startup_peak") is not None) is fires
+
+
+@pytest.mark.parametrize(("of_device", "expected"), [(0.79, "low"), (0.81, "medium")])
+def test_start_up_by_the_devices_memory(of_device: float, expected: str) -> None:
+    assert BENCHMARK.environment is not None
+    place = replace(BENCHMARK.environment, device_memory_bytes=round(2000 * MIB / of_device))
+    run = replace(BENCHMARK, environment=place, peak_allocated_bytes=1000 * MIB, first_step_peak_bytes=2000 * MIB)
+    assert severity(report(DEFAULT, run), "startup_peak") == expected
+
+
+@pytest.mark.parametrize(
+    ("workspace", "saved", "fires"),
+    [(19, 50, False), (21, 50, True), (6, 5, True), (4, 3, False), (6, 7, False)],
+)
+def test_workspace_by_share_and_by_activations(workspace: int, saved: int, fires: bool) -> None:
+    memory = DEFAULT.memory
+    assert memory is not None
+    run = replace(
+        DEFAULT,
+        memory=replace(memory, peak_bytes=100 * MIB, workspace=workspace * MIB, saved_activations=saved * MIB),
+    )
+    assert (first(report(run), "workspace_peak") is not None) is fires
+
+
+@pytest.mark.parametrize(("peak", "named"), [(0.91, False), (0.89, True)])
+def test_a_way_out_of_the_peak_has_to_be_clearly_lower(peak: float, named: bool) -> None:
+    hog = v1().runs[2]
+    lower = replace(v1().runs[0], peak_allocated_bytes=round(1508 * peak) * MIB)
+    found = first(report(lower, hog), "workspace_peak")
+    assert found is not None
+    assert ("need less memory" in found.advice) is named
+
+
+@pytest.mark.parametrize(("points", "fires"), [(19, False), (21, True)])
+def test_the_clocks_by_points(points: int, fires: bool) -> None:
+    phases = (
+        PhaseTiming(phase="forward", stopwatch_ns=70 - points, kernel_ns=70),
+        PhaseTiming(phase="loss", stopwatch_ns=30 + points, kernel_ns=30),
+    )
+    assert (first(report(replace(DEFAULT, phases=phases)), "wrong_phase") is not None) is fires
+
+
+@pytest.mark.parametrize(("busy", "waits"), [(0.59, False), (0.61, True)])
+def test_the_host_waits_for_a_busy_device(busy: float, waits: bool) -> None:
+    assert DEFAULT.device_ns is not None
+    found = first(report(replace(DEFAULT, step_ns=around(round(DEFAULT.device_ns / busy)))), "wrong_phase")
+    assert found is not None
+    assert ("waits for all kernels" in found.explanation) is waits

@@ -1,0 +1,50 @@
+"""What came of trying an advice, as a finding shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from diagnose_cases import MS, around, config, measured, v0
+
+from profiler_kit.diagnosis.trials import trial
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.statistics.noise import Noise, noise_of
+
+XMMA = "conv:xmma_igemm"
+
+
+def run(name: str, step_ms: float) -> ConfigRun:
+    return measured(
+        name, big="conv", first_ms=50, step_ms=step_ms, kernel=(40, 0, 60, 0), watch=(5, 85, 8, 2), peak_mib=100,
+        families=(XMMA, XMMA), saved_mib=40,
+    )  # fmt: skip
+
+
+def test_a_trial_of_another_batch_is_told_per_example() -> None:
+    small = ConfigRun(config=config("default"), step_ns=around(10 * MS), samples=8)
+    large = ConfigRun(config=config("batch"), step_ns=around(15 * MS), samples=16)
+    tried = trial(small, large, Noise(0.0))
+    assert tried is not None
+    assert tried.per_example
+    assert tried.gain_percent == pytest.approx(25.0)
+
+
+def test_a_trial_holds_both_steps_and_says_the_noise() -> None:
+    whole = v0()
+    before, after = whole.run("default"), whole.run("benchmark")
+    assert before is not None
+    tried = trial(before, after, noise_of(whole))
+    assert tried is not None
+    assert (tried.config, tried.verdict) == ("benchmark", "better")
+    assert (tried.before_ns.median, tried.after_ns.median) == (26_200_000, 15_030_000)
+    assert "differed by 0.2 %" in tried.note
+
+
+def test_there_is_no_trial_of_what_was_not_run() -> None:
+    before = run("default", 10.0)
+    assert trial(before, None, Noise(None)) is None
+    assert (
+        trial(before, replace(run("benchmark", 5.0), failure=Failure(kind="timeout", message="")), Noise(None)) is None
+    )
+    assert trial(before, replace(run("benchmark", 5.0), step_ns=None), Noise(None)) is None

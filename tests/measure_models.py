@@ -1,0 +1,44 @@
+"""Model files whose steps behave or misbehave on a CPU while they count well, and jobs that run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import Job
+from profiler_kit.records.target import TargetSpec
+
+INPUTS = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
+
+
+def net(on_cpu: str = "pass", result: str = "self.out(self.fc(x).relu())", after: str = INPUTS) -> str:
+    """A file with a two-layer network; a forward on a CPU does `on_cpu` first (line 11); `self.calls` counts them."""
+    return (
+        "import os, sys, time\nimport torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.fc, self.out, self.calls = nn.Linear(4, 8), nn.Linear(8, 3), 0\n"
+        "    def forward(self, x):\n"
+        "        if x.device.type == 'cpu':\n"
+        "            self.calls += 1\n"
+        f"            {on_cpu}\n"
+        f"        return {result}\n"
+        f"{after}"
+    )
+
+
+def job(folder: Path, text: str, *, budget_s: float = 0.05, trace: bool = False, **rest: object) -> Job:
+    """A job for the network in `text`, written into `folder`; further words are those of `TargetSpec` and `Job`."""
+    file = folder / "net.py"
+    file.write_text(text)
+    of_job = {name: rest.pop(name) for name in ("steps", "checks") if name in rest}
+    return Job(
+        spec=TargetSpec(spec=str(file), **rest),  # type: ignore[arg-type]
+        config=RunConfig(name="default"),
+        device="cpu",
+        budget_s=budget_s,
+        result=str(folder / "result.json"),
+        trace=str(folder / "trace.json.gz") if trace else None,
+        **of_job,  # type: ignore[arg-type]
+    )

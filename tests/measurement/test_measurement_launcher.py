@@ -1,0 +1,124 @@
+"""Runs in processes of their own: what comes back, and every way such a process can end badly."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from measure_models import job, net
+
+torch = pytest.importorskip("torch")
+
+from profiler_kit.measurement import launcher  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
+from profiler_kit.records.serde import from_json, to_json  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.worker.run import run_job  # noqa: E402
+
+CONFIG = RunConfig(name="default")
+
+
+def measure(folder: Path, text: str, **rest: object) -> ConfigRun:
+    (folder / "net.py").write_text(text)
+    spec = TargetSpec(spec=str(folder / "net.py"))
+    return launcher.measure(spec, CONFIG, device="cpu", budget_s=2.0, **rest)  # type: ignore[arg-type]
+
+
+def test_a_run_comes_back_whole_whatever_the_model_prints(tmp_path: Path) -> None:
+    """Python's prints, a program's, and text at the bottom of the file descriptor, none of them may disturb the progress."""
+    noisy = "print('x' * 100_000, end=''); os.write(1, b'pk:progress:forged'); os.system('echo pk:progress:shouted')"
+    said: list[str] = []
+    trace = tmp_path / "traces" / "default.json.gz"
+    trace.parent.mkdir()
+    done = measure(tmp_path, net(f"if self.calls < 3: {noisy}"), trace=trace, say=said.append)
+    assert done.failure is None
+    assert done.repeatable is True
+    assert [trace] == list(trace.parent.iterdir())
+    assert done.trace == str(trace)
+    assert said[0].startswith("loading ")
+    assert "first step" in said
+    assert not any("forged" in line or "shouted" in line or "xxx" in line for line in said)
+    # another process, the same seed: the same bits
+    here = run_job(job(tmp_path, net()), lambda _: None)
+    assert here.output_digest is not None
+    assert (done.output_digest, done.gradient_digest) == (here.output_digest, here.gradient_digest)
+
+
+ENDINGS = {
+    "_exit": ("os._exit(3)", "crash", "the process ended with exit status 3 and no result"),
+    "abort": ("os.abort()", "crash", "the process crashed (SIGABRT)"),
+    "killed": ("os.kill(os.getpid(), 9)", "out_of_memory", "killed (SIGKILL)"),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_process_that_ends_badly_is_a_failed_run(name: str, tmp_path: Path) -> None:
+    action, kind, said = ENDINGS[name]
+    trace = tmp_path / "trace.json.gz"
+    last_words = "print('last words', file=sys.stderr, flush=True)"
+    done = measure(tmp_path, net(f"if self.calls == 3: {last_words}; {action}"), trace=trace)
+    assert done.failure is not None
+    assert done.failure.kind == kind
+    assert done.failure.message.startswith(said)
+    assert "last words" in done.failure.log_tail
+    assert done.steps_ns == ()
+    assert not trace.exists()
+
+
+def test_a_hang_is_ended_and_says_how_to_wait_longer(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    hang = f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    done = measure(tmp_path, net(hang), timeout_s=8.0)
+    assert done.failure is not None
+    assert done.failure.kind == "timeout"
+    assert "no result after 8 s" in done.failure.message
+    assert "--timeout" in done.failure.message
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_a_trace_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
+    done = measure(tmp_path, net(), trace=tmp_path / "nowhere" / "trace.json.gz", checks=False, steps=1)
+    assert len(done.steps_ns) == 1
+    assert (done.trace, done.traced_steps) == (None, 0)
+    (note,) = [note for note in done.notes if "trace" in note]
+    assert note.startswith("No times by layer: the trace cannot be written to ")
+    assert note.endswith("nowhere/trace.json.gz: No such file or directory")
+
+
+def test_a_process_whose_parent_is_gone_ends_before_it_touches_the_device(tmp_path: Path) -> None:
+    waiting = replace(job(tmp_path, net("open(__file__ + '.ran', 'w')")), waits=True)
+    done = run_job(waiting, lambda _: None, io.BytesIO(b""))
+    assert done.failure is not None
+    assert "the parent has gone" in done.failure.message
+    assert not (tmp_path / "net.py.ran").exists()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        TargetSpec(spec="net.py"),
+        TargetSpec(
+            spec="pkg.nets:build",
+            inputs=("ids=8,128:int64[0:50257]", "mask=8,128:bool"),
+            kwargs=("width=64", "name='Grüße'"),
+            mode="infer",
+            loss="mse",
+            optimizer="sgd",
+            dtype="bfloat16",
+            amp="float16",
+            channels_last=True,
+            batch=4,
+            seed=7,
+            import_timeout_s=2.5,
+            allow_guess=False,
+        ),
+    ],
+    ids=["plain", "full"],
+)
+def test_a_target_reaches_the_worker_as_it_was_written(spec: TargetSpec) -> None:
+    assert from_json(TargetSpec, to_json(spec)) == spec

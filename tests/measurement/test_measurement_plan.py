@@ -1,0 +1,239 @@
+"""Which configurations run where, what they are called, and what tuning cost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from profiler_kit.configurations.naming import parse
+from profiler_kit.errors import UsageError
+from profiler_kit.measurement.plan import AGAIN, Backend, capped, plan, with_tuning
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import InputInfo, TargetInfo
+
+INFO = TargetInfo(
+    spec="net.py",
+    name="Net",
+    inputs=(InputInfo(name="x", shape=(8, 3, 16, 16), dtype="float32"),),
+    mode="train",
+    loss="auto",
+    optimizer="adamw",
+)
+
+
+def names(configs: tuple[RunConfig, ...]) -> list[str]:
+    return [config.name for config in configs]
+
+
+def threads(patch: pytest.MonkeyPatch, count: int) -> None:
+    patch.setattr("torch.get_num_threads", lambda: count)
+
+
+def test_cuda_has_the_nine_valid_configurations_and_the_repetition() -> None:
+    names = [c.name for c in plan("cudnn").configs]
+    assert names == [
+        "default", "benchmark", "deterministic", "benchmark+deterministic",
+        "no-tf32", "benchmark+no-tf32", "deterministic+no-tf32", "benchmark+deterministic+no-tf32",
+        "cudnn-off", AGAIN,
+    ]  # fmt: skip
+
+
+def test_no_two_configurations_have_the_same_flags() -> None:
+    configs = plan("cudnn", again=False).configs
+    assert len({dataclasses.replace(c, name="") for c in configs}) == len(configs)
+
+
+@pytest.mark.parametrize(
+    ("backend", "count", "word"),
+    [("cpu", 1, "oneDNN"), ("mps", 1, "Metal"), ("miopen", 5, "MIOpen")],
+)
+def test_elsewhere_rows_collapse_and_one_sentence_says_why(backend: Backend, count: int, word: str) -> None:
+    made = plan(backend, again=False)
+    assert len(made.configs) == count
+    assert [word in note for note in made.notes] == [True]
+    assert all(note.endswith(".") for note in made.notes)
+
+
+@pytest.mark.parametrize(("has_tf32", "float32"), [(False, True), (True, False)])
+def test_tf32_rows_go_where_the_flag_changes_nothing(has_tf32: bool, float32: bool) -> None:
+    made = plan("cudnn", has_tf32=has_tf32, float32=float32)
+    assert len(made.configs) == 6
+    assert all(c.allow_tf32 is None for c in made.configs)
+    assert len(made.notes) == 1
+
+
+def test_a_model_without_a_cudnn_op_needs_one_configuration() -> None:
+    made = plan("cudnn", uses_cudnn=False)
+    assert [c.name for c in made.configs] == ["default"]
+    assert "no convolution" in made.notes[0]
+
+
+def test_only_keeps_the_named_ones_in_the_plan_s_order() -> None:
+    assert [c.name for c in plan("cudnn", only=["benchmark", "default"]).configs] == ["default", "benchmark", AGAIN]
+
+
+def test_only_an_unknown_name_is_an_error_that_lists_the_choices() -> None:
+    with pytest.raises(UsageError, match="no configuration 'fastest'") as caught:
+        plan("cudnn", only=["fastest"])
+    assert caught.value.hint is not None
+    assert "cudnn-off" in caught.value.hint
+
+
+def test_only_a_configuration_that_means_nothing_here_is_a_note() -> None:
+    made = plan("cpu", only=["benchmark"])
+    assert [c.name for c in made.configs] == ["default"]
+    assert any("benchmark" in note and "same as default" in note for note in made.notes)
+
+
+def test_only_is_read_like_any_name_and_duplicates_go() -> None:
+    made = plan("cudnn", only=["benchmark+batch=2X", "default", "batch=2x+benchmark", "default+benchmark"])
+    assert names(made.configs) == ["default", "benchmark", "benchmark+batch=2x", AGAIN]
+    assert made.notes == ()
+
+
+def test_also_adds_to_the_devices_own_and_nothing_twice() -> None:
+    made = plan("cudnn", also=["benchmark", "channels_last", "channels_last+benchmark", "channels_last"])
+    assert len(made.configs) == 9 + 2 + 1
+    assert names(made.configs)[9:] == ["channels_last", "benchmark+channels_last", AGAIN]
+
+
+def test_a_flag_that_the_device_does_not_have_is_left_out_of_a_name() -> None:
+    made = plan("cudnn", has_tf32=False, only=["default", "no-tf32+channels_last", "no-tf32"])
+    assert names(made.configs) == ["default", "channels_last", AGAIN]
+    assert any("no-tf32+channels_last is run as channels_last" in note for note in made.notes)
+    assert any("the same as default: no-tf32." in note for note in made.notes)
+
+
+def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
+    made = plan("cudnn", uses_cudnn=False, also=["benchmark", "benchmark+no_item"])
+    assert names(made.configs) == ["default", "no_item", AGAIN]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("batch=8", "batch is 8 already"),
+        ("benchmark+batch=1.01x", "batch is 8 already"),
+        ("threads=2", "nothing on a CUDA device"),
+        ("amp_bf16", "under bfloat16 autocast already"),
+        ("fused_optimizer", "inference has"),
+        ("checkpoint=a", "inference keeps nothing"),
+        ("channels_last", "four or five dimensions"),
+        ("dtype=float32", "float32 already"),
+        ("matmul_tf32", "matrix products run in bfloat16"),
+        ("compile", "compiled already"),
+    ],
+)
+def test_what_is_pointless_is_a_note_instead_of_a_run(name: str, reason: str) -> None:
+    info = dataclasses.replace(
+        INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="infer", amp="bfloat16",
+        notes=("torch.compile: the whole model is compiled.",),
+    )  # fmt: skip
+    made = plan("cudnn", only=["default"], also=[name], info=info)
+    assert names(made.configs) == ["default"]
+    assert [name in note and reason in note for note in made.notes] == [True]
+
+
+def test_a_cpu_has_configurations_of_its_own_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 4)
+    made = plan("cpu", info=INFO)
+    assert names(made.configs) == ["default", AGAIN]
+    assert names(made.optional) == ["amp_bf16", "threads=half", "no_onednn", "channels_last"]
+
+
+def test_what_means_nothing_for_the_target_is_not_tried_and_nobody_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 1)
+    flat = dataclasses.replace(INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), amp="bfloat16")
+    made = plan("cpu", info=flat, uses_cudnn=False)
+    assert (names(made.configs), made.optional, len(made.notes)) == (["default"], (), 1)
+
+
+def test_what_is_asked_for_is_not_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 4)
+    made = plan("cpu", info=INFO, also=["threads=1", "amp_bf16"])
+    assert names(made.configs) == ["default", "threads=1", "amp_bf16", AGAIN]
+    assert names(made.optional) == ["threads=half", "no_onednn", "channels_last"]
+
+
+def test_default_alone_is_one_run() -> None:
+    made = plan("cpu", only=["default"], info=INFO)
+    assert (names(made.configs), made.optional) == (["default"], ())
+
+
+def test_metal_has_some_too() -> None:
+    assert names(plan("mps", info=INFO).optional) == ["channels_last", "amp_fp16"]
+
+
+def test_the_twin_under_a_limit() -> None:
+    config = parse("benchmark+amp_bf16", plan("cudnn").configs[0])
+    small = capped(config, 3 << 29)
+    assert small.name == "benchmark+amp_bf16+memory_limit=1536MiB"
+    assert small == parse(small.name, plan("cudnn").configs[0])
+    assert capped(dataclasses.replace(small, repeat_of="x"), 10**9).name == "benchmark+amp_bf16+memory_limit=1GB"
+
+
+def run(benchmark: bool, first: int | None, steady: int | None, *, deterministic: bool = False) -> ConfigRun:
+    return ConfigRun(
+        config=RunConfig(name="", enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=True),
+        first_step_ns=first,
+        step_ns=Interval(median=steady, low=steady, high=steady) if steady is not None else None,
+    )
+
+
+def test_tuning_is_what_benchmark_adds_to_the_first_step() -> None:
+    tuned = with_tuning([run(False, 152, 26), run(True, 5088, 15), run(True, 900, 20, deterministic=True)])
+    assert [r.tuning_ns for r in tuned] == [None, (5088 - 15) - (152 - 26), None]
+
+
+def test_tuning_is_unknown_where_a_side_is() -> None:
+    assert [r.tuning_ns for r in with_tuning([run(False, None, None), run(True, 5088, 15)])] == [None, None]
+
+
+def named_run(name: str, first: int, steady: int) -> ConfigRun:
+    config = parse(name.removesuffix(" (again)"), plan("cudnn").configs[0])
+    if name.endswith("(again)"):
+        config = dataclasses.replace(config, name=name, repeat_of=config.name)
+    return ConfigRun(config=config, first_step_ns=first, step_ns=Interval(median=steady, low=steady, high=steady))
+
+
+def test_the_twin_of_a_benchmark_run_has_the_same_settings() -> None:
+    runs = [named_run("default", 152, 26), named_run("channels_last", 80, 20)]
+    tuned = with_tuning([*runs, named_run("benchmark+channels_last", 900, 10), named_run("benchmark+amp_bf16", 700, 9)])
+    assert [r.tuning_ns for r in tuned] == [None, None, (900 - 10) - (80 - 20), None]
+
+
+def test_how_benchmark_tunes_is_no_difference_to_the_twin() -> None:
+    tuned = with_tuning([named_run("default", 152, 26), named_run("benchmark_limit=2", 400, 16)])
+    assert tuned[1].tuning_ns == (400 - 16) - (152 - 26)
+
+
+def test_a_repetition_has_the_twin_that_its_own_run_has() -> None:
+    tuned = with_tuning([named_run("default", 152, 26), named_run("benchmark (again)", 400, 16)])
+    assert tuned[1].tuning_ns == (400 - 16) - (152 - 26)
+
+
+def test_a_torch_without_cudnn_has_one_configuration_and_one_sentence() -> None:
+    """Nine that are all the same would be nine times the wait, and differences between them would be noise."""
+    bare = plan("native")
+    assert [(c.name, c.enabled, c.benchmark, c.allow_tf32) for c in bare.configs] == [("default", None, None, None)]
+    assert bare.optional == ()
+    (note,) = bare.notes
+    assert "no cuDNN" in note
+    asked = plan("native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO)
+    assert names(asked.configs) == ["default", "channels_last", AGAIN]
+    assert "Not run here, as they would be the same as default: benchmark, cudnn-off, no-tf32." in asked.notes
+
+
+def test_a_target_with_a_loader_of_its_own_has_no_batch_to_choose() -> None:
+    info = TargetInfo(
+        spec="net.py", name="Net", inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="train", loss=None,
+        optimizer=None,
+    )  # fmt: skip
+    free = plan("cpu", also=["batch=2x"], only=["default"], info=info)
+    assert "batch=2x" in {config.name for config in free.configs}
+    fed = plan("cpu", also=["batch=2x"], only=["default"], info=dataclasses.replace(info, has_loader=True))
+    assert {config.name for config in fed.configs} == {"default"}
+    assert any("loader" in note for note in fed.notes)

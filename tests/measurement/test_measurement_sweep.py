@@ -1,0 +1,227 @@
+"""Runs one after the other: who is under way when, what comes back, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measure_models import net
+
+torch = pytest.importorskip("torch")
+
+from profiler_kit.measurement import sweep  # noqa: E402
+from profiler_kit.measurement.launcher import Order, Worker, launched  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
+from profiler_kit.records.target import TargetSpec  # noqa: E402
+
+STAMP = "open(os.environ['PK_STAMPS'], 'a').write(f'{word} {os.getpid()} {time.monotonic_ns()}\\n')"
+
+
+def spec(folder: Path, on_cpu: str = "pass", after: str = "") -> TargetSpec:
+    inputs = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
+    (folder / "net.py").write_text(net(on_cpu, after=inputs + after))
+    return TargetSpec(spec=str(folder / "net.py"))
+
+
+def orders(*names: str) -> list[Order]:
+    return [Order(config=RunConfig(name=name), budget_s=0.05, steps=3, checks=False) for name in names]
+
+
+def run(spec: TargetSpec, asked: Iterator[Order] | list[Order], early: bool) -> list[ConfigRun]:
+    begun: list[str] = []
+    done = list(
+        sweep.runs(
+            spec,
+            asked,
+            device="cpu",
+            begins=lambda order: begun.append(order.config.name),
+            say=lambda order, text: None,
+            ahead=2 if early else 0,
+        )
+    )
+    assert begun == [one.order.config.name for one in done]
+    return [one.run for one in done]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_one_process_at_a_time_uses_the_device(early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    # the first process is slow: the others' imports take longer than its steps
+    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 3: time.sleep(0.05)"
+    target = spec(
+        tmp_path,
+        on_cpu=STAMP.replace("{word}", "forward") + (f"\n            {wait}" if early else ""),
+        after=STAMP.replace("{word}", "import") + "\n",
+    )
+    runs = run(target, orders("a", "b", "c"), early)
+    assert [one.config.name for one in runs] == ["a", "b", "c"]
+    assert all(one.failure is None and len(one.steps_ns) == 3 for one in runs)
+    words = [line.split() for line in stamps.read_text().splitlines()]
+    pids = list(dict.fromkeys(pid for word, pid, _ in words if word == "forward"))
+    assert len(pids) == 3
+    times = {pid: [int(at) for word, one, at in words if one == pid and word == "forward"] for pid in pids}
+    imported = {one: int(at) for word, one, at in words if word == "import"}
+    for before, after in itertools.pairwise(pids):
+        assert max(times[before]) < min(times[after])
+        if not early:
+            assert imported[after] > max(times[before])
+    if early:
+        assert imported[pids[1]] < max(times[pids[0]])
+
+
+def test_without_a_head_start_the_next_order_is_asked_for_when_its_turn_has_come(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    def asked() -> Iterator[Order]:
+        yield from orders("a")
+        assert ended == ["a"]
+        yield from orders("b")
+
+    target = spec(tmp_path)
+    with contextlib.closing(
+        sweep.runs(target, asked(), device="cpu", begins=lambda _: None, say=lambda order, text: None, ahead=0)
+    ) as done:
+        for one in done:
+            ended.append(one.run.config.name)
+    assert ended == ["a", "b"]
+
+
+def test_a_sweep_that_is_given_up_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    target = spec(tmp_path, after=STAMP.replace("{word}", "import") + "\n")
+    done = sweep.runs(
+        target,
+        orders("a", "b", "c"),
+        device="cpu",
+        begins=lambda _: None,
+        say=lambda order, text: None,
+        ahead=1,
+    )
+    next(done)
+    done.close()
+    for line in stamps.read_text().splitlines():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(line.split()[1]), 0)
+
+
+def test_a_process_that_waits_does_nothing_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward"))
+    with launched(target, orders("a")[0], device="cpu"):
+        pass  # never told: its block ends it
+    assert not stamps.exists()
+
+
+def test_the_second_process_times_steps_and_compares_bits(tmp_path: Path) -> None:
+    first = Order(config=RunConfig(name="a"), budget_s=0.4, trace=tmp_path / "a.json.gz", steps=3)
+    (second,) = sweep.way_back([first])
+    assert second.again
+    assert second.trace is None
+    assert second.budget_s == pytest.approx(0.2)
+    one, two = run(spec(tmp_path), [first, second], early=False)
+    assert two.modules == ()
+    assert two.max_relative_error is None
+    merged = sweep.repeated(one, two)
+    assert merged.repeat is not None
+    assert merged.repeat.steps_ns == two.steps_ns
+    assert merged.repeat.output_digest == one.output_digest is not None
+    assert merged.repeat.gradient_digest == one.gradient_digest is not None
+    assert merged.repeat.loss_digest == one.loss_digest is not None
+
+
+DIES_WAITING = """
+import signal, threading
+if torch.backends.cudnn.benchmark:  # which can be set on a CPU, and tells the configurations apart
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGABRT)).start()
+"""
+
+
+def test_a_process_that_dies_while_it_waits_is_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 3: time.sleep(0.05)"
+    after = STAMP.replace("{word}", "import") + DIES_WAITING
+    target = spec(tmp_path, on_cpu=f"{wait}\n            time.sleep(0.1)", after=after)
+    first, second, third = orders("a", "b", "c")
+    dies = replace(second, config=RunConfig(name="b", benchmark=True))
+    one, two, three = run(target, [first, dies, third], early=True)
+    assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
+    assert two.failure is not None
+    assert (two.failure.kind, two.failure.message) == ("crash", "the process crashed (SIGABRT)")
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_process_that_cannot_be_started_is_a_failed_run(
+    early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full, or the user has as many processes as are allowed."""
+    real = sweep.launched
+
+    def scarce(target: TargetSpec, order: Order, **rest: Any) -> contextlib.AbstractContextManager[Worker]:
+        if order.config.name == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(target, order, **rest)
+
+    monkeypatch.setattr(sweep, "launched", scarce)
+    one, two, three = run(spec(tmp_path), orders("a", "b", "c"), early=early)
+    assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
+    assert two.failure is not None
+    assert two.failure.message == "its process could not be started: [Errno 28] No space left on device"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_children_end_when_their_parent_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that measures, though it hangs, and those that wait."""
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    stamp = STAMP.replace("{word}", "import") + "\n"
+    target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward") + "; time.sleep(300)", after=stamp)
+    program = f"""
+from profiler_kit.measurement import sweep
+from profiler_kit.measurement.launcher import Order
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.target import TargetSpec
+orders = [Order(config=RunConfig(name=name), budget_s=1.0) for name in "abc"]
+silent = lambda *_: None
+list(sweep.runs(TargetSpec(spec={target.spec!r}), orders, device="cpu", begins=silent, say=silent, ahead=2))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)})
+    try:
+        until = time.monotonic() + 60
+        while not (stamps.exists() and len(pids := told(stamps)) == 3 and "forward" in stamps.read_text()):
+            assert time.monotonic() < until, "the children never got there"
+            assert parent.poll() is None
+            time.sleep(0.05)
+    finally:
+        parent.kill()
+        parent.wait()
+    until = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}/stat").exists() and not is_zombie(pid) for pid in pids):
+        assert time.monotonic() < until, "a child outlived its parent"
+        time.sleep(0.05)
+
+
+def told(stamps: Path) -> set[int]:
+    return {int(line.split()[1]) for line in stamps.read_text().splitlines() if line.count(" ") == 2}
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended, and nobody has collected it: init does not in every container."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

@@ -1,0 +1,60 @@
+"""What is said of traces that other people published, where they are there: the first thing a reader should know of each."""
+
+from __future__ import annotations
+
+import pytest
+from published_traces import PUBLISHED, published
+from trace_reports import traces
+
+from profiler_kit.diagnosis import diagnose_traces
+from profiler_kit.errors import TraceError
+from profiler_kit.pipeline.trace_files import trace_files
+from profiler_kit.pipeline.trace_reading import summary
+from profiler_kit.records.report import Finding
+from profiler_kit.records.traces import TraceSummary
+
+pytestmark = published
+
+
+def said(name: str) -> tuple[TraceSummary, list[Finding]]:
+    (file,) = trace_files([PUBLISHED / name]).files
+    trace = summary(file)
+    return trace, list(diagnose_traces(traces(trace)))
+
+
+def test_the_case_study_is_one_convolution_and_not_the_loss() -> None:
+    trace, findings = said("h100/convnet_v0.json.gz")
+    assert [finding.rule for finding in findings[:2]] == ["dominant_layer", "wrong_phase"]
+    assert findings[0].title.endswith("a 16x16 convolution of 30 to 50 channels at 257x257")
+    assert findings[0].weight > 0.9
+    assert findings[0].weight > 0.85
+    assert findings[1].title.startswith("Not the loss")
+    loss = trace.phase("loss")
+    assert loss is not None
+    assert loss.kernel_ns < 0.01 * trace.busy_ns
+
+
+def test_a_loader_in_the_training_process_starves_the_device_and_workers_feed_it() -> None:
+    starved, findings = said("kineto/resnet50_num_workers_0")
+    assert [finding.rule for finding in findings] == ["data_bound"]
+    assert "num_workers" in findings[0].advice
+    fed, others = said("kineto/resnet50_num_workers_4")
+    assert "data_bound" not in [finding.rule for finding in others]
+    waited = [sum(i.ns for i in one.idle if i.cause == "waiting for data") for one in (starved, fed)]
+    assert 280_000_000 <= waited[0] - waited[1] <= 288_000_000
+
+
+def test_a_full_launch_queue_makes_the_hosts_clock_lie() -> None:
+    trace, findings = said("hta/ns_resolution_resnet_ddp_v100.json.gz")
+    assert "launch_queue_full" in [finding.rule for finding in findings]
+    assert trace.queue is not None
+    assert trace.queue.full
+    full = next(finding for finding in findings if finding.rule == "launch_queue_full")
+    assert (
+        "Single steps take 35.12 ms to 95.7 ms by their marks on the host, 95.62 ms on the device." in full.explanation
+    )
+
+
+def test_what_is_no_trace_is_said_in_a_sentence() -> None:
+    with pytest.raises(TraceError, match="raw memory timeline"):
+        summary(PUBLISHED / "hta" / "memory_timeline.raw.json.gz")

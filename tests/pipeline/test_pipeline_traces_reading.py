@@ -1,0 +1,108 @@
+"""Many traces at once: the same answers from processes as from this one, and a bad file spoils no other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from profiler_kit.errors import KitError, TraceError
+from profiler_kit.pipeline import trace_reading as reading
+from profiler_kit.pipeline.trace_reading import read_all
+
+RANKS = sorted((Path(__file__).parents[1] / "fixtures" / "traces" / "ranks").glob("rank*.json.gz"))
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def in_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has small files read in processes as well."""
+    monkeypatch.setattr(reading, "WORTH_BYTES", 0)
+    monkeypatch.setattr(reading, "workers_for", lambda *_, **__: 2)
+
+
+def test_processes_give_what_this_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = read_all(RANKS, quiet)
+    in_processes_too(monkeypatch)
+    assert read_all(RANKS, quiet) == here
+    assert here.ranks is not None
+    assert [row.rank for row in here.ranks.ranks] == [0, 1]
+    assert here.notes == ()
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_bad_file_among_good_ones_is_an_error_of_its_own(
+    processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    if processes:
+        in_processes_too(monkeypatch)
+    read = read_all([RANKS[0], bad, RANKS[1]], quiet)
+    assert read.files == tuple(RANKS)
+    (error,) = read.errors
+    assert error.where == str(bad)
+    assert read.ranks is not None
+    with pytest.raises(TraceError):
+        read_all([bad, bad], quiet)
+
+
+def test_a_process_that_dies_loses_its_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_processes_too(monkeypatch)
+    good = reading.contribution(RANKS[0])
+    lost = KitError("the process that read it was ended by SIGKILL", hint="read it alone")
+    monkeypatch.setattr(reading, "in_processes", lambda *_, **__: iter([good, lost]))
+    read = read_all(RANKS, quiet)
+    assert read.files == (RANKS[0],)
+    (error,) = read.errors
+    assert (error.where, error.message) == (str(RANKS[1]), lost.message)
+    assert read.ranks is None
+
+
+def test_ctrl_c_keeps_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = reading.contribution
+    seen: list[Path] = []
+
+    def interrupted(file: Path) -> object:
+        seen.append(file)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return whole(file)
+
+    monkeypatch.setattr(reading, "contribution", interrupted)
+    read = read_all(RANKS, quiet)
+    assert read.interrupted
+    assert read.files == (RANKS[0],)
+
+
+def test_no_more_processes_than_memory_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def one(items: int, item_bytes: int) -> int:
+        asked.append((items, item_bytes))
+        return 1
+
+    monkeypatch.setattr(reading, "workers_for", one)
+    large = tmp_path / "large.json.gz"
+    large.touch()
+    os.truncate(large, 100_000_000)  # a hole: takes no place
+    read = read_all([RANKS[0], RANKS[1], large], quiet)
+    assert len(read.traces) == 2
+    ((items, item_bytes),) = asked
+    assert items == 3
+    assert item_bytes > 10 * 100_000_000
+
+
+def test_traces_of_two_jobs_are_summed_up_one_by_one_and_said_to_be_so(tmp_path: Path) -> None:
+    import gzip
+
+    text = gzip.decompress(RANKS[1].read_bytes()).decode().replace('"world_size": 2', '"world_size": 3')
+    other = tmp_path / "rank1.json"
+    other.write_text(text)
+    read = read_all([RANKS[0], other], quiet)
+    assert len(read.traces) == 2
+    assert read.ranks is None
+    assert read.notes == ("The traces are not of one job: 2 ranks in rank0.json.gz, 3 ranks in rank1.json.",)

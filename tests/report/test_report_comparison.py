@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from gate_reports import MIB, node, peak, report, run
+
+from profiler_kit.comparison.compare import compare
+from profiler_kit.comparison.words import shown_path
+from profiler_kit.gate.budgets import check, parse_budget
+from profiler_kit.records.comparison import CheckResult
+from profiler_kit.records.document import Document, Paragraph, Section, Table
+from profiler_kit.records.report import Report
+from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.report.comparison import check_document, comparison_document, headline
+
+
+def net(macs: int = 1000, extra: int = 0, **options: object) -> Report:
+    nodes = [node("conv", macs=macs, params=1000, saved_bytes=4096, config="3, 8")]
+    nodes += [node(f"added.layer{i}", macs=7, config="8, 8", params=3) for i in range(extra)]
+    return report(nodes, **options)  # type: ignore[arg-type]
+
+
+def result(*budgets: str, base: Report | None = None, head: Report | None = None) -> CheckResult:
+    return check(base or net(), head or net(1500, extra=2), [parse_budget(one) for one in budgets])
+
+
+def section(document: Document, title: str) -> Section:
+    return next(one for one in document.sections if one.title == title)
+
+
+def paragraphs(document: Document) -> str:
+    blocks = [block for one in document.sections for block in one.blocks]
+    return "\n".join(block.text for block in blocks if isinstance(block, Paragraph))
+
+
+def markdown(document: Document) -> str:
+    """What a forge is sent."""
+    return by_name("markdown").render(document, RenderOptions())
+
+
+def test_the_verdict_comes_first() -> None:
+    document = check_document(result("flops=+10%", "params=+5%"))
+    assert document.title == "net: 1 of 2 budgets broken, please read"
+    assert [one.title for one in document.sections][:3] == ["Budgets", "Why", "Layers"]
+    rows = next(block for block in section(document, "Budgets").blocks if isinstance(block, Table)).rows
+    by_name = {row[0]: row for row in rows}
+    assert by_name["FLOPs, step"] == ("FLOPs, step", "6 K", "9.084 K", "+51.4 %", "+10%", "BROKEN")
+
+
+def test_why_names_the_layers_with_their_share() -> None:
+    told = paragraphs(check_document(result("flops=+10%")))
+    assert "FLOPs +3.084 K: conv +3 K, new added.layer0 +42, new added.layer1 +42." in told
+    assert "This change does 1.51x the work of the base" in told
+    assert "Raise the budget under [tool.profiler-kit.budgets]" in told
+    assert "--budget flops=+10%" in told
+
+
+@pytest.mark.parametrize(
+    ("budgets", "said"),
+    [
+        (("params=+5%",), "1 budget kept"),
+        (("params=+5%", "saved=+5%"), "all 2 budgets kept"),
+        (("flops=+1%", "macs=+1%", "params=+5%"), "2 of 3 budgets broken, please read"),
+        ((), "no budgets set"),
+    ],
+)
+def test_headlines(budgets: tuple[str, ...], said: str) -> None:
+    assert headline(result(*budgets)) == said
+
+
+def test_a_headline_for_what_cannot_be_judged() -> None:
+    assert headline(result("flops=+10%", head=net(mode="infer"))) == "1 of 1 budget could not be judged"
+    assert headline(check(None, net(), [])) == "nothing comparable"
+
+
+@pytest.mark.parametrize("long", [1, 60])
+def test_a_comment_on_a_huge_change_stays_below_the_forge_s_limit(long: int) -> None:
+    head = report(
+        [node(f"{'deep_er.' * long}layer{i}", macs=i + 1, config="8->8, k_3|* " * 50, params=3) for i in range(3000)]
+    )
+    document = check_document(result("flops=+10%", "params=+10%", head=head))
+    assert len(markdown(document)) < 65_536
+    assert "left out here" in paragraphs(document)
+    table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
+    assert len(table.rows) >= 10
+    assert len(json.loads(document.json)["comparison"]["layers"]) == 3001
+    assert len(document.full[1].rows) == 3001
+
+
+def test_nothing_is_left_out_of_a_small_change() -> None:
+    document = check_document(result("flops=+10%"))
+    assert "left out here" not in paragraphs(document)
+    table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
+    assert {row[1] for row in table.rows} == {"conv", "added.layer0", "added.layer1"}
+
+
+def test_a_check_as_json_has_its_stable_names() -> None:
+    found = json.loads(check_document(result("flops=+10%")).json)
+    assert (found["schema"], found["kind"], found["exit_code"]) == (1, "check", 1)
+    assert found["budgets"][0]["metric"] == "flops"
+    assert found["budgets"][0]["outcome"] == "broken"
+    assert (found["budgets"][0]["base"], found["budgets"][0]["head"], found["budgets"][0]["allowed"]) == (
+        6000,
+        9084,
+        6600,
+    )
+    assert {one["metric"] for one in found["comparison"]["metrics"]} >= {"params", "macs", "flops", "saved", "peak"}
+    assert json.loads(check_document(check(None, net(), [])).json)["comparison"] is None
+
+
+def test_a_comparison_shows_all_its_parts() -> None:
+    layers = [("conv", 5.0)]
+    a = net(1000, name="a", runs=[run(ms=10, layers=layers, memory=peak(10 * MIB, workspace=MIB))])
+    b = net(2000, name="b", runs=[run(ms=40, layers=[("conv", 9.0)], memory=peak(12 * MIB, workspace=3 * MIB))])
+    document = comparison_document(compare(a, b))
+    titles = [one.title for one in document.sections]
+    assert titles == [
+        "Result",
+        "Metrics",
+        "Time taken apart",
+        "Efficiency by layer",
+        "Peak memory taken apart",
+        "Usual explanations",
+        "Layers",
+        "Peak memory otherwise",
+        "Notes",
+    ]
+    assert "b takes 4x the time of a: 2x the work at 0.5x the efficiency" in paragraphs(document)
+    memory = section(document, "Peak memory taken apart").blocks[0]
+    assert isinstance(memory, Table)
+    assert ("workspace", "1 MiB", "3 MiB", "+2 MiB") in memory.rows
+    assert memory.totals == (("peak", "10 MiB", "12 MiB", "+2 MiB"),)
+    table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
+    assert table.rows[0][-1] == "+4 ms"
+    assert json.loads(document.json)["kind"] == "comparison"
+
+
+def test_top_limits_the_layers_and_says_so() -> None:
+    document = comparison_document(compare(net(), net(1500, extra=9, name="b")), top=4)
+    table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
+    assert len(table.rows) == 4
+    assert "6 layers that matter less are left out here" in paragraphs(document)
+
+
+def test_tables_have_a_cell_for_every_head() -> None:
+    documents = [check_document(result("flops=+10%")), comparison_document(compare(net(), net(5, extra=1, name="b")))]
+    for document in documents:
+        tables = [block for one in document.sections for block in one.blocks if isinstance(block, Table)]
+        for table in (*tables, *document.full):
+            assert len({head.key for head in table.heads}) == len(table.heads)
+            assert {len(row) for row in (*table.rows, *table.totals)} <= {len(table.heads)}
+
+
+def test_the_same_comparison_gives_the_same_bytes() -> None:
+    assert comparison_document(compare(net(), net(2, name="b"))) == comparison_document(
+        compare(net(), net(2, name="b"))
+    )
+
+
+def test_the_root_is_called_as_in_reports() -> None:
+    assert shown_path("") == "(root)"
+    assert shown_path("a.b") == "a.b"
+
+
+def test_every_wide_table_can_give_up_a_column_and_keeps_what_its_rows_are_told_apart_by() -> None:
+    document = comparison_document(compare(net(), net(1500, extra=2)))
+    tables = [block for one in document.sections for block in one.blocks if isinstance(block, Table)]
+    ranks = {table.name: {head.key: head.rank for head in table.heads} for table in tables}
+    assert ranks["metrics"]["metric"] == ranks["metrics"]["config"] == ranks["metrics"]["ratio"] == 0
+    assert ranks["layers"]["path"] == ranks["layers"]["kind"] == ranks["layers"]["flops"] == 0
+    for name in ("metrics", "layers"):
+        assert any(ranks[name].values())

@@ -1,0 +1,104 @@
+"""What a step is, phase by phase, and how steps are timed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from measure_models import job, net
+
+torch = pytest.importorskip("torch")
+
+from profiler_kit.errors import TargetError  # noqa: E402
+from profiler_kit.loading import load  # noqa: E402
+from profiler_kit.records.counts import Phase  # noqa: E402
+from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
+
+LOADER = (
+    "train_loader = [(torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)), (torch.ones(2, 4), torch.ones(2).long())]\n"
+)
+
+
+def runner(folder: Path, text: str, **words: object) -> Runner:
+    return Runner(load(job(folder, text, **words).spec, device="cpu"))  # type: ignore[arg-type]
+
+
+def marks(of: Runner) -> list[Phase]:
+    seen: list[Phase] = []
+    of.step(seen.append)
+    return seen
+
+
+def test_a_training_step_s_phases(tmp_path: Path) -> None:
+    assert marks(runner(tmp_path, net())) == ["forward", "loss", "backward", "optimizer", "other"]
+
+
+def test_an_inference_step_s_phases(tmp_path: Path) -> None:
+    assert marks(runner(tmp_path, net(), mode="infer")) == ["forward", "other"]
+
+
+def test_a_loader_s_batches_come_first_and_begin_anew(tmp_path: Path) -> None:
+    of = runner(tmp_path, net(after=LOADER))
+    assert marks(of)[:3] == ["data", "transfer", "forward"]
+    sums = [float(of.fetch().args[0].sum()) for _ in range(4)]
+    assert sums == [8.0, 0.0, 8.0, 0.0]  # the step above took the first batch
+
+
+def test_a_loader_that_runs_dry_is_told(tmp_path: Path) -> None:
+    once = "class Once:\n    def __init__(self):\n        self.left = [torch.zeros(2, 4)] * 2\n"
+    once += (
+        "    def __iter__(self):\n        while self.left:\n            yield self.left.pop()\ntrain_loader = Once()\n"
+    )
+    of = runner(tmp_path, net(after=once))
+    of.step()  # the first batch showed the shapes, this is the second
+    with pytest.raises(TargetError, match="the loader yields no batch"):
+        of.step()
+
+
+def test_a_step_trains_and_leaves_no_gradients(tmp_path: Path) -> None:
+    of = runner(tmp_path, net(), optimizer="sgd")
+    before = [parameter.detach().clone() for parameter in of.target.model.parameters()]
+    of.step()
+    after = list(of.target.model.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(parameter.grad is None for parameter in after)
+
+
+def test_inference_changes_nothing_and_keeps_no_graph(tmp_path: Path) -> None:
+    of = runner(tmp_path, net("assert not torch.is_grad_enabled()"), mode="infer")
+    before = [parameter.detach().clone() for parameter in of.target.model.parameters()]
+    of.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, of.target.model.parameters(), strict=True))
+    assert not of.target.model.training
+
+
+def test_labels_are_made_up_once(tmp_path: Path) -> None:
+    of = runner(tmp_path, net())
+    output = of.target.model(*of.target.batch.args)
+    first = of.labels(output, of.target.batch)
+    assert of.labels(output * 2, of.target.batch) is first
+
+
+@pytest.mark.parametrize("words", [{}, {"mode": "infer"}], ids=["train", "infer"])
+def test_timed_steps_are_as_many_as_asked_and_their_phases_fill_them(tmp_path: Path, words: dict[str, object]) -> None:
+    timed = timed_steps(runner(tmp_path, net("time.sleep(0.002)"), **words), 5)
+    assert len(timed.steps_ns) == 5
+    assert {len(samples) for samples in timed.stopwatch_ns.values()} == {5}
+    assert timed.event_ns == {}
+    for i, step_ns in enumerate(timed.steps_ns):
+        inside = sum(samples[i] for samples in timed.stopwatch_ns.values())
+        assert 0.9 * step_ns <= inside <= step_ns
+    assert min(timed.stopwatch_ns["forward"]) >= 2_000_000
+
+
+def test_the_clock_stops_timed_steps_but_not_before_the_fewest(tmp_path: Path) -> None:
+    of = runner(tmp_path, net())
+    assert len(timed_steps(of, 50, fewest=4, until_ns=0).steps_ns) == 4
+    assert len(timed_steps(of, 2, fewest=4, until_ns=time.perf_counter_ns() + 10**12).steps_ns) == 2
+
+
+def test_a_watched_step_takes_as_long_as_the_host_waited(tmp_path: Path) -> None:
+    began = time.perf_counter_ns()
+    taken = synced_step_ns(runner(tmp_path, net("time.sleep(0.01)")))
+    assert 10_000_000 <= taken <= time.perf_counter_ns() - began
