@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Final, Literal
 
 Unit = Literal[
-    "text", "count", "flops", "macs", "bytes", "ns", "flops/s", "bytes/s", "flops/byte", "percent", "ratio", "bool"
+    "text",
+    "count",
+    "flops",
+    "macs",
+    "bytes",
+    "ns",
+    "flops/s",
+    "bytes/s",
+    "flops/byte",
+    "percent",
+    "ratio",
+    "fraction",
+    "bool",
 ]
 
 DASH: Final = "-"
@@ -44,10 +57,27 @@ def text(value: object, unit: Unit = "text") -> str:
             return f"{value:.1f} %"
         case "ratio":
             return f"{digits(value, 3)}x"
+        case "fraction":
+            return _scientific(value)
         case "count":
             return f"{value:,}" if isinstance(value, int) else digits(value)
         case _:
             return str(value) if isinstance(value, int) else digits(value)
+
+
+def signed(value: int, unit: Unit) -> str:
+    """`value` with its sign: ``+302 M``, ``-1 KiB``, ``0``."""
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{text(abs(value), unit)}"
+
+
+def percent(share: float, significant: int = 2) -> str:
+    """A share of 1 in percent, with few digits: ``94 %``, ``0.044 %``."""
+    return f"{digits(share * 100, significant)} %"
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """``8x3x256x256``; a shape without dimensions is ``scalar``."""
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
@@ -64,6 +94,12 @@ def digits(value: float, significant: int = 4) -> str:
     places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
     rounded = f"{value:.{places}f}"
     return rounded.rstrip("0").rstrip(".") if "." in rounded else rounded
+
+
+def _scientific(value: float) -> str:
+    """``5.0e-4``: shorter than 0.0005001188, and easier to compare with 1.1e-6."""
+    number, _, power = f"{value:.1e}".partition("e")
+    return f"{number}e{int(power)}" if value else "0"
 
 
 def scaled(value: float) -> str:

@@ -31,7 +31,7 @@ from profiler_kit.measurement import plan as configs
 from profiler_kit.records.serde import dumps, read_report, read_saved
 from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code, escape
-from profiler_kit.report.columns import TABLES
+from profiler_kit.report.columns import all_tables
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -45,56 +45,6 @@ OUTPUT: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-TABLE_DOCS = {
-    "layers": "One row per owner of work: modules, `(loss)`, `(optimizer)`, and `(unattributed)` device time. Figures are the "
-    "owner's own, so the rows add up; `total_*` columns include descendants. `layers.csv` holds this table.",
-    "ops": "One row per op (in data: per op and phase); the same total as the layers', cut the other way. "
-    "`count --by op -o FILE.csv` writes it.",
-    "runs": "One row per configuration.",
-    "phases": "One row per phase of a step.",
-    "kernels": "One row per kernel (on a CPU: per operator).",
-    "findings": "One row per finding.",
-    "cross_check": "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per "
-    "figure of the peer's that its formulas do not explain.",
-    "cross_check_layers": "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ.",
-    "convolutions": "How each part of each convolution was done, in each run ([what the words mean](algorithms.md)); on a page "
-    "those of one run.",
-    "convolution_changes": "One row per part of a convolution that another configuration does in another way, or in another "
-    "time: more than 5 % apart, and by at least 0.5 % of what all convolutions take.",
-    "schedules": "One row per configuration that was run over changing shapes (`analyze --shapes`, [how](changing_shapes.md)).",
-    "shapes": "One row per shape of such a run and configuration.",
-    "cost": "What one step asks for, counted.",
-    "memory": "The step's peak, predicted and measured, by what it is for.",
-    "peaks": "The peak of each run, as it was predicted by rules, with the scratch that was measured, and as it was measured.",
-    "kept": "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted.",
-    "timeline": "The bytes of tensors held over the step. Predicted.",
-    "scratch": "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first.",
-    "what_ifs": "The predicted memory with something changed: `count --batch 8,16 --fits 24GiB --checkpoint PATH --what-if amp`. "
-    "`--by what-if -o FILE.csv` writes it.",
-    "roofline": "One row per phase: the least time that its counted work can take under a roof "
-    "([what that means](counting.md#bytes-intensity-and-the-roofline)).",
-    "ceilings": "What the device was measured to reach, beside its datasheet (`env`).",
-    "devices": "The devices that torch sees (`env`).",
-    "configurations": "The cuDNN configurations that mean something on the device (`env`).",
-    "packages": "What is installed (`env`).",
-    "workspaces": "The ops of the probe step that used most scratch memory.",
-    "ranks": "`inspect` of several ranks: one row per rank ([how they are held against each other](ranks.md)).",
-    "traces": "`inspect`: one row per trace ([what it says](inspect.md)).",
-    "trace_phases": "`inspect`: one row per phase of a trace, and one for work without a phase. Times are of the whole trace; "
-    "`kernel_ns` adds up to the busy time.",
-    "trace_idle": "`inspect`: idle time of the device by cause and by the phase whose work ended it.",
-    "trace_causes": "`inspect`: the same by cause alone, on a page.",
-    "trace_modules": "`inspect`: one row per module and phase, the module's own work.",
-    "trace_tree": "`inspect`: the modules as a tree, each with all below it, on a page.",
-    "trace_operators": "`inspect`: one row per operator; its time is that of the work it launched itself.",
-    "trace_shapes": "`inspect`: one row per operator and its inputs' shapes, twenty a trace; backward with its forward.",
-    "trace_kernels": "`inspect`: one row per kernel, copy or fill.",
-    "trace_families": "`inspect`: kernels by what they do, on a page.",
-    "trace_streams": "`inspect`: one row per stream of a device.",
-    "trace_steps": "`inspect`: one row per marked step.",
-    "trace_syncs": "`inspect`: where the host waited for the device, and whose kernels ran meanwhile.",
-    "uncounted": "Ops that no formula covers: the FLOPs are a lower bound by them.",
-}
 PLACES = {"both": "", "page": "people", "data": "programs"}
 
 
@@ -105,14 +55,15 @@ def columns_page() -> str:
         GENERATED,
         "`key` names the column in CSV and data frames, `title` in what people read. Base units are what CSV, data frames and "
         "JSON hold: bytes, ns, FLOPs; percent is of 100. *For* says who sees a column where that is not everybody. A column "
-        "that is empty for a report is not shown; on a narrow terminal those of highest *rank* are left out first.",
+        "that is empty for a report is not shown; on a narrow terminal those of highest *rank* are left out first. A name in "
+        "braces stands for a word of the report: `{a}` and `{b}` for what the two sides of a comparison are called.",
     ]
-    for name, columns in TABLES.items():
+    for table in all_tables():
         lines = ["| key | title | unit | for | rank | what it is |", "|---|---|---|---|--:|---|"]
-        for column in columns:
+        for column in table.columns:
             fields = (code(column.key), escape(column.title), column.unit, PLACES[column.place], str(column.rank or ""))
             lines.append(f"| {' | '.join(fields)} | {escape(column.doc)} |")
-        parts += [f"## {name}", TABLE_DOCS[name], "\n".join(lines)]
+        parts += [f"## {table.name}", table.doc, "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -15,11 +14,11 @@ from profiler_kit.cli.inspect_command import inspect, traces_shown
 from profiler_kit.cli.measure_options import laboratory_questions
 from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
-from profiler_kit.cli.trace_sides import compare_traces, compares_traces
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
-from profiler_kit.records.serde import read_report, read_saved
-from profiler_kit.records.strict import require_counted, uncounted_text
+from profiler_kit.records.serde import read_saved
+from profiler_kit.records.strict import require_counted
+from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TraceReport
 
@@ -86,56 +85,61 @@ def count(given: argparse.Namespace) -> int:
 
 def compare(given: argparse.Namespace) -> int:
     """Two targets, reports or traces: what differs, and why."""
-    if compares_traces(given.a, given.b):
-        output.check(given)
-        compare_traces(given)
-        return errors.OK
-    from profiler_kit.comparison.compare import compare as compared
-    from profiler_kit.pipeline.analyze import all_failed
+    from profiler_kit.pipeline.compare import are_traces, compare_traces, is_saved, report_sides
     from profiler_kit.report.comparison import comparison_document
+    from profiler_kit.report.trace_comparison import trace_comparison_document
 
+    traces = are_traces(given.a, given.b)
     output.check(given)
+    if traces:
+        with Progress(quiet=given.quiet) as progress:
+            compared = compare_traces(given.a, given.b, say=progress.say)
+        output.emit(trace_comparison_document(compared), given)
+        return errors.OK
+
+    def side(text: str, *command: str) -> str | TargetSpec:
+        command = (*command, "--static") if given.static else command
+        return text if is_saved(text) else target_spec(given, text, command=command)
+
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
-        a = _side(given.a, ("compare", "", given.b), given, progress)
-        b = _side(given.b, ("compare", given.a, ""), given, progress)
-    output.warn(a, b)
-    output.emit(comparison_document(compared(a, b)), given)
-    for text, report in ((given.a, a), (given.b, b)):
-        failed = all_failed(report)
-        if failed is not None and not _is_saved(text):  # what could be compared was, but the user asked for more
-            hint = f"see its log with profiler-kit analyze {text}"
-            raise errors.TargetError(failed.message, where=text, hint=hint)
+        sides = report_sides(
+            side(given.a, "compare", "", given.b),
+            side(given.b, "compare", given.a, ""),
+            static=given.static,
+            convention=given.convention,
+            device=given.device,
+            configs=_names(given.configs),
+            budget_s=given.budget_s,
+            steps=given.steps,
+            timeout_s=given.timeout,
+            say=progress.say,
+        )
+    output.warn(sides.a, sides.b)
+    output.emit(comparison_document(sides.compare()), given)
+    if sides.failure is not None:
+        raise sides.failure
     return errors.OK
 
 
 def check(given: argparse.Namespace) -> int:
     """The pre-merge gate: static figures of both sides, budgets, exit status."""
-    from profiler_kit.gate import base, budgets
-    from profiler_kit.pipeline.count import count_spec
+    from profiler_kit.pipeline.check import check_target
     from profiler_kit.report.comparison import check_document
 
     output.check(given)
-    limits = budgets.load_budgets(Path.cwd(), output.slug(given.target), given.budget)
-    if given.strict:
-        limits = budgets.with_strictness(limits)
-    before, missing = None, None
+    command = ("check", "", *(("--base", given.base) if given.base is not None else ()))
     with output.foreign_output_on_stderr(), Progress(quiet=given.quiet) as progress:
-        progress.say("counting")
-        command = ("check", "", *(("--base", given.base) if given.base is not None else ()))
-        head = count_spec(target_spec(given, allow_guess=False, command=command), convention=given.convention)
-        progress.say("counting the base")
-        try:
-            before = base.base_report(given.base, [given.target, *target_argv(given)], repo=Path.cwd())
-        except errors.NotComparableError as error:  # the target is new: limits that need no base still hold
-            if not limits:
-                raise
-            missing = error
-    result = budgets.check(before, head, limits)
-    if missing is not None:
-        result = replace(result, notes=(*result.notes, missing.message))
-    if given.strict and head.static is not None:  # in the comment on the change too
-        lacking = (f"No formula for {uncounted_text(op)}" for op in head.static.uncounted)
-        result = replace(result, notes=(*result.notes, *lacking))
+        result, head = check_target(
+            target_spec(given, allow_guess=False, command=command),
+            [given.target, *target_argv(given)],
+            name=output.slug(given.target),
+            folder=Path.cwd(),
+            base=given.base,
+            budgets=given.budget,
+            strict=given.strict,
+            convention=given.convention,
+            say=progress.say,
+        )
     output.emit(check_document(result), given)
     if given.strict:
         require_counted(head)
@@ -175,36 +179,6 @@ def _document(report: Report, given: argparse.Namespace) -> Document:
     return report_document(
         report, top=given.top, depth=given.depth, sort=given.sort, run=given.run, by=given.by, unit=given.unit
     )
-
-
-def _side(text: str, command: tuple[str, ...], given: argparse.Namespace, progress: Progress) -> Report:
-    if _is_saved(text):
-        return read_report(text)
-    from profiler_kit.pipeline.analyze import analyze_spec
-    from profiler_kit.pipeline.count import count_spec
-
-    spec = target_spec(given, text, command=(*command, "--static") if given.static else command)
-    if given.static:
-        progress.say(f"{text}: counting")
-        return count_spec(spec, convention=given.convention)
-    analysis = analyze_spec(
-        spec,
-        device=given.device,
-        configs=_names(given.configs) or ("default", "no-tf32"),
-        budget_s=given.budget_s / 2,
-        steps=given.steps,
-        timeout_s=given.timeout,
-        say=lambda line: progress.say(f"{text}: {line}"),
-        convention=given.convention,
-    )
-    if analysis.interrupted:
-        raise KeyboardInterrupt  # half a comparison is none, and nothing of it is kept
-    return analysis.report
-
-
-def _is_saved(text: str) -> bool:
-    path = Path(text)
-    return path.suffix == ".json" or (path.is_dir() and (path / "report.json").exists())
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

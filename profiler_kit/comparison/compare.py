@@ -9,12 +9,12 @@ from profiler_kit.comparison.cases import Case
 from profiler_kit.comparison.efficiency import efficiency_split
 from profiler_kit.comparison.explanations import explanations
 from profiler_kit.comparison.layers import device_times, layer_changes
-from profiler_kit.comparison.metrics import METRICS, static_reason, value_of
 from profiler_kit.comparison.ratios import memory_splits, time_ratio
 from profiler_kit.comparison.timed import STEP_TIME, environment_reason, measured_rows
 from profiler_kit.comparison.words import notes, sentences, telling
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.comparison import Comparison, LayerChange, MemorySplit, MetricRow, Side, TimeRatio, Verdict
+from profiler_kit.records.metrics import METRICS, static_reason, value_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from profiler_kit.comparison.layer_algorithms import RAN_IN, algorithm_uses, by_words, rate_words
 from profiler_kit.comparison.ratios import work_scale
-from profiler_kit.comparison.words import shown_path
 from profiler_kit.records.comparison import EfficiencySplit, LayerChange, LayerEfficiency, Side, SideEfficiency
 from profiler_kit.records.counts import Phase, StaticCount
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text
@@ -61,11 +61,6 @@ def efficiency_split(
         b=both[1],
     )
     return replace(split, sentence=_sentence(split, sides, layers))
-
-
-def sides_of(split: EfficiencySplit) -> tuple[SideEfficiency, SideEfficiency]:
-    """The slower side, then the faster one."""
-    return (split.b, split.a) if split.slower == "b" else (split.a, split.b)
 
 
 def _work(static: StaticCount, scale: Fraction) -> dict[Owner, Fraction]:
@@ -134,7 +129,7 @@ class _Part:
 
 def _sentence(split: EfficiencySplit, sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
     """What of the difference is work, and which layer makes most of the rest; empty where the rest is next to nothing."""
-    slow, fast = sides_of(split)
+    slow, fast = split.slower_first
     slower, faster = (sides[1], sides[0]) if split.slower == "b" else (sides[0], sides[1])
     parts = _parts(split, layers)
     if abs(slow.beyond_ns) < WORTH_SHARE * slow.step_ns or not parts:
@@ -173,7 +168,7 @@ def _lead(split: EfficiencySplit, slow: SideEfficiency, fast: SideEfficiency) ->
 
 
 def _parts(split: EfficiencySplit, layers: Sequence[LayerChange]) -> list[_Part]:
-    slow, fast = sides_of(split)
+    slow, fast = split.slower_first
     pairs = [(one.b_path, one.a_path) if split.slower == "b" else (one.a_path, one.b_path) for one in layers]
     there = {here: path for here, path in pairs if here is not None and path is not None}
     known = {(one.path, one.phase): one for one in fast.layers}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from profiler_kit.comparison.cases import Case, apart, judged, larger_first, share_words
+from profiler_kit.comparison.cases import Case, apart, judged, larger_first
 from profiler_kit.comparison.memory_explanations import activations, checkpointing
-from profiler_kit.comparison.ratios import factor
 from profiler_kit.records.comparison import Explanation, ExplanationVerdict
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import percent, text
 
 # Of the step: a stopwatch that gives the loss less tempts nobody; and where it gives it this much more than its kernels
 # take, it shows where the host waited, not where the time went.
@@ -37,7 +37,7 @@ def loss(case: Case) -> Explanation | None:
         return None
     wrong = any(one - other >= LOSS_SHARE for one, other in zip(stopwatch, device, strict=True))
     what = "operators" if case.runs[0].clock == "operator" else "kernels"
-    read, took = [share_words(one) for one in stopwatch], [share_words(one) for one in device]
+    read, took = [percent(one) for one in stopwatch], [percent(one) for one in device]
     return Explanation(
         key="loss",
         config=case.config,
@@ -75,13 +75,13 @@ def parameters(case: Case) -> Explanation | None:
     each = " for an example" if case.time.per_sample_ratio is not None else ""
     expected, found = params[large] / params[small], ratio if large == 1 else 1 / ratio
     verdict, off_by = _time_verdict(case, expected, found)
-    more = f"{case.label(large)} has {factor(expected)} the parameters of {case.label(small)}"
-    took = "takes as long" if case.same_time else f"takes {factor(found)} its time{each}"
+    more = f"{case.label(large)} has {text(expected, 'ratio')} the parameters of {case.label(small)}"
+    took = "takes as long" if case.same_time else f"takes {text(found, 'ratio')} its time{each}"
     return Explanation(
         key="parameters",
         config=case.config,
         explanation="More parameters are slower",
-        predicts=f"{factor(expected)} for {case.label(large)}",
+        predicts=f"{text(expected, 'ratio')} for {case.label(large)}",
         measured=_measured(case, found, each),
         verdict=verdict,
         sentence=f"It is not the parameters: {more} and {took}." if verdict == "wrong" else f"{more} and {took}.",
@@ -102,15 +102,17 @@ def flops(case: Case) -> Explanation | None:
     work, ratio = time.work_ratio, time.time_ratio
     expected, found = (work, ratio) if more == 1 else (1 / work, 1 / ratio)
     verdict, off_by = _time_verdict(case, expected, found)
-    took = "takes as long" if case.same_time else f"takes {factor(found)}"
+    took = "takes as long" if case.same_time else f"takes {text(found, 'ratio')}"
     return Explanation(
         key="flops",
         config=case.config,
         explanation="FLOPs predict the time",
-        predicts=f"{factor(expected)} for {case.label(more)}",
+        predicts=f"{text(expected, 'ratio')} for {case.label(more)}",
         measured=_measured(case, found),
         verdict=verdict,
-        sentence=f"By its FLOPs {case.label(more)} would take {factor(expected)} the time of {case.label(less)}; it {took}.",
+        sentence=(
+            f"By its FLOPs {case.label(more)} would take {text(expected, 'ratio')} the time of {case.label(less)}; it {took}."
+        ),
         numbers=(
             *case.evidence("FLOPs, step", (time.a_flops, time.b_flops), "flops"),
             Evidence(name="work ratio", value=expected, unit="ratio", where=case.label(more)),
@@ -126,4 +128,4 @@ def _time_verdict(case: Case, expected: float, found: float) -> tuple[Explanatio
 
 
 def _measured(case: Case, found: float, each: str = "") -> str:
-    return "no difference beyond noise" if case.same_time else f"{factor(found)}{each}"
+    return "no difference beyond noise" if case.same_time else f"{text(found, 'ratio')}{each}"

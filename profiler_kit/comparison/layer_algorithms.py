@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.records.comparison import AlgorithmUse, LayerEfficiency
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.families import FEWER_OPERATIONS, algorithms, brief_words
+from profiler_kit.records.families import FEWER_OPERATIONS, algorithms
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.units import text
@@ -15,9 +15,7 @@ from profiler_kit.units import text
 # Recomputation is forward work, done where backward needs it: it counts as backward, as in every share of phases.
 RAN_IN: Final[dict[Phase, Phase]] = {"recompute": "backward"}
 PARTS: Final[dict[Phase, tuple[ConvolutionPart, ...]]] = {"forward": ("fprop",), "backward": ("dgrad", "wgrad")}
-MATH_WORDS: Final = {"tf32": "TF32", "f16": "fp16", "f32": "fp32", "f64": "fp64"}
 MOSTLY_SHARE: Final = 0.75  # of a phase's time: a family that takes less did it only mostly
-ALONE_SHARE: Final = 0.9  # of a phase's time: a family that takes as much needs no share beside its name
 
 
 def algorithm_uses(run: ConfigRun, path: str, phase: Phase) -> tuple[AlgorithmUse, ...]:
@@ -54,27 +52,6 @@ def workspace_algorithm(run: ConfigRun, path: str, phase: Phase) -> AlgorithmUse
     return max(uses, key=lambda one: one.workspace_bytes or 0, default=None)  # the first of equals takes most time
 
 
-def use_words(use: AlgorithmUse) -> str:
-    """The algorithm and its arithmetic: ``direct convolution in fp32``."""
-    return brief_words(use.family) + (f" in {math_words(use.math)}" if use.math is not None else "")
-
-
-def math_words(math: str) -> str:
-    """Arithmetic as people write it: ``TF32``."""
-    return MATH_WORDS.get(math, math)
-
-
-def algorithm_cell(one: LayerEfficiency) -> str | None:
-    """The algorithm that took most time, for a table; with its share where others took a good part."""
-    if not one.algorithms:
-        return None
-    first = one.algorithms[0]
-    share = _first_share(one)
-    part = f"{first.part} " if first.part is not None and len(one.algorithms) > 1 else ""
-    beside = f" ({share:.0%})".replace("%", " %") if share < ALONE_SHARE else ""
-    return f"{part}{use_words(first)}{beside}"
-
-
 def rate_words(one: LayerEfficiency) -> str:
     """How fast, and by what: ``FFT in fp32 at an effective 86.3 TFLOP/s``; the time where no work is counted.
 
@@ -83,7 +60,7 @@ def rate_words(one: LayerEfficiency) -> str:
     took = text(one.flops_per_s, "flops/s") if one.flops_per_s else ""
     if not one.algorithms:
         return f"kernels not named, at {took}" if took else "kernels not named"
-    words = use_words(one.algorithms[0])
+    words = one.algorithms[0].words
     if not took:
         return words
     return f"{words} at {'an effective ' if one.algorithms[0].family in FEWER_OPERATIONS else ''}{took}"
@@ -91,9 +68,4 @@ def rate_words(one: LayerEfficiency) -> str:
 
 def by_words(one: LayerEfficiency) -> str:
     """The same as what did it: ``by FFT in fp32 at …``, ``mostly by`` where other families took a good part."""
-    return f"{'mostly ' if one.algorithms and _first_share(one) < MOSTLY_SHARE else ''}by {rate_words(one)}"
-
-
-def _first_share(one: LayerEfficiency) -> float:
-    whole = sum(use.kernel_ns for use in one.algorithms)
-    return one.algorithms[0].kernel_ns / whole if whole > 0 else 1.0
+    return f"{'mostly ' if one.algorithms and one.first_share < MOSTLY_SHARE else ''}by {rate_words(one)}"

@@ -9,7 +9,9 @@ from typing import Final
 
 from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
 from profiler_kit.records.counts import ModuleNode, StaticCount
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import shape_text
 
 TIME_NOISE: Final = 0.05  # a layer's device time comes from a few traced steps: less than this of it is no change
 TIME_WORTH: Final = 0.01  # nor is less than this of all layers' time
@@ -147,7 +149,7 @@ def _kind(
         raise ValueError("a pair has at least one side")
     words = _difference(one, other, a, b, total_ns)
     if one.path != other.path:
-        moved = f"was {one.path or '(root)'}"
+        moved = f"was {shown_path(one.path)}"
         return "renamed", f"{moved}; {words}" if words else moved
     return ("changed", words) if words else ("same", "")
 
@@ -179,7 +181,7 @@ def _difference(one: ModuleNode, other: ModuleNode, a: LayerFigures, b: LayerFig
 
 
 def _shape(node: ModuleNode) -> str:
-    return "?" if node.output_shape is None else "x".join(map(str, node.output_shape)) or "scalar"
+    return "?" if node.output_shape is None else shape_text(node.output_shape)
 
 
 def config_difference(before: str, after: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.comparison.cases import Case, apart, bytes_words, judged, larger_first, share_words
-from profiler_kit.comparison.layer_algorithms import use_words, workspace_algorithm
-from profiler_kit.comparison.ratios import PART_TITLES, factor
-from profiler_kit.comparison.words import signed
-from profiler_kit.records.comparison import Explanation, ExplanationVerdict, PartBytes
+from profiler_kit.comparison.cases import Case, apart, judged, larger_first
+from profiler_kit.comparison.layer_algorithms import workspace_algorithm
+from profiler_kit.records.comparison import PART_TITLES, Explanation, ExplanationVerdict, PartBytes
 from profiler_kit.records.counts import WhatIf
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.report_noise import noise_between
+from profiler_kit.units import bytes_text, percent, signed, text
 
 CHECKPOINT: Final = "checkpoint"  # the setting that a checkpointed run has
 SMALL_SHARE: Final = 0.1  # of the peak: where less is kept for backward, letting go of all of it changes little
@@ -38,9 +37,9 @@ def activations(case: Case) -> Explanation | None:
     by = _workspace_words(case, high) if cause.part == "workspace" else ""
     less = "less" if saved_gap < 0 else "more"
     although = "although" if saved_gap <= 0 else "and"
-    how_much = f"saves {less} for backward ({bytes_words(saved[high])}, {bytes_words(saved[low])})"
+    how_much = f"saves {less} for backward ({bytes_text(saved[high])}, {bytes_text(saved[low])})"
     if saved_gap == 0:
-        how_much = f"saves as much for backward ({bytes_words(saved[high])})"
+        how_much = f"saves as much for backward ({bytes_text(saved[high])})"
     return Explanation(
         key="activations",
         config=case.config,
@@ -49,9 +48,9 @@ def activations(case: Case) -> Explanation | None:
         measured=f"{signed(saved_gap, 'bytes')}, {signed(grown, 'bytes')} {PART_TITLES[cause.part]}",
         verdict=verdict,
         sentence=(
-            f"{peaker} peaks higher than {other} ({bytes_words(peaks[high])}, {bytes_words(peaks[low])}) {although} it "
-            f"{how_much}: at its peak it holds {bytes_words(_of(cause, high))} of {PART_TITLES[cause.part]}{by}, "
-            f"{bytes_words(grown)} more than {other}."
+            f"{peaker} peaks higher than {other} ({bytes_text(peaks[high])}, {bytes_text(peaks[low])}) {although} it "
+            f"{how_much}: at its peak it holds {bytes_text(_of(cause, high))} of {PART_TITLES[cause.part]}{by}, "
+            f"{bytes_text(grown)} more than {other}."
         ),
         numbers=(
             *case.evidence("peak", peaks, "bytes"),
@@ -73,7 +72,7 @@ def _workspace_words(case: Case, side: int) -> str:
         return ""
     peak = run.memory
     use = workspace_algorithm(run, peak.peak_path, peak.peak_phase)
-    by = use_words(use) if use is not None else peak.peak_op
+    by = use.words if use is not None else peak.peak_op
     return f" in {peak.peak_path or 'the root'}'s {peak.peak_phase} ({by})"
 
 
@@ -106,7 +105,8 @@ def _ran(case: Case) -> Explanation | None:
         verdict = "wrong"
     elif all(faster) and all(smaller):
         verdict = "right"
-    told = f"{factor(times[0])} and {factor(times[1])} the time, {factor(peaks[0])} and {factor(peaks[1])} the peak"
+    time_words, peak_words = (" and ".join(text(ratio, "ratio") for ratio in ratios) for ratios in (times, peaks))
+    told = f"{time_words} the time, {peak_words} the peak"
     return _explained(
         case,
         predicts="less memory, less time",
@@ -150,7 +150,7 @@ def _simulated(case: Case) -> Explanation | None:
         return None
     peaks = [one.difference_bytes or 0 for one in changes]
     work_more = [(one.recompute_percent or 0.0) for one in changes]
-    more = " and ".join(share_words(one / 100) for one in work_more)
+    more = " and ".join(percent(one / 100) for one in work_more)
     return _explained(
         case,
         predicts="less memory, less time",
@@ -194,7 +194,7 @@ def _bounded(case: Case) -> Explanation | None:
     known = all(part.a is not None and part.b is not None for part in split.parts if part.part == "saved_activations")
     if not apart(peaks) or not known or kept >= SMALL_SHARE * peaks[high]:
         return None
-    at_most = f"at most {bytes_words(kept)} of {bytes_words(peaks[high])}"
+    at_most = f"at most {bytes_text(kept)} of {bytes_text(peaks[high])}"
     return _explained(
         case,
         predicts="less memory",

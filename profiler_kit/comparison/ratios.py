@@ -10,18 +10,9 @@ from profiler_kit.records.comparison import MemoryPart, MemorySplit, PartBytes, 
 from profiler_kit.records.counts import MemoryEstimate
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
-from profiler_kit.units import digits, text
+from profiler_kit.units import text
 
 PARTS: Final = cast("tuple[MemoryPart, ...]", get_args(MemoryPart))
-PART_TITLES: Final[dict[MemoryPart, str]] = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer_state": "optimizer state",
-    "inputs": "inputs",
-    "saved_activations": "saved activations",
-    "workspace": "workspace",
-    "rest": "the rest",
-}
 
 
 def examples(run: ConfigRun, side: Side) -> int | None:
@@ -77,8 +68,8 @@ def _time_sentence(
     """The ratio told from the slower side: ``V0 takes 4.05x the time of V1: 3.32x the work at 0.82x the efficiency``."""
     slow, fast = (1, 0) if times_ns[1] >= times_ns[0] else (0, 1)
     return (
-        f"{labels[slow]} takes {factor(times_ns[slow] / times_ns[fast])} the time of {labels[fast]}: "
-        f"{factor(flops[slow] / flops[fast])} the work at {factor(rates[slow] / rates[fast])} the efficiency "
+        f"{labels[slow]} takes {text(times_ns[slow] / times_ns[fast], 'ratio')} the time of {labels[fast]}: "
+        f"{text(flops[slow] / flops[fast], 'ratio')} the work at {text(rates[slow] / rates[fast], 'ratio')} the efficiency "
         f"({text(times_ns[slow], 'ns')} and {text(times_ns[fast], 'ns')} a step, "
         f"{text(rates[slow], 'flops/s')} and {text(rates[fast], 'flops/s')})."
     )
@@ -88,12 +79,9 @@ def _per_sample(ratio: float, labels: tuple[str, str], samples: tuple[int | None
     """The ratio per example, told from the side that takes longer for one."""
     slow, fast = (1, 0) if ratio >= 1 else (0, 1)
     each = ratio if slow == 1 else 1 / ratio
-    return f" Per sample {labels[slow]} takes {factor(each)} the time ({samples[slow]} and {samples[fast]} a step)."
-
-
-def factor(value: float) -> str:
-    """A ratio as sentences say it: ``4.05x``."""
-    return f"{digits(value, 3)}x"
+    return (
+        f" Per sample {labels[slow]} takes {text(each, 'ratio')} the time ({samples[slow]} and {samples[fast]} a step)."
+    )
 
 
 def memory_splits(a: Report, b: Report, shared: Sequence[tuple[ConfigRun, ConfigRun]]) -> tuple[MemorySplit, ...]:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.comparison.metrics import numbers
-from profiler_kit.records.comparison import MetricRow, Side, Verdict
+from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_words
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.report_noise import noise_between, percent, side, step_verdict, within
-from profiler_kit.units import Unit
+from profiler_kit.statistics.report_noise import noise_between, side, step_verdict, within
+from profiler_kit.units import Unit, percent
 
 # The caching allocator serves the same program from the same blocks; what varies are workspaces that a library picks.
 BYTES_NOISE: Final = 0.01
@@ -33,11 +32,6 @@ _MEASURED: Final = (
     _Measured(DEVICE_TIME, "Device time, step", "ns", lambda run: run.device_ns),
     _Measured("peak_allocated_bytes", "Peak memory, measured", "bytes", lambda run: run.peak_allocated_bytes),
 )
-
-
-def clock_words(clock: str | None) -> str:
-    """What a trace's times by owner are called: a CPU has no device beside itself, its operators are timed on the host."""
-    return "operator time" if clock == "operator" else "device time"
 
 
 def measured_rows(
@@ -93,8 +87,8 @@ def environment_reason(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -
     """Why measurements of the two runs don't compare; empty where they do."""
     if a.target.mode != b.target.mode:
         return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
-    if numbers(a.target) != numbers(b.target):
-        return f"computed in {numbers(a.target)} and in {numbers(b.target)}"
+    if a.target.arithmetic != b.target.arithmetic:
+        return f"computed in {a.target.arithmetic} and in {b.target.arithmetic}"
     given = [
         (run.config.enabled, run.config.benchmark, run.config.deterministic, run.config.allow_tf32, run.config.settings)
         for run in (one, other)

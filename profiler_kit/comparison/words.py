@@ -6,15 +6,16 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from profiler_kit.comparison.metrics import numbers, shapes
 from profiler_kit.comparison.ratios import examples
 from profiler_kit.comparison.timed import environment_reason, failure_reason
 from profiler_kit.records.comparison import EfficiencySplit, Explanation, LayerChange, Side, TimeRatio
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import inputs_text
 from profiler_kit.statistics.report_noise import noise_between
-from profiler_kit.units import Unit, digits, text
+from profiler_kit.units import Unit, percent, plural, signed, text
 
 WHY_LAYERS: Final = 4  # named in the sentence; the table has all
 TELLING_RATIO: Final = 1.1  # a time ratio that a flag moves by less tells the same story
@@ -89,7 +90,7 @@ def _dominants(sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
     if min(shares) < DOMINANT_SHARE:
         return ""
     words = [
-        f"{shown_path(path or '')} ({digits(share * 100, 3)} % of {side.label}'s)"
+        f"{shown_path(path or '')} ({percent(share, 3)} of {side.label}'s)"
         for path, share, side in zip((largest[0].a_path, largest[1].b_path), shares, sides, strict=True)
     ]
     return f"The work is in {words[0]} and {words[1]}."
@@ -170,7 +171,7 @@ def _moved(title: str, unit: Unit, figures: list[tuple[int, int, LayerChange]]) 
     if len(moved) > len(named):
         others = len(moved) - len(named)
         rest = sum(change for change, _ in moved[len(named) :])
-        words.append(f"{others} other layer{'s' if others > 1 else ''} {signed(rest, unit)}")
+        words.append(f"{plural(others, 'other layer')} {signed(rest, unit)}")
     return f"{title} {signed(sum(change for change, _ in moved), unit)}: {', '.join(words)}."
 
 
@@ -180,21 +181,6 @@ def layer_name(one: LayerChange) -> str:
     return {"added": f"new {name}", "removed": f"dropped {name}"}.get(one.kind, name)
 
 
-def shown_path(path: str) -> str:
-    """A module path as it is shown; the root's has no text of its own."""
-    return path or "(root)"
-
-
-def signed(value: int, unit: Unit) -> str:
-    """`value` with its sign, as a person reads it: ``+302 M``, ``-1 KiB``, ``0``."""
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{text(abs(value), unit)}"
-
-
-def percent_change(change: float | None) -> str | None:
-    """A relative change with its sign: ``+81.0 %``; None where there is none."""
-    return None if change is None else f"{change * 100:+.1f} %"
-
-
 def notes(
     a: Report, b: Report, sides: tuple[Side, Side], shared: Sequence[tuple[ConfigRun, ConfigRun]]
 ) -> tuple[str, ...]:
@@ -202,13 +188,12 @@ def notes(
     told = []
     if a.static is not None and a.static.convention_name != DEFAULT_CONVENTION:
         told.append(f"Work is counted by the convention {a.static.convention_name}. {a.static.convention}")
-    if shapes(a.target.inputs) != shapes(b.target.inputs):
+    a_inputs, b_inputs = inputs_text(a.target.inputs), inputs_text(b.target.inputs)
+    if a_inputs != b_inputs:
+        told.append(f"The inputs differ: {sides[0].label} {a_inputs}; {sides[1].label} {b_inputs}.")
+    if a.target.mode != b.target.mode or a.target.arithmetic != b.target.arithmetic:
         told.append(
-            f"The inputs differ: {sides[0].label} {shapes(a.target.inputs)}; {sides[1].label} {shapes(b.target.inputs)}."
-        )
-    if a.target.mode != b.target.mode or numbers(a.target) != numbers(b.target):
-        told.append(
-            f"{sides[0].label}: {a.target.mode}, {numbers(a.target)}; {sides[1].label}: {b.target.mode}, {numbers(b.target)}."
+            f"{sides[0].label}: {a.target.mode}, {a.target.arithmetic}; {sides[1].label}: {b.target.mode}, {b.target.arithmetic}."
         )
     if a.target.channels_last != b.target.channels_last:
         told.append(f"Only {sides[0 if a.target.channels_last else 1].label} is in channels_last layout.")
@@ -245,4 +230,4 @@ def _noise(a: Report, b: Report) -> str:
     gap = noise_between(a, b).gap
     if gap is None:
         return "No configuration was run twice, so the noise between processes is not known."
-    return f"The same configuration, run twice, differed by {digits(gap * 100, 2)} %."
+    return f"The same configuration, run twice, differed by {percent(gap)}."

@@ -20,7 +20,7 @@ from profiler_kit.errors import NotComparableError, TargetError, UsageError
 from profiler_kit.gate import worktree_child
 from profiler_kit.process import Outcome
 from profiler_kit.records.report import Report
-from profiler_kit.records.serde import loads_report, read_report
+from profiler_kit.records.serde import is_saved_report, loads_report, read_report
 
 # Where a change usually branched off, the most telling first.
 USUAL_BASES: Final = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
@@ -164,9 +164,7 @@ def worktree(top: Path, commit: str) -> Iterator[Path]:
 
 def _saved_report(repo: Path, rev: str) -> Path | None:
     path = repo / rev
-    if path.suffix == ".json" or (path.is_dir() and (path / "report.json").is_file()):
-        return path
-    return None
+    return path if is_saved_report(path) else None
 
 
 def _git(folder: Path, *words: str) -> Outcome:

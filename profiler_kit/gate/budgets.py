@@ -1,4 +1,4 @@
-"""Budgets: limits on counted metrics, where they are written, and what breaks them.
+"""Budgets: limits on counted metrics, and where they are written.
 
 On the command line ``--budget flops=+10%``; in pyproject.toml::
 
@@ -16,7 +16,6 @@ baseline. A metric that falls never breaks its budget.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -27,12 +26,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from profiler_kit.comparison.compare import compare
-from profiler_kit.comparison.metrics import METRICS, StaticMetric, metric, shapes, static_reason, value_of
-from profiler_kit.errors import NotComparableError, UsageError
-from profiler_kit.records.comparison import Budget, BudgetRow, BudgetSeverity, CheckResult, Comparison
-from profiler_kit.records.report import Report
-from profiler_kit.units import parse_bytes, parse_count, text
+from profiler_kit.errors import UsageError
+from profiler_kit.records.comparison import Budget, BudgetSeverity
+from profiler_kit.records.metrics import METRICS, StaticMetric, metric
+from profiler_kit.units import parse_bytes, parse_count
 
 TABLE: Final = "[tool.profiler-kit.budgets]"
 TIMED: Final = frozenset(
@@ -72,97 +69,13 @@ def parse_budget(option: str) -> Budget:
     name, found, limit = option.partition("=")
     if not found or not name.strip() or not limit.strip():
         raise UsageError("no METRIC=LIMIT", where=where, hint="write --budget flops=+10% or --budget params=26M")
-    return _budget(_known(name.strip(), where), limit.strip(), where)
+    return _budget(known_metric(name.strip(), where), limit.strip(), where)
 
 
 def with_strictness(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
     """`budgets` with the one that ``--strict`` is: no call of an op without a formula."""
     none = replace(parse_budget("uncounted=0"), where="--strict")
     return (*(one for one in budgets if one.metric != none.metric), none)
-
-
-def check(base: Report | None, head: Report, budgets: Sequence[Budget]) -> CheckResult:
-    """Every budget applied to `head`, relative ones against `base`; without a base only absolute limits can be judged."""
-    compared: Comparison | None = None
-    notes = [] if budgets else [f"No budgets are set: give --budget flops=+10% or a {TABLE} table in pyproject.toml."]
-    if base is None:
-        notes.append("There is no base to compare with.")
-    else:
-        notes += [f"Base: {note}" for note in base.notes]
-        try:
-            compared = compare(base, head, labels=("the base", "this change"))
-        except NotComparableError as error:
-            notes.append(error.message)
-    rows = tuple(apply(one, base, head) for one in budgets)
-    return CheckResult(target=head.target.name, rows=rows, comparison=compared, notes=tuple(notes))
-
-
-def apply(budget: Budget, base: Report | None, head: Report) -> BudgetRow:
-    """What becomes of `budget`: ok, broken, warned, or not comparable and why."""
-    one = _known(budget.metric, budget.where)
-    before = value_of(base, one) if base is not None else None
-    after = value_of(head, one)
-    reason = _refusal(budget, one, base, head)
-    allowed = None if reason else _allowed(budget, before)
-    row = BudgetRow(
-        metric=one.key,
-        title=one.title,
-        unit=one.unit,
-        base=before,
-        head=after,
-        change=after / before - 1 if before and after is not None else None,
-        allowed=allowed,
-        limit=budget.written,
-        severity=budget.severity,
-        outcome="not_comparable",
-        reason=reason,
-        where=budget.where,
-    )
-    if reason or allowed is None or after is None:
-        return row
-    if after <= allowed:
-        return replace(row, outcome="ok")
-    return replace(row, outcome="broken" if budget.severity == "error" else "warned", reason=_over(row, allowed, after))
-
-
-def _over(row: BudgetRow, allowed: int, after: int) -> str:
-    if allowed == 0:
-        return f"{text(after, row.unit)}, and none is allowed"
-    over = text((after / allowed - 1) * 100, "percent")
-    return f"{text(after, row.unit)} is {over} above the {text(allowed, row.unit)} allowed"
-
-
-def _allowed(budget: Budget, before: int | None) -> int | None:
-    if budget.limit is not None:
-        return budget.limit
-    if before is None:
-        return None
-    if budget.increase is not None:  # exact: as a float, 10 % of 10 would allow less than 1
-        return math.floor(before * (1 + Fraction(str(budget.increase))))
-    return before + (budget.increase_by or 0)
-
-
-def _refusal(budget: Budget, one: StaticMetric, base: Report | None, head: Report) -> str:
-    """Why the budget can't be judged; empty where it can. An absolute limit needs no base, and a guessed shape never gates."""
-    if value_of(head, one) is None:
-        return "not counted"
-    if one.depends_on_inputs and head.target.inputs_from == "guess":
-        return "the input shape was guessed: give it with -i, or define example_inputs"
-    if budget.limit is not None:
-        return ""
-    if base is None:
-        return "there is no base"
-    if one.depends_on_inputs and base.target.inputs_from == "guess":
-        return "the input shape of the base was guessed: give both sides the same with -i"
-    if one.depends_on_inputs and _shapes(base) != _shapes(head):
-        before, now = shapes(base.target.inputs), shapes(head.target.inputs)
-        return f"the inputs differ ({before}; now {now}): give both sides the same with -i"
-    return static_reason(base, head, one)
-
-
-def _shapes(report: Report) -> list[tuple[tuple[int, ...], str]]:
-    """The shapes alone: another name for an input is no other work."""
-    return [(one.shape, one.dtype) for one in report.target.inputs]
 
 
 def _pyproject(folder: Path) -> Path | None:
@@ -211,7 +124,7 @@ def _toml(file: Path, shown: str) -> dict[str, Any]:
 
 def _written(name: str, value: object, where: str) -> Budget:
     """The budget that a table's `name = value` means."""
-    known = _known(name, where)
+    known = known_metric(name, where)
     if not isinstance(value, dict):
         return _budget(known, value, where)
     unknown = sorted(value.keys() - FIELDS)
@@ -273,7 +186,8 @@ def _bad_limit(known: StaticMetric, value: object, where: str) -> UsageError:
     )
 
 
-def _known(name: str, where: str) -> StaticMetric:
+def known_metric(name: str, where: str) -> StaticMetric:
+    """The metric called `name`. Raises UsageError that names those there are; `where` is the place it was written at."""
     found = metric(name)
     if found is not None:
         return found

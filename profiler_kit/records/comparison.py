@@ -6,16 +6,23 @@ Every `ratio` is b over a, None where a is zero or unknown. Lower is better for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.families import brief_math_words, brief_words
 from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.target import InputInfo, Mode
 from profiler_kit.units import Unit
 
 Verdict = Literal["better", "worse", "same", "noise", "failed", "not_comparable"]
+Clock = Literal["kernel", "operator"]
+
+
+def clock_words(clock: Clock | None) -> str:
+    """What times by owner are called. A CPU has no device beside itself: its operators are timed on the host."""
+    return "operator time" if clock == "operator" else "device time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,11 @@ class AlgorithmUse:
     flops_per_s: float | None = None
     workspace_bytes: int | None = None
 
+    @property
+    def words(self) -> str:
+        """The algorithm and its arithmetic: ``direct convolution in fp32``."""
+        return brief_words(self.family) + (f" in {brief_math_words(self.math)}" if self.math is not None else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerEfficiency:
@@ -106,6 +118,12 @@ class LayerEfficiency:
     at_reference_ns: int
     beyond_ns: int
     algorithms: tuple[AlgorithmUse, ...] = ()
+
+    @property
+    def first_share(self) -> float:
+        """The first algorithm's share of the time of all."""
+        whole = sum(use.kernel_ns for use in self.algorithms)
+        return self.algorithms[0].kernel_ns / whole if whole > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +153,17 @@ class EfficiencySplit:
 
     config: str
     slower: Literal["a", "b"]
-    clock: Literal["kernel", "operator"] | None
+    clock: Clock | None
     reference_flops_per_s: float
     work_ns: int
     a: SideEfficiency
     b: SideEfficiency
     sentence: str = ""
+
+    @property
+    def slower_first(self) -> tuple[SideEfficiency, SideEfficiency]:
+        """The slower side, then the faster one."""
+        return (self.b, self.a) if self.slower == "b" else (self.a, self.b)
 
 
 ExplanationVerdict = Literal["wrong", "off", "right"]
@@ -169,6 +192,15 @@ class Explanation:
 MemoryPart = Literal[
     "parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace", "rest"
 ]  # fmt: skip
+PART_TITLES: Final[dict[MemoryPart, str]] = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "inputs": "inputs",
+    "saved_activations": "saved activations",
+    "workspace": "workspace",
+    "rest": "the rest",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +286,7 @@ class Comparison:
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     telling: tuple[str, ...] = ()
-    clock: Literal["kernel", "operator"] | None = None
+    clock: Clock | None = None
     convention: str | None = None
     efficiencies: tuple[EfficiencySplit, ...] = ()
     explanations: tuple[Explanation, ...] = ()

@@ -88,6 +88,11 @@ def math_words(math: str) -> str:
     return MATH_WORDS.get(math, math)
 
 
+def brief_math_words(math: str) -> str:
+    """`math` in as few words as tell it from the others: ``brief_math_words("fp32") == "fp32"``."""
+    return math_words(math).removesuffix(" SIMT")
+
+
 def is_convolution(family: str) -> bool:
     """Whether kernels of `family` compute a convolution (layout conversion does not)."""
     return family.startswith("conv:") and family != LAYOUT

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 
+def shown_path(path: str) -> str:
+    """`path` as people see it. The root's is empty, so they see ``(root)``."""
+    return path or "(root)"
+
+
 def parent(path: str) -> str:
     """The path of the module that holds the one at `path`; the root holds itself."""
     return path.rpartition(".")[0]

@@ -71,6 +71,11 @@ def loads_saved(text: str | bytes, where: str) -> Report | TraceReport:
     return from_json(Report, data, where)
 
 
+def is_saved_report(path: Path) -> bool:
+    """Whether `path` can only mean a saved report: a .json file, or a folder that holds ``report.json``."""
+    return path.suffix == ".json" or (path.is_dir() and (path / "report.json").is_file())
+
+
 def read_report(path: str | Path) -> Report:
     """The report saved at `path` (a file, or a folder that holds ``report.json``).
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.units import shape_text
 
 Mode = Literal["train", "infer"]
 
@@ -46,6 +48,16 @@ class InputInfo:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def text(self) -> str:
+        """Shape and dtype: ``8x3x256x256 float32``."""
+        return f"{shape_text(self.shape)} {self.dtype}"
+
+
+def inputs_text(inputs: Sequence[InputInfo]) -> str:
+    """The shapes and dtypes of `inputs`, without their names."""
+    return ", ".join(tensor.text for tensor in inputs) or "no tensors"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetInfo:
@@ -72,3 +84,9 @@ class TargetInfo:
     notes: tuple[str, ...] = ()
     cudnn_flags: tuple[NamedValue, ...] = ()
     cudnn_off_lines: tuple[int, ...] = ()
+
+    @property
+    def arithmetic(self) -> str:
+        """The arithmetic that the target asks for: ``float32``, ``float32 under bfloat16 autocast``."""
+        dtype = self.dtype or "float32"
+        return f"{dtype} under {self.amp} autocast" if self.amp else dtype

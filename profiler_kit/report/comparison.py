@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from profiler_kit.comparison.metrics import shapes
-from profiler_kit.comparison.ratios import PART_TITLES
-from profiler_kit.comparison.timed import clock_words
-from profiler_kit.comparison.words import percent_change, shown_path, signed
-from profiler_kit.records.comparison import BudgetRow, CheckResult, Comparison, LayerChange, MemorySplit, MetricRow
-from profiler_kit.records.document import Block, Document, Head, Paragraph, Section, Table, Value
+from profiler_kit.records.comparison import (
+    PART_TITLES,
+    CheckResult,
+    Comparison,
+    LayerChange,
+    MemorySplit,
+    MetricRow,
+    clock_words,
+)
+from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.serde import to_json
+from profiler_kit.records.target import inputs_text
+from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
+from profiler_kit.report.columns.column import data_table, page_table
+from profiler_kit.report.columns.comparison import (
+    LAYER_CHANGE_COLUMNS,
+    METRIC_COLUMNS,
+    PEAK_PART_COLUMNS,
+    RATIO_COLUMNS,
+    PeakPart,
+)
 from profiler_kit.report.comparison_efficiency import efficiency_blocks, explanation_blocks
-from profiler_kit.report.comparison_tables import plain_budgets, plain_layers, plain_metrics
-from profiler_kit.units import Unit, bytes_text, text
+from profiler_kit.units import plural
 
 SCHEMA: Final = 1
 TOP_LAYERS: Final = 20
 # Forges drop a comment above 65,536 characters. The layer table is the only part that grows with the model, and the rest
 # stays well below what this leaves.
 LAYER_TABLE_CHARACTERS: Final = 45_000
-CHANGE_CHARACTERS: Final = 160  # of the words about one layer, in tables for people; JSON and CSV hold them whole
-
-VERDICTS: Final = {"not_comparable": "not comparable"}
-OUTCOMES: Final = {"broken": "BROKEN", "warned": "warning", "not_comparable": "not comparable"}
 
 
 def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS) -> Document:
@@ -39,13 +48,13 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
     rest = tuple(row for row in comparison.metrics if row.config not in told)
     if any(split.config is not None for split in comparison.memory):
         told = comparison.telling  # beside measured peaks the predicted one is detail
-    others = tuple(_memory_table(split, a, b) for split in comparison.memory if split.config not in told)
+    others = tuple(_memory_table(split, comparison) for split in comparison.memory if split.config not in told)
     if comparison.times:
         sections.append(Section(title="Time taken apart", blocks=(_time_table(comparison),)))
     if comparison.efficiencies:
         sections.append(Section(title="Efficiency by layer", blocks=efficiency_blocks(comparison)))
     if comparison.memory:
-        tables = tuple(_memory_table(split, a, b) for split in comparison.memory if split.config in told)
+        tables = tuple(_memory_table(split, comparison) for split in comparison.memory if split.config in told)
         sections.append(Section(title="Peak memory taken apart", blocks=tables))
     if comparison.explanations:
         sections.append(Section(title="Usual explanations", blocks=explanation_blocks(comparison)))
@@ -56,12 +65,12 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         sections.append(Section(title="Metrics under the other configurations", blocks=blocks, detail=True))
     if others:
         sections.append(Section(title="Peak memory otherwise", blocks=others, detail=True))
-    sections += _note_sections(comparison.notes)
+    sections += note_sections(comparison.notes)
     return Document(
         title=f"{a} and {b}",
         sections=tuple(section for section in sections if section.blocks),
         json=_json("comparison", to_json(comparison)),
-        full=(plain_layers(comparison), plain_metrics(comparison)),
+        full=_whole_tables(comparison),
     )
 
 
@@ -73,7 +82,7 @@ def check_document(result: CheckResult) -> Document:
         sections.append(Section(title="Why", blocks=tuple(Paragraph(text=told) for told in compared.sentences)))
         if compared.layers:
             sections.append(Section(title="Layers", blocks=_layer_blocks(compared, None)))
-    sections += _note_sections((*result.notes, *(compared.notes if compared is not None else ())))
+    sections += note_sections((*result.notes, *(compared.notes if compared is not None else ())))
     return Document(
         title=f"{result.target}: {headline(result)}",
         sections=tuple(section for section in sections if section.blocks),
@@ -89,8 +98,8 @@ def check_document(result: CheckResult) -> Document:
             },
         ),
         full=(
-            plain_budgets(result.rows),
-            *(() if compared is None else (plain_layers(compared), plain_metrics(compared))),
+            data_table("budgets", BUDGET_COLUMNS, result.rows),
+            *(_whole_tables(compared) if compared is not None else ()),
         ),
     )
 
@@ -102,17 +111,26 @@ def headline(result: CheckResult) -> str:
     warned = sum(row.outcome == "warned" for row in rows)
     unjudged = sum(row.outcome == "not_comparable" for row in rows)
     if broken:
-        return f"{broken} of {_budgets(len(rows))} broken, please read"
+        return f"{broken} of {plural(len(rows), 'budget')} broken, please read"
     if unjudged:
-        return f"{unjudged} of {_budgets(len(rows))} could not be judged"
+        return f"{unjudged} of {plural(len(rows), 'budget')} could not be judged"
     if not rows:
         return "no budgets set" if result.comparison is not None else "nothing comparable"
     kept = "1 budget kept" if len(rows) == 1 else f"all {len(rows)} budgets kept"
-    return f"{_budgets(warned)} exceeded, as a warning" if warned else kept
+    return f"{plural(warned, 'budget')} exceeded, as a warning" if warned else kept
 
 
-def _budgets(count: int) -> str:
-    return f"{count} budget" if count == 1 else f"{count} budgets"
+def _whole_tables(comparison: Comparison) -> tuple[Table, ...]:
+    return (
+        data_table("layers", LAYER_CHANGE_COLUMNS, comparison.layers),
+        data_table("metrics", METRIC_COLUMNS, comparison.metrics),
+    )
+
+
+def _words(comparison: Comparison) -> dict[str, str]:
+    """What titles of columns say for the two sides and the clock."""
+    clock = clock_words(comparison.clock).capitalize()
+    return {"a": comparison.a.label, "b": comparison.b.label, "clock": clock}
 
 
 def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
@@ -120,9 +138,10 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
     compared = result.comparison
     if compared is not None:
         side = compared.b
-        blocks.append(Paragraph(text=f"{side.spec}: {shapes(side.inputs)}, {side.mode}. A MAC is 2 FLOPs."))
+        blocks.append(Paragraph(text=f"{side.spec}: {inputs_text(side.inputs)}, {side.mode}. A MAC is 2 FLOPs."))
     if result.rows:
-        blocks.append(_budget_table(result.rows))
+        caption = "Counted for one step; a metric that falls never breaks its budget"
+        blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.rows))
     blocks += [
         Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning") for row in result.rows if row.reason
     ]
@@ -133,32 +152,6 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _budget_table(rows: Sequence[BudgetRow]) -> Table:
-    return Table(
-        name="budgets",
-        caption="Counted for one step; a metric that falls never breaks its budget",
-        heads=(
-            Head(key="metric", title="Budget", doc="what is limited"),
-            Head(key="base", title="Base", doc="at the base", rank=2),
-            Head(key="head", title="Now", doc="with this change"),
-            Head(key="change", title="Change", doc="now over base, less one"),
-            Head(key="limit", title="Limit", doc="as it was written", rank=1),
-            Head(key="verdict", title="Verdict", doc="ok, BROKEN, warning, or not comparable"),
-        ),
-        rows=tuple(
-            (
-                row.title,
-                text(row.base, row.unit),
-                text(row.head, row.unit),
-                percent_change(row.change),
-                row.limit,
-                OUTCOMES.get(row.outcome, row.outcome),
-            )
-            for row in rows
-        ),
-    )
-
-
 def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
     """The metrics, and why some are noise; what failed or does not compare stands in the notes."""
     noise = {row.reason: None for row in comparison.metrics if row.verdict == "noise"}
@@ -167,90 +160,26 @@ def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
 
 
 def _metric_table(comparison: Comparison, rows: Sequence[MetricRow]) -> Table:
-    return Table(
-        name="metrics",
-        caption=f"Ratio: {comparison.b.label} over {comparison.a.label}; less is better; counted figures are exact",
-        heads=(
-            Head(key="metric", title="Metric"),
-            Head(key="config", title="Configuration", doc="empty for what was counted"),
-            Head(key="a", title=comparison.a.label),
-            Head(key="b", title=comparison.b.label),
-            Head(key="ratio", title="Ratio", unit="ratio"),
-            Head(
-                key="verdict", title=f"{comparison.b.label} is", doc="noise: not more than runs differ anyway", rank=1
-            ),
-        ),
-        rows=tuple(
-            (
-                row.title,
-                row.config,
-                text(row.a, row.unit),
-                text(row.b, row.unit),
-                row.ratio,
-                VERDICTS.get(row.verdict, row.verdict),
-            )
-            for row in rows
-        ),
-    )
+    caption = f"Ratio: {comparison.b.label} over {comparison.a.label}; less is better; counted figures are exact"
+    return page_table("metrics", caption, METRIC_COLUMNS, rows, words=_words(comparison))
 
 
 def _time_table(comparison: Comparison) -> Table:
-    a, b = comparison.a.label, comparison.b.label
-    return Table(
-        name="times",
-        caption=f"Ratios: {b} over {a}; time = work / efficiency, work being the step's counted FLOPs",
-        heads=(
-            Head(key="config", title="Configuration"),
-            Head(key="a_ns", title=f"{a} step", unit="ns", rank=2),
-            Head(key="b_ns", title=f"{b} step", unit="ns", rank=2),
-            Head(key="time_ratio", title="Time", unit="ratio"),
-            Head(key="work_ratio", title="Work", unit="ratio", rank=1),
-            Head(key="efficiency_ratio", title="Efficiency", unit="ratio", rank=1),
-            Head(key="a_flops_per_s", title=f"{a} FLOP/s", unit="flops/s", rank=3),
-            Head(key="b_flops_per_s", title=f"{b} FLOP/s", unit="flops/s", rank=3),
-        ),
-        rows=tuple(
-            (
-                one.config,
-                one.a_ns,
-                one.b_ns,
-                one.time_ratio,
-                one.work_ratio,
-                one.efficiency_ratio,
-                one.a_flops_per_s,
-                one.b_flops_per_s,
-            )
-            for one in comparison.times
-        ),
-    )
+    over = f"{comparison.b.label} over {comparison.a.label}"
+    caption = f"Ratios: {over}; time = work / efficiency, work being the step's counted FLOPs"
+    return page_table("times", caption, RATIO_COLUMNS, comparison.times, words=_words(comparison))
 
 
-def _memory_table(split: MemorySplit, a: str, b: str) -> Table:
-    rows: list[tuple[Value, ...]] = []
-    for part in split.parts:
-        if not part.a and not part.b:
-            continue
-        change = None if part.a is None or part.b is None else signed(part.b - part.a, "bytes")
-        rows.append((PART_TITLES[part.part], text(part.a, "bytes"), text(part.b, "bytes"), change))
-    total = (
-        "peak",
-        bytes_text(split.a_peak_bytes),
-        bytes_text(split.b_peak_bytes),
-        signed(split.b_peak_bytes - split.a_peak_bytes, "bytes"),
-    )
+def _memory_table(split: MemorySplit, comparison: Comparison) -> Table:
     measured = f"Measured under {split.config}, at the op where each peaks"
     predicted = "Predicted from tensor lifetimes; library workspace is not in it"
-    return Table(
-        name=f"memory_{split.config or 'predicted'}",
-        caption=measured if split.config is not None else predicted,
-        heads=(
-            Head(key="part", title="Part of the peak"),
-            Head(key="a", title=a),
-            Head(key="b", title=b),
-            Head(key="change", title="Difference"),
-        ),
-        rows=tuple(rows),
-        totals=(total,),
+    return page_table(
+        f"memory_{split.config or 'predicted'}",
+        measured if split.config is not None else predicted,
+        PEAK_PART_COLUMNS,
+        [PeakPart(title=PART_TITLES[one.part], a=one.a, b=one.b) for one in split.parts if one.a or one.b],
+        totals=[PeakPart(title="peak", a=split.a_peak_bytes, b=split.b_peak_bytes)],
+        words=_words(comparison),
     )
 
 
@@ -275,34 +204,9 @@ def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
 
 def _layer_table(comparison: Comparison, layers: Sequence[LayerChange]) -> Table:
     timed = comparison.config is not None
-    columns: list[tuple[Head, Callable[[LayerChange], Value]]] = [
-        (Head(key="kind", title="", doc="changed, added, removed, renamed or same"), lambda one: one.kind),
-        (Head(key="path", title="Layer", name=True), lambda one: shown_path(one.path)),
-        (Head(key="change", title="What changed", rank=1), _change_words),
-        (Head(key="flops", title="FLOPs, step"), lambda one: _signed(one.b.flops - one.a.flops, "flops")),
-        (Head(key="params", title="Parameters", rank=3), lambda one: _signed(one.b.params - one.a.params, "count")),
-        (Head(key="saved", title="Saved", rank=2), lambda one: _signed(one.b.saved_bytes - one.a.saved_bytes, "bytes")),
-    ]
-    if timed:
-        title = clock_words(comparison.clock)
-        columns.append(
-            (Head(key="device_ns", title=title.capitalize()), lambda one: _signed(one.device_ns_change, "ns"))
-        )
-    where = f", {title} under {comparison.config}" if timed else ""
-    return Table(
-        name="layers",
-        caption=f"Own figures, {comparison.b.label} less {comparison.a.label}{where}; the largest change comes first",
-        heads=tuple(head for head, _ in columns),
-        rows=tuple(tuple(value(one) for _, value in columns) for one in layers),
-    )
-
-
-def _change_words(one: LayerChange) -> str:
-    return one.change if len(one.change) <= CHANGE_CHARACTERS else one.change[: CHANGE_CHARACTERS - 3] + "..."
-
-
-def _signed(value: int | None, unit: Unit) -> str | None:
-    return None if value is None else signed(value, unit)
+    where = f", {clock_words(comparison.clock)} under {comparison.config}" if timed else ""
+    caption = f"Own figures, {comparison.b.label} less {comparison.a.label}{where}; the largest change comes first"
+    return page_table("layers", caption, LAYER_CHANGE_COLUMNS, layers, words=_words(comparison))
 
 
 def _width(table: Table) -> int:
@@ -311,7 +215,8 @@ def _width(table: Table) -> int:
     return sum(max(len(str(cell)) for cell in column) + 3 for column in columns)
 
 
-def _note_sections(notes: Sequence[str]) -> list[Section]:
+def note_sections(notes: Sequence[str]) -> list[Section]:
+    """A section of `notes`; none without any."""
     return [Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in notes))] if notes else []
 
 

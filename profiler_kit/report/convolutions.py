@@ -8,7 +8,8 @@ from typing import Final
 from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.report import columns
+from profiler_kit.report.columns.column import page_table
+from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.convolution_rows import (
     ConvolutionRow,
     change_rows,
@@ -18,7 +19,6 @@ from profiler_kit.report.convolution_rows import (
     together,
 )
 from profiler_kit.report.rows import TOTAL
-from profiler_kit.report.tables import page_table
 from profiler_kit.units import text
 
 SUMMARY_PARTS: Final = 3  # on a screen; one to three of a network's parts take nearly all the time
@@ -41,7 +41,7 @@ def convolution_sections(report: Report, run: ConfigRun | None, top: int | None)
     faster = fastest_ways(report)[:SUMMARY_CHANGES]
     if faster:
         caption = "done faster by other configurations, the largest savings first"
-        blocks.append(page_table("convolution_changes", caption, columns.CHANGE_COLUMNS, faster, report))
+        blocks.append(page_table("convolution_changes", caption, CHANGE_COLUMNS, faster, report))
     if blocks:
         yield Section(title="Convolutions", blocks=tuple(blocks))
     if len(rows) > SUMMARY_PARTS + 1:
@@ -49,7 +49,7 @@ def convolution_sections(report: Report, run: ConfigRun | None, top: int | None)
         yield Section(title="All convolutions", blocks=(table,), detail=True)
     if changes:
         caption = f"{most} of {len(changes):,}, the largest differences first" if most and len(changes) > most else ""
-        table = page_table("all_changes", caption, columns.CHANGE_COLUMNS, changes[:most], report)
+        table = page_table("all_changes", caption, CHANGE_COLUMNS, changes[:most], report)
         yield Section(title="What changes between configurations", blocks=(table,), detail=True)
     said = _kernels(run) if run is not None else ()
     if said:
@@ -60,7 +60,7 @@ def _parts_table(
     name: str, caption: str, shown: list[ConvolutionRow], rows: list[ConvolutionRow], report: Report
 ) -> Block:
     total = together(TOTAL, rows)
-    return page_table(name, caption, columns.CONVOLUTION_COLUMNS, shown, report, totals=[total])
+    return page_table(name, caption, CONVOLUTION_COLUMNS, shown, report, totals=[total])
 
 
 def _caption(report: Report, run: ConfigRun | None) -> str:

@@ -9,9 +9,13 @@ from typing import Final
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
 from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.report import Report
-from profiler_kit.report import columns
-from profiler_kit.report.columns import PeerLayerRow, PeerRow
-from profiler_kit.report.tables import page_table
+from profiler_kit.report.columns.column import page_table
+from profiler_kit.report.columns.cross_check import (
+    CROSS_CHECK_COLUMNS,
+    CROSS_CHECK_LAYER_COLUMNS,
+    PeerLayerRow,
+    PeerRow,
+)
 from profiler_kit.units import text
 
 ATTRIBUTION: Final = "attribution"
@@ -42,7 +46,7 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
     yield Paragraph(text=_verdict(check))
     rows = _by_op(check)
     if rows:
-        yield page_table(f"cross_check_{check.peer}", "MACs of one step", columns.CROSS_CHECK_COLUMNS, rows, report)
+        yield page_table(f"cross_check_{check.peer}", "MACs of one step", CROSS_CHECK_COLUMNS, rows, report)
     for reason in dict.fromkeys(row.row.reason for row in rows if row.row.reason):
         ops = ", ".join(dict.fromkeys(row.row.op for row in rows if row.row.reason == reason))
         yield Paragraph(text=f"{ops}: {reason}.")
@@ -52,9 +56,7 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
         caption = "MACs of one step, descendants included; only layers that differ"
         if top is not None and len(layers) > top:
             caption += f", {top:,} of {len(layers):,}"
-        table = page_table(
-            f"cross_check_{check.peer}_layers", caption, columns.CROSS_CHECK_LAYER_COLUMNS, layers[:top], report
-        )
+        table = page_table(f"cross_check_{check.peer}_layers", caption, CROSS_CHECK_LAYER_COLUMNS, layers[:top], report)
         yield table
     if any(ATTRIBUTION in row.reason for row in layers):
         told = f"{ATTRIBUTION}: {check.peer} gives the module work that is another's, or its own to another."

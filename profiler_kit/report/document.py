@@ -10,8 +10,12 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import columns, memory, roof_words, sentences, tables
-from profiler_kit.report.columns import WorkUnit
+from profiler_kit.report import memory, roof_words, sentences, tables
+from profiler_kit.report.columns.column import WorkUnit, page_table
+from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
+from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
+from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS
+from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
@@ -98,7 +102,7 @@ def _configurations(report: Report) -> Iterator[Section]:
     if not report.runs:
         return
     blocks: list[Block] = [
-        tables.page_table("runs", CONFIGURATIONS, columns.RUN_COLUMNS, tables.run_rows(report), report, aside=False)
+        page_table("runs", CONFIGURATIONS, RUN_COLUMNS, tables.run_rows(report), report, aside=False)
     ]
     baseline = report.baseline()
     noise = sentences.noise(report, baseline) if baseline else None
@@ -119,7 +123,7 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
     if not rows:
         return
     caption = f"{run.config.name}, per step{sentences.unsynchronised(run)}"
-    table = tables.page_table("phases", caption, columns.PHASE_COLUMNS, rows, report, totals=[total])
+    table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total])
     yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
 
 
@@ -204,7 +208,7 @@ def _more_figures(
         yield Section(title="Layer counts", blocks=(table,), detail=True)
     if any(r.failure is None for r in report.runs):
         rows = tables.run_rows(report)
-        table = tables.page_table("runs_more", "", columns.RUN_COLUMNS, rows, report, aside=True)
+        table = page_table("runs_more", "", RUN_COLUMNS, rows, report, aside=True)
         yield Section(title="First steps and samples", blocks=(table,), detail=True)
 
 
@@ -212,7 +216,7 @@ def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Sectio
     if not run.kernels:
         return
     rows = tables.kernel_rows(run, top)
-    table = tables.page_table("kernels", f"{run.config.name}, per step", columns.KERNEL_COLUMNS, rows, report)
+    table = page_table("kernels", f"{run.config.name}, per step", KERNEL_COLUMNS, rows, report)
     yield Section(title="Operators" if run.clock == "operator" else "Kernels", blocks=(table,), detail=True)
 
 
@@ -228,10 +232,10 @@ def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:
         table = tables.memory_table(report, others)
         yield Section(title="Memory by configuration", blocks=(table,) if table else (), detail=True)
     if run is not None and run.memory is not None and run.memory.ops:
-        ops = tables.page_table("workspaces", run.config.name, columns.WORKSPACE_COLUMNS, run.memory.ops, report)
+        ops = page_table("workspaces", run.config.name, WORKSPACE_COLUMNS, run.memory.ops, report)
         yield Section(title="Largest workspaces", blocks=(ops,), detail=True)
     if report.static is not None and report.static.uncounted:
-        uncounted = tables.page_table("uncounted", "", columns.UNCOUNTED_COLUMNS, report.static.uncounted, report)
+        uncounted = page_table("uncounted", "", UNCOUNTED_COLUMNS, report.static.uncounted, report)
         yield Section(title="Ops without a formula", blocks=(uncounted,), detail=True)
     logs = list(_logs(report))
     if logs:

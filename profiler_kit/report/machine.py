@@ -8,16 +8,22 @@ from profiler_kit import units
 from profiler_kit.records.document import Block, Document, Paragraph, Section
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import columns, sentences
-from profiler_kit.report.columns import CeilingRow
-from profiler_kit.report.plain import plain_table
+from profiler_kit.report import sentences
+from profiler_kit.report.columns.column import data_table, page_table
+from profiler_kit.report.columns.machine import (
+    CEILING_COLUMNS,
+    CONFIG_COLUMNS,
+    DEVICE_COLUMNS,
+    PACKAGE_COLUMNS,
+    CeilingRow,
+)
 
 
 def machine_document(machine: Machine) -> Document:
     """`machine` as sections of text and tables; the ceilings are the table of a CSV file."""
-    ceilings = plain_table("ceilings", "", columns.CEILING_COLUMNS, _ceilings(machine), whole=True)
-    packages = plain_table("packages", "", columns.PACKAGE_COLUMNS, machine.packages, whole=True)
-    devices = plain_table("devices", "", columns.DEVICE_COLUMNS, machine.devices, whole=True)
+    ceilings = data_table("ceilings", CEILING_COLUMNS, _ceilings(machine))
+    packages = data_table("packages", PACKAGE_COLUMNS, machine.packages)
+    devices = data_table("devices", DEVICE_COLUMNS, machine.devices)
     return Document(
         title=f"This machine, for profiler_kit {machine.tool.version}",
         sections=tuple(_sections(machine)),
@@ -33,16 +39,16 @@ def _sections(machine: Machine) -> Iterator[Section]:
     if machine.devices:
         yield Section(
             title="Devices",
-            blocks=(plain_table("devices", "as torch sees them", columns.DEVICE_COLUMNS, machine.devices),),
+            blocks=(page_table("devices", "as torch sees them", DEVICE_COLUMNS, machine.devices),),
         )
     rows = _ceilings(machine)
     if rows:
         yield Section(title="Ceilings", blocks=tuple(_reached(machine, rows)))
     if machine.configs:
-        table = plain_table("configurations", "what analyze runs here", columns.CONFIG_COLUMNS, machine.configs)
+        table = page_table("configurations", "what analyze runs here", CONFIG_COLUMNS, machine.configs)
         notes = tuple(Paragraph(text=note, role="note") for note in machine.config_notes)
         yield Section(title="Configurations", blocks=(table, *notes))
-    yield Section(title="Packages", blocks=(plain_table("packages", "", columns.PACKAGE_COLUMNS, machine.packages),))
+    yield Section(title="Packages", blocks=(page_table("packages", "", PACKAGE_COLUMNS, machine.packages),))
     where = machine.environment
     if where is not None:
         said = [
@@ -70,7 +76,7 @@ def _said(machine: Machine) -> Iterator[str]:
 def _reached(machine: Machine, rows: Sequence[CeilingRow]) -> Iterator[Block]:
     ceilings = machine.ceilings
     name = ceilings.device_name if ceilings is not None else machine.roofs[0].hardware
-    yield plain_table("ceilings", name, columns.CEILING_COLUMNS, rows)
+    yield page_table("ceilings", name, CEILING_COLUMNS, rows)
     if ceilings is not None:
         kept = f"; kept in {machine.cache} until env --fresh" if machine.cache and ceilings.steady else ""
         yield Paragraph(text=f"Measured in {units.text(ceilings.duration_ns, 'ns')} with torch {ceilings.torch}{kept}.")

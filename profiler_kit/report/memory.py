@@ -9,8 +9,8 @@ from typing import Final
 from profiler_kit.records.counts import DeviceMemory, Phase, WhatIf
 from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
-from profiler_kit.report import columns
-from profiler_kit.report.tables import page_table
+from profiler_kit.report.columns.column import page_table
+from profiler_kit.report.columns.memory import KEPT_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
 from profiler_kit.units import text
 
 # Below this share of the peak, an interval is not worth a sentence.
@@ -67,7 +67,7 @@ def what_ifs(report: Report) -> Iterator[Section]:
     """The memory with something changed; nothing where nothing was asked."""
     memory = report.static.memory if report.static is not None else None
     if memory is not None and memory.what_ifs:
-        table = page_table("what_ifs", "simulated one by one", columns.WHAT_IF_COLUMNS, memory.what_ifs, report)
+        table = page_table("what_ifs", "simulated one by one", WHAT_IF_COLUMNS, memory.what_ifs, report)
         notes = (*_modules_meant(memory.what_ifs), *memory.what_if_notes)
         yield Section(title="What if", blocks=(table, *(Paragraph(text=note) for note in notes)))
 
@@ -112,12 +112,12 @@ def details(report: Report) -> Iterator[Section]:
         return
     if memory.modules:
         kept = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
-        table = page_table("kept", "by module", columns.KEPT_COLUMNS, kept, report)
+        table = page_table("kept", "by module", KEPT_COLUMNS, kept, report)
         yield Section(title="Kept for backward", blocks=(table,), detail=True)
     points = memory.device.timeline if memory.device is not None else memory.timeline
     if points:
-        table = page_table("timeline", "most bytes of tensors held", columns.TIMELINE_COLUMNS, points, report)
+        table = page_table("timeline", "most bytes of tensors held", TIMELINE_COLUMNS, points, report)
         yield Section(title="Memory over the step", blocks=(table,), detail=True)
     if memory.device is not None and memory.device.uncertain:
-        table = page_table("scratch", "", columns.SCRATCH_COLUMNS, memory.device.uncertain, report)
+        table = page_table("scratch", "", SCRATCH_COLUMNS, memory.device.uncertain, report)
         yield Section(title="Scratch that may move the peak", blocks=(table,), detail=True)

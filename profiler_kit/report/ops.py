@@ -8,7 +8,7 @@ from profiler_kit.records.counts import ZERO, Cost, CountPhase, OpTotal
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.report.columns import OpRow
+from profiler_kit.report.columns.counts import OpRow
 from profiler_kit.report.rows import TOTAL
 
 

@@ -9,8 +9,8 @@ from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.laboratory import ShapeSchedule
 from profiler_kit.records.report import Report
 from profiler_kit.records.schedules import ShapeTime, shape_text, shape_times
-from profiler_kit.report import columns
-from profiler_kit.report.tables import page_table
+from profiler_kit.report.columns.column import page_table
+from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 
 CAPTION = "one process each; the device waited for before and after every step"
 
@@ -22,7 +22,7 @@ def schedule_section(report: Report) -> Iterator[Section]:
     blocks: list[Block] = []
     ran = [schedule for schedule in report.schedules if schedule.steps]
     if ran:
-        blocks.append(page_table("schedules", CAPTION, columns.SCHEDULE_COLUMNS, ran, report))
+        blocks.append(page_table("schedules", CAPTION, SCHEDULE_COLUMNS, ran, report))
     for source in dict.fromkeys(schedule.source for schedule in ran):
         longest = max((s for s in ran if s.source == source), key=lambda schedule: len(schedule.steps))
         blocks.append(Paragraph(text=_ran_over(longest)))
@@ -42,7 +42,7 @@ def schedule_details(report: Report) -> Iterator[Section]:
     if times:
         order = list(dict.fromkeys(time.shape for time in times))
         times.sort(key=lambda time: order.index(time.shape))
-        table = page_table("shapes", "in the order they came", columns.SHAPE_COLUMNS, times, report)
+        table = page_table("shapes", "in the order they came", SHAPE_COLUMNS, times, report)
         yield Section(title="Steps by shape", blocks=(table,), detail=True)
 
 

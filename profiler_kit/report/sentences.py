@@ -10,7 +10,7 @@ from profiler_kit.records.document import Paragraph
 from profiler_kit.records.laboratory import SweepTime
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.report.columns import WorkUnit
+from profiler_kit.report.columns.column import WorkUnit
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import plural, text
 

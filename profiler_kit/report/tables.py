@@ -13,8 +13,16 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
-from profiler_kit.report import columns
-from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeakRow, PeerRow, PhaseRow, RunRow, WorkUnit
+from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
+from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
+from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOF_COLUMNS
+from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, PeerRow
+from profiler_kit.report.columns.findings import FINDING_COLUMNS
+from profiler_kit.report.columns.layers import LAYER_COLUMNS
+from profiler_kit.report.columns.memory import MEMORY_COLUMNS, PEAK_COLUMNS, WHAT_IF_COLUMNS, MemoryRow, PeakRow
+from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
+from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
+from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merged, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
@@ -36,45 +44,6 @@ SORT_WORDS: Final = {
 }
 
 
-def page_table(
-    name: str,
-    caption: str,
-    of: Sequence[Column[Row]],
-    rows: Sequence[Row],
-    report: Report,
-    totals: Sequence[Row] = (),
-    *,
-    aside: bool | None = None,
-) -> Table:
-    """A table for people: columns that make sense for `report` and are not empty in all of `rows`.
-
-    `aside`: True takes the columns set aside for a second table, beside the first column; False the others; None all.
-    """
-    fit = [column for column in of if column.place != "data" and column.when(report)]
-    if aside is not None:
-        fit = [column for i, column in enumerate(fit) if column.aside is aside or (aside and i == 0)]
-    values = [[column.value(row) for column in fit] for row in rows]
-    shown = [i for i in range(len(fit)) if any(row[i] is not None for row in values)]
-    return Table(
-        name=name,
-        caption=caption,
-        heads=tuple(fit[i].head for i in shown),
-        rows=tuple(tuple(row[i] for i in shown) for row in values),
-        totals=tuple(tuple(fit[i].value(total) for i in shown) for total in totals),
-    )
-
-
-def data_table(name: str, of: Sequence[Column[Row]], rows: Sequence[Row]) -> Table:
-    """A table for programs: every column, whatever the report, so that the header is always the same."""
-    fit = [column for column in of if column.place != "page"]
-    return Table(
-        name=name,
-        caption="",
-        heads=tuple(column.head for column in fit),
-        rows=tuple(tuple(column.value(row) for column in fit) for row in rows),
-    )
-
-
 def layer_table(
     report: Report,
     layers: Layers,
@@ -88,12 +57,12 @@ def layer_table(
 ) -> Table:
     """The `top` layers by `sort`, the others in one row, device time without an owner in another: the rows add up to the total.
 
-    `aside`: as in `page_table`. `unit`: as in `columns.in_unit`.
+    `aside`: as in `page_table`. `unit`: as in `in_unit`.
 
     Raises UsageError for an unknown `sort`.
     """
     rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
-    rows = _sorted(columns.LAYER_COLUMNS, rows, sort or _heaviest(layers, unit), "layer")
+    rows = _sorted(LAYER_COLUMNS, rows, sort or _heaviest(layers, unit), "layer")
     if top is not None and len(rows) > top + 1:  # one row more says more than "(1 more)"
         rest = merge(f"({len(rows) - top} more)", rows[top:])
         rows = [*rows[:top], replace(rest, families=())]
@@ -101,7 +70,7 @@ def layer_table(
         rows.append(layers.unattributed)
     total = replace(layers.total, families=())
     name = "layers_counted" if aside else "layers"
-    shown = columns.in_unit(columns.LAYER_COLUMNS, unit)
+    shown = in_unit(LAYER_COLUMNS, unit)
     return page_table(name, caption, shown, rows, report, totals=[total], aside=aside)
 
 
@@ -121,13 +90,13 @@ def tree_table(
 
     Raises UsageError for an unknown `sort`.
     """
-    order = None if sort in (None, MODEL_ORDER) else _order(columns.LAYER_COLUMNS, str(sort), "layer")
-    weight = order or _order(columns.LAYER_COLUMNS, _heaviest(layers, unit), "layer")
+    order = None if sort in (None, MODEL_ORDER) else _order(LAYER_COLUMNS, str(sort), "layer")
+    weight = order or _order(LAYER_COLUMNS, _heaviest(layers, unit), "layer")
     found = tree(layers, depth=depth, top=top, order=order, weight=weight)
     more = f"; {found.levels} of {found.deepest} levels" if found.levels < found.deepest else ""
     shown = [
         replace(column, rank=column.tree, place="both", aside=False)
-        for column in columns.in_unit(columns.LAYER_COLUMNS, unit)
+        for column in in_unit(LAYER_COLUMNS, unit)
         if column.tree is not None
     ]
     total = replace(layers.total, families=(), held_bytes=None)
@@ -145,11 +114,11 @@ def op_table(
 ) -> Table:
     """The `top` ops by `sort` (None: by the work in `unit`), the others in one row. Raises UsageError for an unknown `sort`."""
     found, total = op_rows(report, run, by_phase=False)
-    rows = _sorted(columns.OP_COLUMNS, found, sort or f"{unit}s", "op")
+    rows = _sorted(OP_COLUMNS, found, sort or f"{unit}s", "op")
     if top is not None and len(rows) > top + 1:
         more = merged(f"({len(rows) - top} more)", rows[top:], total.whole, total.whole_floor)
         rows = [*rows[:top], more]
-    return page_table("ops", caption, columns.in_unit(columns.OP_COLUMNS, unit), rows, report, totals=[total])
+    return page_table("ops", caption, in_unit(OP_COLUMNS, unit), rows, report, totals=[total])
 
 
 def check_sort(sort: str | None, by: By) -> None:
@@ -157,9 +126,9 @@ def check_sort(sort: str | None, by: By) -> None:
     if sort is None or sort == MODEL_ORDER:
         return
     if by == "op":
-        _order(columns.OP_COLUMNS, sort, "op")
+        _order(OP_COLUMNS, sort, "op")
     else:
-        _order(columns.LAYER_COLUMNS, sort, "layer")
+        _order(LAYER_COLUMNS, sort, "layer")
 
 
 def _heaviest(layers: Layers, unit: WorkUnit) -> str:
@@ -235,14 +204,14 @@ def roof_table(line: Roofline, report: Report) -> Table:
     """The floors of the step's phases under a roof, beside their device times where a run has them."""
     phases = [phase for phase in line.phases if phase.phase != STEP]
     totals = [phase for phase in line.phases if phase.phase == STEP]
-    return page_table("roofline", "", columns.ROOF_COLUMNS, phases, report, totals=totals)
+    return page_table("roofline", "", ROOF_COLUMNS, phases, report, totals=totals)
 
 
 def cost_table(report: Report, unit: WorkUnit = "flop") -> Table | None:
     """One row: what one step asks for, work as `unit` says. None where the model was not counted."""
     if report.static is None:
         return None
-    return page_table("cost", "", columns.in_unit(columns.COST_COLUMNS, unit), [report.static], report)
+    return page_table("cost", "", in_unit(COST_COLUMNS, unit), [report.static], report)
 
 
 def cross_check_rows(report: Report) -> list[PeerRow]:
@@ -262,7 +231,7 @@ def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
         rows.insert(0, predicted)
         if estimate.device is not None:
             rows.insert(1, _on_device(estimate.device.profile, estimate.device))
-    return page_table("memory", "", columns.MEMORY_COLUMNS, rows, report) if rows else None
+    return page_table("memory", "", MEMORY_COLUMNS, rows, report) if rows else None
 
 
 def peaks_table(report: Report) -> Table | None:
@@ -277,7 +246,7 @@ def peaks_table(report: Report) -> Table | None:
         for run in report.runs
         if run.peak_allocated_bytes is not None and (device is not None or run.predicted is not None)
     ]
-    return page_table("peaks", "predicted and measured", columns.PEAK_COLUMNS, rows, report) if rows else None
+    return page_table("peaks", "predicted and measured", PEAK_COLUMNS, rows, report) if rows else None
 
 
 def _of_run(run: ConfigRun) -> Iterator[MemoryRow]:
@@ -319,20 +288,20 @@ def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
 def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     layers = layer_rows(report, run)
     rows = [*layers.rows, *([layers.unattributed] if layers.unattributed else [])]
-    yield data_table("layers", columns.LAYER_COLUMNS, rows)
-    yield data_table("runs", columns.RUN_COLUMNS, run_rows(report))
-    yield data_table("phases", columns.PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
-    yield data_table("kernels", columns.KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
-    yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
-    yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
-    yield data_table("ops", columns.OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
+    yield data_table("layers", LAYER_COLUMNS, rows)
+    yield data_table("runs", RUN_COLUMNS, run_rows(report))
+    yield data_table("phases", PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
+    yield data_table("kernels", KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
+    yield data_table("findings", FINDING_COLUMNS, report.findings)
+    yield data_table("cross_check", CROSS_CHECK_COLUMNS, cross_check_rows(report))
+    yield data_table("ops", OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
     rows_of_parts = [row for r in report.runs for row in convolution_rows(report, r)]
-    yield data_table("convolutions", columns.CONVOLUTION_COLUMNS, rows_of_parts)
-    yield data_table("convolution_changes", columns.CHANGE_COLUMNS, change_rows(report))
+    yield data_table("convolutions", CONVOLUTION_COLUMNS, rows_of_parts)
+    yield data_table("convolution_changes", CHANGE_COLUMNS, change_rows(report))
     estimate = report.static.memory if report.static is not None else None
-    yield data_table("what_ifs", columns.WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
-    yield data_table("schedules", columns.SCHEDULE_COLUMNS, report.schedules)
-    yield data_table("shapes", columns.SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])
+    yield data_table("what_ifs", WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
+    yield data_table("schedules", SCHEDULE_COLUMNS, report.schedules)
+    yield data_table("shapes", SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Final
 
-from profiler_kit.records.document import Block, Document, Head, Paragraph, Section, Table, Value
+from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.serde import to_json
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
-from profiler_kit.units import text
+from profiler_kit.report.columns.column import data_table, page_table
+from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
+from profiler_kit.report.comparison import note_sections
+from profiler_kit.units import signed
 
 SCHEMA: Final = 1
 TOP: Final = 10
-MOST_NAMES: Final = 3  # of a side, in a cell of CSV
 
+# Key, title of the section, what its rows are called. Phases and causes of idle time are one table: they sum to the span.
 _TABLES: Final = (
-    ("phases", "Work by phase", "phase"),
-    ("causes", "Idle time by cause", "the device waits for"),
     ("modules", "Modules", "module"),
     ("operators", "Operators", "operator"),
     ("kernels", "Kernels", "kernel"),
@@ -27,16 +27,18 @@ _TABLES: Final = (
 
 def trace_comparison_document(compared: TraceComparison, *, top: int | None = TOP) -> Document:
     """A comparison of two traces for people and programs. `top`: rows of a table at most, None for all."""
-    sections = [Section(title="Result", blocks=tuple(Paragraph(text=one) for one in compared.sentences))]
-    sections.append(Section(title="Time", blocks=(_timeline(compared),)))
-    for key, title, head in _TABLES[2:]:
-        rows: tuple[TimeChange, ...] = getattr(compared, key)
+    sections = [
+        Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)),
+        Section(title="Time", blocks=(_timeline(compared),)),
+    ]
+    for key, title, what in _TABLES:
+        rows = _rows(compared, key)
         if rows:
-            sections.append(Section(title=title, blocks=_table(compared, key, head, rows, top), detail=key == "waits"))
-    if compared.notes:
-        sections.append(
-            Section(title="Notes", blocks=tuple(Paragraph(text=one, role="note") for one in compared.notes))
-        )
+            sections.append(Section(title=title, blocks=_blocks(compared, rows, what, top), detail=key == "waits"))
+    sections += note_sections(compared.notes)
+    whole = [
+        row for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES)) for row in _rows(compared, key)
+    ]
     return Document(
         title=f"{compared.a.label} and {compared.b.label}",
         sections=tuple(section for section in sections if section.blocks),
@@ -47,31 +49,15 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
             allow_nan=False,
         )
         + "\n",
-        full=(_data(compared),),
+        full=(data_table("changes", CHANGED_TIME_COLUMNS, whole),),
     )
 
 
-def _heads(compared: TraceComparison, name: str) -> tuple[Head, ...]:
-    return (
-        Head(key="name", title=name, name=True),
-        Head(key="phase", title="phase", doc="of the work", rank=1),
-        Head(key="a_ns", title=compared.a.label, unit="ns"),
-        Head(key="b_ns", title=compared.b.label, unit="ns"),
-        Head(key="change", title="difference", doc="how much longer it takes in the second"),
-        Head(key="ratio", title="ratio", unit="ratio", doc="the second over the first", rank=2),
-        Head(key="calls", title="calls", doc="in the first, in the second", rank=3),
-        Head(key="in", title="in", doc="only one of the two, or both under names that differ", rank=1),
+def _rows(compared: TraceComparison, table: str) -> list[ChangedTime]:
+    changes: tuple[TimeChange, ...] = (
+        (compared.span, compared.busy, compared.idle) if table == "total" else getattr(compared, table)
     )
-
-
-def _row(row: TimeChange, compared: TraceComparison) -> tuple[Value, ...]:
-    there = {"only a": compared.a.label, "only b": compared.b.label, "alike": "other names", "same": None}[row.alike]
-    calls = None if not row.a_calls and not row.b_calls else _calls(row)
-    return (row.name, row.phase or None, row.a_ns, row.b_ns, _signed(row.change_ns), _ratio(row), calls, there)
-
-
-def _calls(row: TimeChange) -> str:
-    return f"{row.a_calls:,}" if row.a_calls == row.b_calls else f"{row.a_calls:,} -> {row.b_calls:,}"
+    return [ChangedTime(table=table, change=one, labels=(compared.a.label, compared.b.label)) for one in changes]
 
 
 def _timeline(compared: TraceComparison) -> Table:
@@ -79,89 +65,30 @@ def _timeline(compared: TraceComparison) -> Table:
     of = "a step" if compared.per == "step" else "the whole traces"
     if compared.a.ranks > 1:
         of = f"{of}, mean of {compared.a.ranks} ranks"
-    rows = [_row(row, compared) for row in compared.phases]
-    rows += [(f"idle: {row.name}", *_row(row, compared)[1:]) for row in compared.causes]
-    return _shown(
-        Table(
-            name="time",
-            caption=f"Of {of}; phases sum to the busy time, causes to the idle time, both to the span",
-            heads=_heads(compared, "time"),
-            rows=tuple(rows),
-            totals=tuple(_row(row, compared) for row in (compared.busy, compared.idle, compared.span)),
-        )
+    span, busy, idle = _rows(compared, "total")
+    return page_table(
+        "time",
+        f"Of {of}; phases sum to the busy time, causes to the idle time, both to the span",
+        CHANGED_TIME_COLUMNS,
+        [*_rows(compared, "phases"), *_rows(compared, "causes")],
+        totals=(busy, idle, span),
+        words=_words(compared, "time"),
     )
 
 
-def _table(
-    compared: TraceComparison, key: str, head: str, rows: Sequence[TimeChange], top: int | None
-) -> tuple[Block, ...]:
-    changed = [row for row in rows if row.change_ns]
+def _blocks(compared: TraceComparison, rows: list[ChangedTime], what: str, top: int | None) -> tuple[Block, ...]:
+    changed = [row for row in rows if row.change.change_ns]
     shown = changed[:top]
     if not shown:
         return (Paragraph(text="No difference."),)
-    table = _shown(
-        Table(
-            name=key,
-            caption="The largest difference first",
-            heads=_heads(compared, head),
-            rows=tuple(_row(row, compared) for row in shown),
-        )
-    )
-    left = len(changed) - len(shown)
-    rest = sum(row.change_ns for row in changed[len(shown) :])
-    if not left:
+    caption = "The largest difference first"
+    table = page_table(rows[0].table, caption, CHANGED_TIME_COLUMNS, shown, words=_words(compared, what))
+    rest = changed[len(shown) :]
+    if not rest:
         return (table,)
-    return (table, Paragraph(text=f"{left} smaller ones make {_signed(rest)} together.", role="note"))
+    together = signed(sum(row.change.change_ns for row in rest), "ns")
+    return (table, Paragraph(text=f"{len(rest)} smaller ones make {together} together.", role="note"))
 
 
-def _shown(table: Table) -> Table:
-    """Without the columns that are empty."""
-    rows = (*table.rows, *table.totals)
-    kept = [i for i in range(len(table.heads)) if any(row[i] is not None for row in rows)]
-    return Table(
-        name=table.name,
-        caption=table.caption,
-        heads=tuple(table.heads[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
-        totals=tuple(tuple(row[i] for i in kept) for row in table.totals),
-    )
-
-
-def _data(compared: TraceComparison) -> Table:
-    """Every row of every table, for programs."""
-    heads = (
-        Head(key="table", title="table"),
-        Head(key="name", title="name", name=True),
-        Head(key="phase", title="phase"),
-        Head(key="a_ns", title="a", unit="ns"),
-        Head(key="b_ns", title="b", unit="ns"),
-        Head(key="change_ns", title="difference", unit="ns"),
-        Head(key="a_calls", title="calls in a", unit="count"),
-        Head(key="b_calls", title="calls in b", unit="count"),
-        Head(key="alike", title="in", doc="same, alike, only a, only b"),
-        Head(key="a_names", title="names in a"),
-        Head(key="b_names", title="names in b"),
-    )
-    totals = ("total", (compared.span, compared.busy, compared.idle))
-    rows = [
-        (
-            name, row.name, row.phase, row.a_ns, row.b_ns, row.change_ns, row.a_calls, row.b_calls, row.alike,
-            _names(row.a_names), _names(row.b_names),
-        )
-        for name, found in (totals, *((key, getattr(compared, key)) for key, _, _ in _TABLES))
-        for row in found
-    ]  # fmt: skip
-    return Table(name="changes", caption="b less a", heads=heads, rows=tuple(rows))
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return " | ".join(names[:MOST_NAMES]) + more
-
-
-def _signed(ns: int) -> str:
-    return f"{'+' if ns > 0 else '-' if ns < 0 else ''}{text(abs(ns), 'ns')}"
-
-
-def _ratio(row: TimeChange) -> float | None:
-    return row.b_ns / row.a_ns if row.a_ns and row.b_ns else None
+def _words(compared: TraceComparison, what: str) -> dict[str, str]:
+    return {"a": compared.a.label, "b": compared.b.label, "what": what}

@@ -9,9 +9,24 @@ from typing import Final, TypeVar
 from profiler_kit.records.document import Table
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, TraceKernel, TraceOperator, TraceReport, TraceSummary
-from profiler_kit.report import columns
-from profiler_kit.report.columns import FamilyLine, IdleLine, Of, PhaseLine
-from profiler_kit.report.plain import plain_table
+from profiler_kit.report.columns.column import data_table
+from profiler_kit.report.columns.findings import FINDING_COLUMNS
+from profiler_kit.report.columns.traces import (
+    TRACE_COLUMNS,
+    TRACE_GAP_COLUMNS,
+    TRACE_KERNEL_COLUMNS,
+    TRACE_MODULE_COLUMNS,
+    TRACE_OPERATOR_COLUMNS,
+    TRACE_PHASE_COLUMNS,
+    TRACE_SHAPE_COLUMNS,
+    TRACE_STEP_COLUMNS,
+    TRACE_STREAM_COLUMNS,
+    TRACE_SYNC_COLUMNS,
+    FamilyLine,
+    IdleLine,
+    Of,
+    PhaseLine,
+)
 from profiler_kit.report.traces_ranks import ranks_table
 
 Item = TypeVar("Item")
@@ -166,25 +181,25 @@ def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple
 
 def _data_tables(report: TraceReport) -> Iterator[Table]:
     traces = report.traces
-    yield plain_table("traces", "", columns.TRACE_COLUMNS, [Of(t, None) for t in traces], whole=True)
+    yield data_table("traces", TRACE_COLUMNS, [Of(t, None) for t in traces])
     if report.ranks is not None:
         yield ranks_table(report.ranks)
     phases = [Of(t, line) for t in traces for line in phase_lines(t)[0]]
-    yield plain_table("trace_phases", "", columns.TRACE_PHASE_COLUMNS, phases, whole=True)
+    yield data_table("trace_phases", TRACE_PHASE_COLUMNS, phases)
     gaps = [Of(t, idle) for t in traces for idle in t.idle]
-    yield plain_table("trace_idle", "", columns.TRACE_GAP_COLUMNS, gaps, whole=True)
+    yield data_table("trace_idle", TRACE_GAP_COLUMNS, gaps)
     modules = [Of(t, module) for t in traces for module in t.modules]
-    yield plain_table("trace_modules", "", columns.TRACE_MODULE_COLUMNS, modules, whole=True)
+    yield data_table("trace_modules", TRACE_MODULE_COLUMNS, modules)
     operators = [Of(t, one) for t in traces for one in operators_by_time(t, None)]
-    yield plain_table("trace_operators", "", columns.TRACE_OPERATOR_COLUMNS, operators, whole=True)
+    yield data_table("trace_operators", TRACE_OPERATOR_COLUMNS, operators)
     shapes = [Of(t, one) for t in traces for one in t.shapes]
-    yield plain_table("trace_shapes", "", columns.TRACE_SHAPE_COLUMNS, shapes, whole=True)
+    yield data_table("trace_shapes", TRACE_SHAPE_COLUMNS, shapes)
     kernels = [Of(t, kernel) for t in traces for kernel in kernels_by_time(t, None)]
-    yield plain_table("trace_kernels", "", columns.TRACE_KERNEL_COLUMNS, kernels, whole=True)
+    yield data_table("trace_kernels", TRACE_KERNEL_COLUMNS, kernels)
     streams = [Of(t, stream) for t in traces for stream in t.streams]
-    yield plain_table("trace_streams", "", columns.TRACE_STREAM_COLUMNS, streams, whole=True)
+    yield data_table("trace_streams", TRACE_STREAM_COLUMNS, streams)
     steps = [Of(t, step) for t in traces for step in t.steps]
-    yield plain_table("trace_steps", "", columns.TRACE_STEP_COLUMNS, steps, whole=True)
+    yield data_table("trace_steps", TRACE_STEP_COLUMNS, steps)
     syncs = [Of(t, wait) for t in traces for wait in t.syncs]
-    yield plain_table("trace_syncs", "", columns.TRACE_SYNC_COLUMNS, syncs, whole=True)
-    yield plain_table("findings", "", columns.FINDING_COLUMNS, report.findings, whole=True)
+    yield data_table("trace_syncs", TRACE_SYNC_COLUMNS, syncs)
+    yield data_table("findings", FINDING_COLUMNS, report.findings)

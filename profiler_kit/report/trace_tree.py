@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.traces import TraceModule, TracePhase
-from profiler_kit.report.columns import ModuleLine
+from profiler_kit.report.columns.traces import ModuleLine
 
 OWN: Final = "(own work)"
 NO_MODULE: Final = "(in no module)"

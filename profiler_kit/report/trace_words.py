@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.records.traces import PhaseTime, TraceSummary
-from profiler_kit.report.columns import waited_for
+from profiler_kit.report.columns.traces import waited_for
 from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.units import plural, text
 

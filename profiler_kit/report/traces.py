@@ -11,9 +11,22 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TraceReport, TraceSummary
-from profiler_kit.report import columns, trace_tables, trace_words
-from profiler_kit.report.columns import Of
-from profiler_kit.report.plain import plain_table
+from profiler_kit.report import trace_tables, trace_words
+from profiler_kit.report.columns.column import page_table
+from profiler_kit.report.columns.traces import (
+    TRACE_COLUMNS,
+    TRACE_FAMILY_COLUMNS,
+    TRACE_IDLE_COLUMNS,
+    TRACE_KERNEL_COLUMNS,
+    TRACE_OPERATOR_COLUMNS,
+    TRACE_PHASE_COLUMNS,
+    TRACE_SHAPE_COLUMNS,
+    TRACE_STEP_COLUMNS,
+    TRACE_STREAM_COLUMNS,
+    TRACE_SYNC_COLUMNS,
+    TRACE_TREE_COLUMNS,
+    Of,
+)
 from profiler_kit.report.trace_tree import module_tree, names_modules
 from profiler_kit.report.traces_ranks import ranks_section
 
@@ -79,7 +92,7 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
         yield from _trace(trace, top, depth)
         return
     rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
-    table = plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows)
+    table = page_table("traces", "whole traces", TRACE_COLUMNS, rows)
     many = (
         report.ranks is not None and top is not None and len(rows) > top
     )  # the ranks' own table has the first and the last
@@ -171,7 +184,7 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
         if report.ranks is not None:
             yield ranks_section(report.ranks, top=None)
         rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
-        yield Section(title="Traces", blocks=(plain_table("traces", "whole traces", columns.TRACE_COLUMNS, rows),))
+        yield Section(title="Traces", blocks=(page_table("traces", "whole traces", TRACE_COLUMNS, rows),))
         return
     for trace in report.traces:
         table = VIEWS[by](trace, None, top, depth)
@@ -198,59 +211,55 @@ def _caption(trace: TraceSummary) -> str:
 def _phases(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     lines, whole = trace_tables.phase_lines(trace)
     rows = [Of(trace, line, name) for line in lines]
-    return plain_table(
-        "trace_phases", _caption(trace), columns.TRACE_PHASE_COLUMNS, rows, totals=[Of(trace, whole, name)]
-    )
+    return page_table("trace_phases", _caption(trace), TRACE_PHASE_COLUMNS, rows, totals=[Of(trace, whole, name)])
 
 
 def _idle(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     lines, whole = trace_tables.idle_lines(trace)
     caption = "of the device" if trace.clock == "device" else "of the host, between operators"
     rows = [Of(trace, line, name) for line in lines]
-    return plain_table("trace_causes", caption, columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)])
+    return page_table("trace_causes", caption, TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)])
 
 
 def _modules(trace: TraceSummary, name: str | None, top: int | None, depth: int | None, most: int = VIEW_TREE) -> Table:
     tree = module_tree(trace.modules, top=top, depth=depth, most=most)
     more = f"; {tree.levels} of {tree.deepest} levels" if tree.levels < tree.deepest else ""
     rows = [Of(trace, line, name) for line in tree.lines]
-    return plain_table("trace_tree", f"each with all below it{more}", columns.TRACE_TREE_COLUMNS, rows)
+    return page_table("trace_tree", f"each with all below it{more}", TRACE_TREE_COLUMNS, rows)
 
 
 def _families(trace: TraceSummary, top: int | None) -> Table:
     rows = [Of(trace, line) for line in trace_tables.family_lines(trace, top)]
-    return plain_table("trace_families", _caption(trace), columns.TRACE_FAMILY_COLUMNS, rows)
+    return page_table("trace_families", _caption(trace), TRACE_FAMILY_COLUMNS, rows)
 
 
 def _operators(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     rows = [Of(trace, one, name) for one in trace_tables.operators_by_time(trace, top)]
-    return plain_table("trace_operators", _caption(trace), columns.TRACE_OPERATOR_COLUMNS, rows)
+    return page_table("trace_operators", _caption(trace), TRACE_OPERATOR_COLUMNS, rows)
 
 
 def _shapes(trace: TraceSummary, name: str | None, top: int | None) -> Table:
     rows = [Of(trace, one, name) for one in trace.shapes[:top]]
-    return plain_table("trace_shapes", "backward joined to forward", columns.TRACE_SHAPE_COLUMNS, rows)
+    return page_table("trace_shapes", "backward joined to forward", TRACE_SHAPE_COLUMNS, rows)
 
 
 def _kernels(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     rows = [Of(trace, kernel, name) for kernel in trace_tables.kernels_by_time(trace, top)]
-    return plain_table("trace_kernels", _caption(trace), columns.TRACE_KERNEL_COLUMNS, rows)
+    return page_table("trace_kernels", _caption(trace), TRACE_KERNEL_COLUMNS, rows)
 
 
 def _syncs(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     longest = sorted(trace.syncs, key=lambda wait: -wait.wait_ns)[:top]
-    return plain_table(
-        "trace_syncs", _caption(trace), columns.TRACE_SYNC_COLUMNS, [Of(trace, wait, name) for wait in longest]
-    )
+    return page_table("trace_syncs", _caption(trace), TRACE_SYNC_COLUMNS, [Of(trace, wait, name) for wait in longest])
 
 
 def _streams(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
     rows = [Of(trace, stream, name) for stream in trace.streams]
-    return plain_table("trace_streams", _caption(trace), columns.TRACE_STREAM_COLUMNS, rows)
+    return page_table("trace_streams", _caption(trace), TRACE_STREAM_COLUMNS, rows)
 
 
 def _steps(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
-    return plain_table("trace_steps", "", columns.TRACE_STEP_COLUMNS, [Of(trace, step, name) for step in trace.steps])
+    return page_table("trace_steps", "", TRACE_STEP_COLUMNS, [Of(trace, step, name) for step in trace.steps])
 
 
 VIEWS: Final[dict[TraceView, View]] = {

@@ -8,8 +8,8 @@ from typing import Final
 
 from profiler_kit.records.document import Block, Paragraph, Section, Table
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
+from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.ranks import RANK_COLUMNS
-from profiler_kit.report.plain import plain_table
 from profiler_kit.units import text
 
 TOLD: Final = 0.1  # of what a rank is late by: as much idleness is worth telling
@@ -20,7 +20,7 @@ def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
     shown = _shown(ranks.ranks, top)
     blocks: list[Block] = [Paragraph(text=" ".join(_summary(ranks)))]
     blocks += [Paragraph(text=one) for one in _stragglers(ranks)]
-    blocks.append(plain_table("ranks", _caption(ranks), RANK_COLUMNS, shown))
+    blocks.append(page_table("ranks", _caption(ranks), RANK_COLUMNS, shown))
     if len(shown) < len(ranks.ranks):
         left = len(ranks.ranks) - len(shown)
         blocks.append(Paragraph(text=f"{left} ranks between those that wait least and most are left out.", role="note"))
@@ -30,7 +30,7 @@ def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
 
 def ranks_table(ranks: Ranks) -> Table:
     """Every rank, for programs."""
-    return plain_table("ranks", _caption(ranks), RANK_COLUMNS, ranks.ranks, whole=True)
+    return data_table("ranks", RANK_COLUMNS, ranks.ranks)
 
 
 def _caption(ranks: Ranks) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_kit.comparison.compare import compare
-from profiler_kit.comparison.efficiency import apportioned, sides_of
+from profiler_kit.comparison.efficiency import apportioned
 from profiler_kit.records.comparison import Comparison, EfficiencySplit
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
@@ -60,7 +60,7 @@ def assert_sums(split: EfficiencySplit) -> None:
         assert sum(one.beyond_ns for one in side.layers) + side.rest_ns == side.beyond_ns
         assert all(one.beyond_ns == one.device_ns - one.at_reference_ns for one in side.layers)
         assert sum(one.flops for one in side.layers) == side.flops
-    slow, fast = sides_of(split)
+    slow, fast = split.slower_first
     assert fast.beyond_ns == 0
     assert slow.step_ns - fast.step_ns == split.work_ns + slow.beyond_ns
 
@@ -217,7 +217,7 @@ def test_the_measured_networks_are_taken_apart_exactly(measured: Comparison) -> 
     for split in measured.efficiencies:
         assert_sums(split)
         time = next(one for one in measured.times if one.config == split.config)
-        slow, fast = sides_of(split)
+        slow, fast = split.slower_first
         assert slow.step_ns / fast.step_ns == pytest.approx(
             1 / time.work_ratio + slow.beyond_ns / fast.step_ns, abs=1e-6
         )

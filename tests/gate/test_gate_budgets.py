@@ -7,11 +7,13 @@ from gate_reports import node, report, static
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.comparison.metrics import METRICS
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, UsageError
-from profiler_kit.gate.budgets import apply, check, load_budgets, parse_budget
+from profiler_kit.gate.budgets import load_budgets, parse_budget
+from profiler_kit.gate.verdict import judge
+from profiler_kit.pipeline.check import check_reports
 from profiler_kit.records.comparison import Budget, BudgetRow
 from profiler_kit.records.counts import UncountedOp
+from profiler_kit.records.metrics import METRICS
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import InputInfo
 
@@ -21,7 +23,7 @@ def net(macs: int = 1000, **options: object) -> Report:
 
 
 def judged(budget: str, base: Report | None, head: Report) -> BudgetRow:
-    return apply(parse_budget(budget), base, head)
+    return judge(parse_budget(budget), base, head)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -172,7 +174,7 @@ def test_outcomes(budget: str, macs: int, outcome: str) -> None:
 
 def test_a_warning_never_breaks() -> None:
     budget = Budget(metric="flops", written="+1%", where="x", severity="warn", increase=0.01)
-    result = check(net(1000), net(2000), [budget])
+    result = check_reports(net(1000), net(2000), [budget])
     assert (result.rows[0].outcome, result.exit_code) == ("warned", OK)
 
 
@@ -193,10 +195,10 @@ def test_uncounted_ops_are_a_metric() -> None:
 def test_without_a_base_only_absolute_limits_are_judged() -> None:
     assert judged("params=26M", None, net()).outcome == "ok"
     assert judged("params=+1%", None, net()).outcome == "not_comparable"
-    assert check(None, net(), [parse_budget("params=26M")]).exit_code == OK
-    assert check(None, net(), [parse_budget("params=10")]).exit_code == BUDGET_BROKEN
-    assert check(None, net(), [parse_budget("params=+1%")]).exit_code == NOT_COMPARABLE
-    assert check(None, net(), []).exit_code == NOT_COMPARABLE
+    assert check_reports(None, net(), [parse_budget("params=26M")]).exit_code == OK
+    assert check_reports(None, net(), [parse_budget("params=10")]).exit_code == BUDGET_BROKEN
+    assert check_reports(None, net(), [parse_budget("params=+1%")]).exit_code == NOT_COMPARABLE
+    assert check_reports(None, net(), []).exit_code == NOT_COMPARABLE
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_without_a_base_only_absolute_limits_are_judged() -> None:
 def test_what_does_not_compare_is_never_passed(options: dict[str, object], said: str) -> None:
     head = net(1, **options)
     assert said in judged("flops=+10%", net(), head).reason
-    result = check(net(), head, [parse_budget("flops=+10%"), parse_budget("params=+10%")])
+    result = check_reports(net(), head, [parse_budget("flops=+10%"), parse_budget("params=+10%")])
     assert [row.outcome for row in result.rows] == ["not_comparable", "ok"]
     assert result.exit_code == NOT_COMPARABLE
 
@@ -228,20 +230,20 @@ def test_another_name_for_an_input_is_no_other_input() -> None:
 
 def test_a_broken_budget_outweighs_one_that_cannot_be_judged() -> None:
     head = net(10_000, mode="infer")
-    result = check(net(), head, [parse_budget("flops=+10%"), parse_budget("macs=1")])
+    result = check_reports(net(), head, [parse_budget("flops=+10%"), parse_budget("macs=1")])
     assert [row.outcome for row in result.rows] == ["not_comparable", "broken"]
     assert result.exit_code == BUDGET_BROKEN
 
 
 def test_a_side_that_was_not_counted() -> None:
-    result = check(report(None), net(), [parse_budget("flops=+10%")])
+    result = check_reports(report(None), net(), [parse_budget("flops=+10%")])
     assert result.comparison is None
     assert result.exit_code == NOT_COMPARABLE
-    assert check(net(), report(None), [parse_budget("flops=1G")]).rows[0].outcome == "not_comparable"
+    assert check_reports(net(), report(None), [parse_budget("flops=1G")]).rows[0].outcome == "not_comparable"
 
 
 def test_no_budgets_still_compare() -> None:
-    result = check(net(), net(2000), [])
+    result = check_reports(net(), net(2000), [])
     assert result.exit_code == OK
     assert result.comparison is not None
     assert any("No budgets" in note for note in result.notes)
@@ -250,5 +252,5 @@ def test_no_budgets_still_compare() -> None:
 @given(st.integers(0, 10**18), st.integers(0, 10**18), st.integers(0, 1000))
 def test_a_relative_limit_is_exact(before: int, after: int, tenths: int) -> None:
     budget = parse_budget(f"macs=+{tenths / 10}%")
-    outcome = apply(budget, net(before), net(after)).outcome
+    outcome = judge(budget, net(before), net(after)).outcome
     assert (outcome == "ok") == (after * 1000 <= before * (1000 + tenths))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import shutil
 import subprocess
 import sys
@@ -14,47 +12,53 @@ from pathlib import Path
 import pytest
 
 import profiler_kit
+from profiler_kit._family import members
 from profiler_kit.records.report import Report
 from profiler_kit.report import columns
-from profiler_kit.report.columns import NEVER, Column, break_even
+from profiler_kit.report.columns import all_tables
+from profiler_kit.report.columns.column import Column, ColumnTable
+from profiler_kit.report.columns.layers import LAYER_COLUMNS
+from profiler_kit.report.columns.runs import NEVER, break_even
 from profiler_kit.report.rows import LayerRow, layer_rows
 from profiler_kit.report.tables import run_rows
 
 
 def layer_value(report: Report, path: str, key: str) -> object:
-    column: Column[LayerRow] = next(c for c in columns.LAYER_COLUMNS if c.key == key)
+    column: Column[LayerRow] = next(c for c in LAYER_COLUMNS if c.key == key)
     row = next(r for r in layer_rows(report, report.baseline()).rows if r.path == path)
     return column.value(row)
 
 
 def test_every_table_of_columns_is_in_the_reference() -> None:
-    named = [id(of) for of in columns.TABLES.values()]
-    for file in pkgutil.iter_modules(columns.__path__, f"{columns.__name__}."):
-        for name, value in vars(importlib.import_module(file.name)).items():
-            assert not name.endswith("_COLUMNS") or id(value) in named, f"{file.name}: {name} is not in TABLES"
+    listed = [id(table.columns) for table in all_tables()]
+    for file in members(columns):
+        for name, value in vars(file).items():
+            assert not name.endswith("_COLUMNS") or id(value) in listed, f"{file.__name__}: {name} is in no TABLES"
+    names = [table.name for table in all_tables()]
+    assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("table", sorted(columns.TABLES))
-def test_columns_have_unique_keys_and_say_what_they_are(table: str) -> None:
-    of = columns.TABLES[table]
-    keys = [column.key for column in of]
+@pytest.mark.parametrize("table", all_tables(), ids=lambda table: table.name)
+def test_columns_have_unique_keys_and_say_what_they_are(table: ColumnTable) -> None:
+    keys = [column.key for column in table.columns]
     assert len(set(keys)) == len(keys)
-    for column in of:
+    assert table.doc.endswith(".")
+    for column in table.columns:
         assert column.key.isidentifier()
         assert column.title
         assert column.doc
         assert not column.doc.endswith(".")
 
 
-@pytest.mark.parametrize("table", sorted(columns.TABLES))
-def test_a_table_for_people_keeps_at_least_its_first_column(table: str) -> None:
-    shown = [column for column in columns.TABLES[table] if column.place != "data"]
+@pytest.mark.parametrize("table", all_tables(), ids=lambda table: table.name)
+def test_a_table_for_people_keeps_at_least_its_first_column(table: ColumnTable) -> None:
+    shown = [column for column in table.columns if column.place != "data"]
     assert shown[0].rank == 0
 
 
 @pytest.mark.parametrize(("key", "unit"), [("flops_share_percent", "percent"), ("kernel_share_percent", "percent")])
 def test_shares_add_up_to_the_whole(v0_report: Report, key: str, unit: str) -> None:
-    column: Column[LayerRow] = next(c for c in columns.LAYER_COLUMNS if c.key == key)
+    column: Column[LayerRow] = next(c for c in LAYER_COLUMNS if c.key == key)
     layers = layer_rows(v0_report, v0_report.baseline())
     rows = [*layers.rows, *([layers.unattributed] if layers.unattributed else [])]
     values = [column.value(row) for row in rows]

@@ -6,10 +6,11 @@ import pytest
 from gate_reports import MIB, node, peak, report, run
 
 from profiler_kit.comparison.compare import compare
-from profiler_kit.comparison.words import shown_path
-from profiler_kit.gate.budgets import check, parse_budget
+from profiler_kit.gate.budgets import parse_budget
+from profiler_kit.pipeline.check import check_reports
 from profiler_kit.records.comparison import CheckResult
 from profiler_kit.records.document import Document, Paragraph, Section, Table
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.report.comparison import check_document, comparison_document, headline
@@ -22,7 +23,7 @@ def net(macs: int = 1000, extra: int = 0, **options: object) -> Report:
 
 
 def result(*budgets: str, base: Report | None = None, head: Report | None = None) -> CheckResult:
-    return check(base or net(), head or net(1500, extra=2), [parse_budget(one) for one in budgets])
+    return check_reports(base or net(), head or net(1500, extra=2), [parse_budget(one) for one in budgets])
 
 
 def section(document: Document, title: str) -> Section:
@@ -71,7 +72,7 @@ def test_headlines(budgets: tuple[str, ...], said: str) -> None:
 
 def test_a_headline_for_what_cannot_be_judged() -> None:
     assert headline(result("flops=+10%", head=net(mode="infer"))) == "1 of 1 budget could not be judged"
-    assert headline(check(None, net(), [])) == "nothing comparable"
+    assert headline(check_reports(None, net(), [])) == "nothing comparable"
 
 
 @pytest.mark.parametrize("long", [1, 60])
@@ -106,7 +107,7 @@ def test_a_check_as_json_has_its_stable_names() -> None:
         6600,
     )
     assert {one["metric"] for one in found["comparison"]["metrics"]} >= {"params", "macs", "flops", "saved", "peak"}
-    assert json.loads(check_document(check(None, net(), [])).json)["comparison"] is None
+    assert json.loads(check_document(check_reports(None, net(), [])).json)["comparison"] is None
 
 
 def test_a_comparison_shows_all_its_parts() -> None:

@@ -13,7 +13,7 @@ from profiler_kit.records.document import Document, FindingList, Paragraph, Sect
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import dumps, loads_report
 from profiler_kit.report import report_document
-from profiler_kit.report.columns import NEVER
+from profiler_kit.report.columns.runs import NEVER
 
 # Columns that are sums over the rows; the others are ratios, names, or bytes that several rows share.
 ADDITIVE = {

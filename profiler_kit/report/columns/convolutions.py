@@ -7,7 +7,7 @@ from collections.abc import Callable
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words, math_words
 from profiler_kit.records.laboratory import ConvolutionTiming
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 from profiler_kit.report.convolution_rows import ChangeRow, ConvolutionRow, algorithm_words
 
@@ -62,5 +62,10 @@ CHANGE_COLUMNS: tuple[Column[ChangeRow], ...] = (
     Column("ratio", "time x", "ratio", lambda r: r.after.kernel_ns / r.before.kernel_ns if r.before.kernel_ns else None, "the time there over the time before", rank=2),
     Column("before_workspace_bytes", "workspace was", "bytes", lambda r: r.before.workspace_bytes, "scratch in the first configuration", rank=5),
     Column("after_workspace_bytes", "workspace is", "bytes", lambda r: r.after.workspace_bytes, "scratch in the other", rank=5),
+)
+
+TABLES = (
+    ColumnTable("convolutions", CONVOLUTION_COLUMNS, "How each part of each convolution was done, in each run ([what the words mean](algorithms.md)); on a page those of one run."),
+    ColumnTable("convolution_changes", CHANGE_COLUMNS, "One row per part of a convolution that another configuration does in another way, or in another time: more than 5 % apart, and by at least 0.5 % of what all convolutions take."),
 )
 # fmt: on

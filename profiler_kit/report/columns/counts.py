@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from profiler_kit.records.counts import Cost, StaticCount, UncountedOp
 from profiler_kit.records.document import Value
 from profiler_kit.records.roofline import Floor, PhaseBound
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
 
 
@@ -85,5 +85,12 @@ UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
     Column("op", "op", "text", lambda o: o.op, "the op for which no formula is known", name=True),
     Column("calls", "calls", "count", lambda o: o.calls, "calls in one step"),
     Column("paths", "in", "text", lambda o: ", ".join(path or "(root)" for path in o.paths), "the modules that call it", name=True),
+)
+
+TABLES = (
+    ColumnTable("ops", OP_COLUMNS, "One row per op (in data: per op and phase); the same total as the layers', cut the other way. `count --by op -o FILE.csv` writes it."),
+    ColumnTable("cost", COST_COLUMNS, "What one step asks for, counted."),
+    ColumnTable("roofline", ROOF_COLUMNS, "One row per phase: the least time that its counted work can take under a roof ([what that means](counting.md#bytes-intensity-and-the-roofline))."),
+    ColumnTable("uncounted", UNCOUNTED_COLUMNS, "Ops that no formula covers: the FLOPs are a lower bound by them."),
 )
 # fmt: on

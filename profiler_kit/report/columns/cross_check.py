@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,5 +53,10 @@ CROSS_CHECK_LAYER_COLUMNS: tuple[Column[PeerLayerRow], ...] = (
     Column("expected_macs", "its formulas", "macs", lambda r: r.layer.expected_macs, "what the peer's formulas give for the module's ops", rank=1),
     Column("peer_macs", "peer", "macs", lambda r: r.layer.peer_macs, "what the peer says of the module"),
     Column("reason", "why", "text", lambda r: r.reason, "why they differ"),
+)
+
+TABLES = (
+    ColumnTable("cross_check", CROSS_CHECK_COLUMNS, "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per figure of the peer's that its formulas do not explain."),
+    ColumnTable("cross_check_layers", CROSS_CHECK_LAYER_COLUMNS, "`count --cross-check`: modules, with their descendants, on which the kit and a peer differ."),
 )
 # fmt: on

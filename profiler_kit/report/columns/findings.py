@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_kit.records.report import Finding
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 
 # fmt: off
 # ruff: noqa: E501 - one column, one line
@@ -17,5 +17,9 @@ FINDING_COLUMNS: tuple[Column[Finding], ...] = (
     Column("config", "config", "text", lambda f: f.config, "the configuration that tries the advice"),
     Column("verdict", "verdict", "text", lambda f: f.trial.verdict if f.trial else None, "what came of trying the advice"),
     Column("evidence", "evidence", "text", lambda f: "; ".join(f"{e.name} = {e.value} {e.unit}" for e in f.evidence), "the numbers that fired it"),
+)
+
+TABLES = (
+    ColumnTable("findings", FINDING_COLUMNS, "One row per finding."),
 )
 # fmt: on

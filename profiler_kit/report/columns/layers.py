@@ -8,7 +8,7 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words
 from profiler_kit.records.roofline import Floor
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
 from profiler_kit.report.rows import Counted, LayerRow
 
@@ -115,5 +115,9 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "saved bytes with descendants'", place="data"),
     Column("total_floor_ns", "total floor", "ns", lambda r: r.floor_total.floor_ns if r.floor_total else None, "sum of the floors with descendants'", place="data"),
     Column("total_kernel_ns", "total time", "ns", lambda r: r.timed_total.step_ns if r.timed_total else None, "device time per step with descendants'", place="data"),
+)
+
+TABLES = (
+    ColumnTable("layers", LAYER_COLUMNS, "One row per owner of work: modules, `(loss)`, `(optimizer)`, and `(unattributed)` device time. Figures are the owner's own, so the rows add up; `total_*` columns include descendants. `layers.csv` holds this table."),
 )
 # fmt: on

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.machine import Device, Package
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 
 
@@ -57,5 +57,12 @@ PACKAGE_COLUMNS: tuple[Column[Package], ...] = (
     Column("package", "package", "text", lambda p: p.name, "its name"),
     Column("version", "version", "text", lambda p: p.version, "the installed version; a dash where it is not installed"),
     Column("purpose", "needed for", "text", lambda p: p.purpose, "what the tool does with it"),
+)
+
+TABLES = (
+    ColumnTable("ceilings", CEILING_COLUMNS, "What the device was measured to reach, beside its datasheet (`env`)."),
+    ColumnTable("devices", DEVICE_COLUMNS, "The devices that torch sees (`env`)."),
+    ColumnTable("configurations", CONFIG_COLUMNS, "The cuDNN configurations that mean something on the device (`env`)."),
+    ColumnTable("packages", PACKAGE_COLUMNS, "What is installed (`env`)."),
 )
 # fmt: on

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.counts import LibraryScratch, MemoryCategories, MemoryPoint, ModuleMemory, WhatIf
 from profiler_kit.records.runs import ConfigRun, OpMemory
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share, trains
 
 
@@ -117,5 +117,15 @@ WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
     Column("before_bytes", "live before", "bytes", lambda o: o.before_bytes, "bytes live when it began", rank=1),
     Column("growth_bytes", "returned", "bytes", lambda o: o.growth_bytes, "bytes more that were live when it had ended", rank=2),
     Column("workspace_bytes", "workspace", "bytes", lambda o: o.workspace_bytes, "its peak beyond both"),
+)
+
+TABLES = (
+    ColumnTable("memory", MEMORY_COLUMNS, "The step's peak, predicted and measured, by what it is for."),
+    ColumnTable("peaks", PEAK_COLUMNS, "The peak of each run, as it was predicted by rules, with the scratch that was measured, and as it was measured."),
+    ColumnTable("kept", KEPT_COLUMNS, "What is kept for backward, parameters and inputs excluded: who made it, who keeps it. Predicted."),
+    ColumnTable("timeline", TIMELINE_COLUMNS, "The bytes of tensors held over the step. Predicted."),
+    ColumnTable("scratch", SCRATCH_COLUMNS, "Ops whose scratch memory is not known exactly, those that may lift the predicted peak most first."),
+    ColumnTable("what_ifs", WHAT_IF_COLUMNS, "The predicted memory with something changed: `count --batch 8,16 --fits 24GiB --checkpoint PATH --what-if amp`. `--by what-if -o FILE.csv` writes it."),
+    ColumnTable("workspaces", WORKSPACE_COLUMNS, "The ops of the probe step that used most scratch memory."),
 )
 # fmt: on

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import KernelStat, PhaseTiming
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 
 
@@ -58,5 +58,10 @@ KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
     Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight), where the name says", rank=3),
     Column("math", "math", "text", lambda r: r.kernel.math, "its arithmetic, where the name says", rank=2),
     Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
+)
+
+TABLES = (
+    ColumnTable("phases", PHASE_COLUMNS, "One row per phase of a step."),
+    ColumnTable("kernels", KERNEL_COLUMNS, "One row per kernel (on a CPU: per operator)."),
 )
 # fmt: on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_kit.records.ranks import RankTime
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 
 # ruff: noqa: E501 - one column, one line
@@ -19,4 +19,8 @@ RANK_COLUMNS: tuple[Column[RankTime], ...] = (
     Column("idle_ns", "idle", "ns", lambda r: r.idle_ns, "of it, neither", rank=1),
     Column("communication_ns", "communication", "ns", lambda r: r.communication_ns, "in collectives, covered by computation or not", rank=2),
     Column("wait_ns", "waits", "ns", lambda r: r.wait_ns, "of that, until the last of the ranks had come"),
+)  # fmt: skip
+
+TABLES = (
+    ColumnTable("ranks", RANK_COLUMNS, "`inspect` of several ranks: one row per rank ([how they are held against each other](ranks.md))."),
 )  # fmt: skip

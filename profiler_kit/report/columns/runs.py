@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +10,7 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 from profiler_kit.statistics.noise import WORTH
 
@@ -42,14 +41,6 @@ def _ms(ns: int | None) -> float | None:
 
 def _mib(size_bytes: int | None) -> float | None:
     return size_bytes / 2**20 if size_bytes is not None else None
-
-
-def _two_digits(error: float | None) -> str | None:
-    """``5.0e-4``; shorter than 0.0005001188 and easier to compare with 1.1e-6."""
-    if error is None or not math.isfinite(error):
-        return None if error is None else str(error)
-    number, _, power = f"{error:.1e}".partition("e")
-    return f"{number}e{int(power)}" if error else "0"
 
 
 def _spread(row: RunRow) -> float | None:
@@ -136,8 +127,11 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
     Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
     Column("repeatable", "same bits", "bool", lambda r: r.run.repeatable, "whether two passes of one process gave the same bits, outputs and gradients", rank=5),
-    Column("error", "error", "text", lambda r: _two_digits(r.run.max_relative_error), "largest output error against float64, relative to the largest output", place="page", rank=6),
-    Column("max_relative_error", "error", "text", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", place="data"),
+    Column("max_relative_error", "error", "fraction", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=6),
     Column("trace", "trace", "text", lambda r: r.run.trace, "the Chrome trace of the traced steps", place="data"),
+)
+
+TABLES = (
+    ColumnTable("runs", RUN_COLUMNS, "One row per configuration."),
 )
 # fmt: on

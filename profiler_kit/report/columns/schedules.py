@@ -14,7 +14,7 @@ from profiler_kit.records.schedules import (
     shape_times,
     total_ns,
 )
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 
 # fmt: off
 # ruff: noqa: E501 - one column, one line
@@ -44,5 +44,10 @@ SHAPE_COLUMNS: tuple[Column[ShapeTime], ...] = (
     Column("factor", "first / later", "ratio", lambda t: t.factor, "how many times as long the first one took"),
     Column("peak_bytes", "peak", "bytes", lambda t: t.peak_bytes, "most bytes allocated in one of its steps", rank=1),
     Column("last_batch", "last batch", "bool", lambda t: t.last_batch, "whether it is a smaller last batch", place="data"),
+)
+
+TABLES = (
+    ColumnTable("schedules", SCHEDULE_COLUMNS, "One row per configuration that was run over changing shapes (`analyze --shapes`, [how](changing_shapes.md))."),
+    ColumnTable("shapes", SHAPE_COLUMNS, "One row per shape of such a run and configuration."),
 )
 # fmt: on

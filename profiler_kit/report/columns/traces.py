@@ -20,7 +20,7 @@ from profiler_kit.records.traces import (
     TraceStep,
     TraceSummary,
 )
-from profiler_kit.report.columns.column import Column
+from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 
 Item = TypeVar("Item")
@@ -297,6 +297,22 @@ TRACE_SYNC_COLUMNS: tuple[Column[Of[SyncWait]], ...] = (
     Column("calls", "calls", "count", lambda r: r.item.calls, "in the trace", rank=1),
     Column("wait_ns", "waited", "ns", lambda r: r.item.wait_ns, "how long"),
     Column("waited_for", "while the device ran", "text", lambda r: waited_for(r.item), "the phases whose kernels ran meanwhile, the most first", rank=2),
+)
+
+TABLES = (
+    ColumnTable("traces", TRACE_COLUMNS, "`inspect`: one row per trace ([what it says](inspect.md))."),
+    ColumnTable("trace_phases", TRACE_PHASE_COLUMNS, "`inspect`: one row per phase of a trace, and one for work without a phase. Times are of the whole trace; `kernel_ns` adds up to the busy time."),
+    ColumnTable("trace_idle", TRACE_GAP_COLUMNS, "`inspect`: idle time of the device by cause and by the phase whose work ended it."),
+    ColumnTable("trace_causes", TRACE_IDLE_COLUMNS, "`inspect`: the same by cause alone, on a page."),
+    ColumnTable("trace_modules", TRACE_MODULE_COLUMNS, "`inspect`: one row per module and phase, the module's own work."),
+    ColumnTable("trace_tree", TRACE_TREE_COLUMNS, "`inspect`: the modules as a tree, each with all below it, on a page."),
+    ColumnTable("trace_operators", TRACE_OPERATOR_COLUMNS, "`inspect`: one row per operator; its time is that of the work it launched itself."),
+    ColumnTable("trace_shapes", TRACE_SHAPE_COLUMNS, "`inspect`: one row per operator and its inputs' shapes, twenty a trace; backward with its forward."),
+    ColumnTable("trace_kernels", TRACE_KERNEL_COLUMNS, "`inspect`: one row per kernel, copy or fill."),
+    ColumnTable("trace_families", TRACE_FAMILY_COLUMNS, "`inspect`: kernels by what they do, on a page."),
+    ColumnTable("trace_streams", TRACE_STREAM_COLUMNS, "`inspect`: one row per stream of a device."),
+    ColumnTable("trace_steps", TRACE_STEP_COLUMNS, "`inspect`: one row per marked step."),
+    ColumnTable("trace_syncs", TRACE_SYNC_COLUMNS, "`inspect`: where the host waited for the device, and whose kernels ran meanwhile."),
 )
 # fmt: on
 

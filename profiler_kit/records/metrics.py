@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
-from profiler_kit.records.target import InputInfo, TargetInfo
 from profiler_kit.units import Unit
 
 
@@ -97,8 +96,8 @@ def static_reason(a: Report, b: Report, one: StaticMetric) -> str:
         return f"counted with torch {versions[0]} and {versions[1]}"
     if one.depends_on_inputs and a.target.mode != b.target.mode:
         return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
-    if one.unit == "bytes" and numbers(a.target) != numbers(b.target):
-        return f"computed in {numbers(a.target)} and in {numbers(b.target)}"
+    if one.unit == "bytes" and a.target.arithmetic != b.target.arithmetic:
+        return f"computed in {a.target.arithmetic} and in {b.target.arithmetic}"
     if value_of(a, one) is None or value_of(b, one) is None:
         return "not counted"
     return ""
@@ -109,14 +108,3 @@ def torch_of(report: Report) -> str | None:
     if report.static is not None and report.static.torch is not None:
         return report.static.torch
     return next((run.environment.torch for run in report.runs if run.environment is not None), None)
-
-
-def numbers(target: TargetInfo) -> str:
-    """The arithmetic a target asks for, in words: ``float32``, ``float32 under bfloat16 autocast``."""
-    dtype = target.dtype or "float32"
-    return f"{dtype} under {target.amp} autocast" if target.amp else dtype
-
-
-def shapes(inputs: Sequence[InputInfo]) -> str:
-    """The inputs in words: ``8x3x256x256 float32``."""
-    return ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in inputs) or "no tensors"
