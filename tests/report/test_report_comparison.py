@@ -165,10 +165,11 @@ def test_the_root_is_called_as_in_reports() -> None:
 
 
 def test_every_wide_table_can_give_up_a_column_and_keeps_what_its_rows_are_told_apart_by() -> None:
-    document = comparison_document(compare(net(), net(1500, extra=2)))
+    runs = [run(ms=10)]
+    document = comparison_document(compare(net(runs=runs), net(1500, extra=2, runs=runs)))
     tables = [block for one in document.sections for block in one.blocks if isinstance(block, Table)]
     ranks = {table.name: {head.key: head.rank for head in table.heads} for table in tables}
-    assert ranks["metrics"]["metric"] == ranks["metrics"]["config"] == ranks["metrics"]["ratio"] == 0
-    assert ranks["layers"]["path"] == ranks["layers"]["kind"] == ranks["layers"]["flops"] == 0
+    assert ranks["metrics"]["title"] == ranks["metrics"]["config"] == ranks["metrics"]["ratio"] == 0
+    assert ranks["layers"]["layer"] == ranks["layers"]["kind"] == ranks["layers"]["flops_change"] == 0
     for name in ("metrics", "layers"):
         assert any(ranks[name].values())
