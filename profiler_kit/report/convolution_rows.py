@@ -101,13 +101,6 @@ def together(label: str, rows: Sequence[ConvolutionRow]) -> ConvolutionRow:
     )
 
 
-def first_rows(rows: Sequence[ConvolutionRow], most: int | None) -> list[ConvolutionRow]:
-    """The first `most` of `rows` (None: all), the others in one."""
-    if most is None or len(rows) <= most + 1:  # one row more says more than "(1 more)"
-        return list(rows)
-    return [*rows[:most], together(f"({len(rows) - most} more)", rows[most:])]
-
-
 def change_rows(report: Report) -> list[ChangeRow]:
     """What differs from the baseline in every other configuration, the largest differences in time first."""
     baseline = next((r for r in report.runs if r.convolutions and r.config.repeat_of is None), None)

@@ -15,10 +15,9 @@ from profiler_kit.report.convolution_rows import (
     change_rows,
     convolution_rows,
     fastest_ways,
-    first_rows,
     together,
 )
-from profiler_kit.report.rows import TOTAL
+from profiler_kit.report.rows import TOTAL, topped
 from profiler_kit.units import text
 
 SUMMARY_PARTS: Final = 3  # on a screen; one to three of a network's parts take nearly all the time
@@ -36,7 +35,7 @@ def convolution_sections(report: Report, run: ConfigRun | None, top: int | None)
     most = None if top is None else DETAIL_ROWS
     blocks: list[Block] = []
     if rows:
-        shown = first_rows(rows, SUMMARY_PARTS)
+        shown = topped(rows, SUMMARY_PARTS, together)
         blocks.append(_parts_table("convolutions", _caption(report, run), shown, rows, report))
     faster = fastest_ways(report)[:SUMMARY_CHANGES]
     if faster:
@@ -45,7 +44,7 @@ def convolution_sections(report: Report, run: ConfigRun | None, top: int | None)
     if blocks:
         yield Section(title="Convolutions", blocks=tuple(blocks))
     if len(rows) > SUMMARY_PARTS + 1:
-        table = _parts_table("all_convolutions", _caption(report, run), first_rows(rows, most), rows, report)
+        table = _parts_table("all_convolutions", _caption(report, run), topped(rows, most, together), rows, report)
         yield Section(title="All convolutions", blocks=(table,), detail=True)
     if changes:
         caption = f"{most} of {len(changes):,}, the largest differences first" if most and len(changes) > most else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
@@ -16,6 +15,7 @@ from profiler_kit.report.columns.cross_check import (
     PeerLayerRow,
     PeerRow,
 )
+from profiler_kit.report.rows import added
 from profiler_kit.units import text
 
 ATTRIBUTION: Final = "attribution"
@@ -83,12 +83,7 @@ def _by_op(check: CrossCheck) -> list[PeerRow]:
     merged = [
         PeerRow(
             check=check,
-            row=replace(
-                group[0],
-                calls=sum(row.calls for row in group),
-                kit_macs=sum(row.kit_macs for row in group),
-                peer_macs=sum(row.peer_macs for row in group),
-            ),
+            row=added(group, "calls", "kit_macs", "peer_macs"),
             paths=tuple(dict.fromkeys(row.path for row in group)),
         )
         for group in groups.values()

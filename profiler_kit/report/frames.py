@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.document import Table, Value
@@ -15,40 +15,8 @@ from profiler_kit.report.trace_tables import trace_data_tables
 if TYPE_CHECKING:
     import pandas
 
-TableName = Literal[
-    "layers",
-    "runs",
-    "phases",
-    "kernels",
-    "findings",
-    "cross_check",
-    "ops",
-    "convolutions",
-    "convolution_changes",
-    "what_ifs",
-    "schedules",
-    "shapes",
-]
 
-
-TraceTableName = Literal[
-    "traces",
-    "trace_phases",
-    "trace_idle",
-    "trace_modules",
-    "trace_operators",
-    "trace_shapes",
-    "trace_kernels",
-    "trace_streams",
-    "trace_steps",
-    "trace_syncs",
-    "findings",
-]
-
-
-def dataframe(
-    report: Report | TraceReport, table: TableName | TraceTableName | None = None, *, run: str | None = None
-) -> pandas.DataFrame:
+def dataframe(report: Report | TraceReport, table: str | None = None, *, run: str | None = None) -> pandas.DataFrame:
     """One table of `report` (None: ``layers``, or of traces ``trace_phases``) with the columns of docs/columns.md.
 
     Raw values in base units; unknown is NA.
@@ -58,21 +26,20 @@ def dataframe(
     Raises UsageError for an unknown table or run, KitError where pandas is not installed.
     """
     traced = isinstance(report, TraceReport)
-    names = get_args(TraceTableName if traced else TableName)
-    wanted = table or ("trace_phases" if traced else "layers")
-    if wanted not in names:
-        raise UsageError(f"no table {table!r}", hint=f"one of: {', '.join(names)}")
+    tables = (
+        trace_data_tables(report) if isinstance(report, TraceReport) else data_tables(report, chosen_run(report, run))
+    )
+    by_name = {each.name: each for each in tables}
+    chosen = by_name.get(table or ("trace_phases" if traced else "layers"))
+    if chosen is None:
+        raise UsageError(f"no table {table!r}", hint=f"one of: {', '.join(by_name)}")
     try:
         import pandas
     except ImportError as error:
         raise KitError(
             "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
         ) from error
-    tables = (
-        trace_data_tables(report) if isinstance(report, TraceReport) else data_tables(report, chosen_run(report, run))
-    )
-    found = next(t for t in tables if t.name == wanted)
-    return pandas.DataFrame({head.key: _series(found, i, pandas) for i, head in enumerate(found.heads)})
+    return pandas.DataFrame({head.key: _series(chosen, i, pandas) for i, head in enumerate(chosen.heads)})
 
 
 def _series(table: Table, index: int, pandas: Any) -> Any:

@@ -5,9 +5,9 @@ A row's own figures are self values, so the rows of a report add up to its total
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, PSEUDO_PATHS, ZERO, Cost, ModuleNode, Phase, StaticCount
@@ -15,8 +15,26 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor, Roofline
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 
+Row = TypeVar("Row")
+
 UNATTRIBUTED: Final = "(unattributed)"
 TOTAL: Final = "total"
+
+
+def topped(rows: Sequence[Row], top: int | None, together: Callable[[str, Sequence[Row]], Row]) -> list[Row]:
+    """The first `top` of `rows` (None: all), the others in one that `together` makes of its name and of them.
+
+    A single one more keeps its own row, which says more than ``(1 more)``.
+    """
+    if top is None or len(rows) <= top + 1:
+        return list(rows)
+    return [*rows[:top], together(f"({len(rows) - top} more)", rows[top:])]
+
+
+def added(rows: Sequence[Row], *fields: str, **others: object) -> Row:
+    """The first of `rows`, which are records, with the sums of all in `fields`, and with `others`."""
+    sums = {field: sum(getattr(row, field) for row in rows) for field in fields}
+    return replace(rows[0], **sums, **others)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +192,7 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     if traced and total.timed is None:  # a trace without any owner at all
         total = replace(total, timed=Timed(), timed_total=Timed())
     if report.static is not None and total.counted is None:
-        total = replace(total, counted=_whole(report.static), counted_total=_whole(report.static))
+        total = replace(total, counted=_counted(report.static), counted_total=_counted(report.static))
     if report.static is not None:
         total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
     convention = report.static.convention_name if report.static is not None else None
@@ -273,15 +291,7 @@ def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], tra
         class_name=None if pseudo else node.class_name,
         config=node.config or None,
         calls=None if pseudo else node.calls,
-        counted=Counted(
-            params=node.params,
-            param_bytes=node.param_bytes,
-            forward=node.forward,
-            loss=node.loss,
-            backward=node.backward,
-            recompute=node.recompute,
-            saved_bytes=node.saved_bytes,
-        ),
+        counted=_counted(node),
         timed=timed,
         output_bytes=None if pseudo else node.output_bytes,
         held_bytes=node.held_bytes,
@@ -331,13 +341,13 @@ def _ancestry(path: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
-def _whole(static: StaticCount) -> Counted:
+def _counted(of: ModuleNode | StaticCount) -> Counted:
     return Counted(
-        params=static.params,
-        param_bytes=static.param_bytes,
-        forward=static.forward,
-        loss=static.loss,
-        backward=static.backward,
-        recompute=static.recompute,
-        saved_bytes=static.saved_bytes,
+        params=of.params,
+        param_bytes=of.param_bytes,
+        forward=of.forward,
+        loss=of.loss,
+        backward=of.backward,
+        recompute=of.recompute,
+        saved_bytes=of.saved_bytes,
     )

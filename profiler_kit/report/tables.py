@@ -25,7 +25,7 @@ from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merged, op_rows
-from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
+from profiler_kit.report.rows import TOTAL, Layers, added, fold, layer_rows, merge, topped
 from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
@@ -63,9 +63,7 @@ def layer_table(
     """
     rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
     rows = _sorted(LAYER_COLUMNS, rows, sort or _heaviest(layers, unit), "layer")
-    if top is not None and len(rows) > top + 1:  # one row more says more than "(1 more)"
-        rest = merge(f"({len(rows) - top} more)", rows[top:])
-        rows = [*rows[:top], replace(rest, families=())]
+    rows = topped(rows, top, lambda more, rest: replace(merge(more, rest), families=()))
     if layers.unattributed is not None:
         rows.append(layers.unattributed)
     total = replace(layers.total, families=())
@@ -115,9 +113,7 @@ def op_table(
     """The `top` ops by `sort` (None: by the work in `unit`), the others in one row. Raises UsageError for an unknown `sort`."""
     found, total = op_rows(report, run, by_phase=False)
     rows = _sorted(OP_COLUMNS, found, sort or f"{unit}s", "op")
-    if top is not None and len(rows) > top + 1:
-        more = merged(f"({len(rows) - top} more)", rows[top:], total.whole, total.whole_floor)
-        rows = [*rows[:top], more]
+    rows = topped(rows, top, lambda more, rest: merged(more, rest, total.whole, total.whole_floor))
     return page_table("ops", caption, in_unit(OP_COLUMNS, unit), rows, report, totals=[total])
 
 
@@ -187,16 +183,11 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
 
 def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     """The kernels that take most time; those beyond `top` are one row."""
-    kernels = sorted(run.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
-    if top is not None and len(kernels) > top + 1:
-        rest = kernels[top:]
-        more = KernelStat(
-            name=f"({len(rest)} more)",
-            family="",
-            calls=sum(kernel.calls for kernel in rest),
-            kernel_ns=sum(kernel.kernel_ns for kernel in rest),
-        )
-        kernels = [*kernels[:top], more]
+
+    def together(more: str, rest: Sequence[KernelStat]) -> KernelStat:
+        return added(rest, "calls", "kernel_ns", name=more, family="", op=None, math=None)
+
+    kernels = topped(sorted(run.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name)), top, together)
     return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from profiler_kit.records.document import Table
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, TraceKernel, TraceOperator, TraceReport, TraceSummary
-from profiler_kit.report.columns.column import data_table
+from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
@@ -27,9 +27,9 @@ from profiler_kit.report.columns.traces import (
     Of,
     PhaseLine,
 )
+from profiler_kit.report.rows import added, topped
 from profiler_kit.report.traces_ranks import ranks_table
 
-Item = TypeVar("Item")
 TOTAL: Final = "(all)"
 # The table that a view is about: what CSV holds.
 TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
@@ -122,55 +122,24 @@ def family_lines(trace: TraceSummary, top: int | None) -> list[FamilyLine]:
             )
         )
     lines.sort(key=lambda line: (-line.kernel_ns, line.family))
-    return _topped(lines, top, _more_families)
-
-
-def _more_families(rest: Sequence[FamilyLine]) -> FamilyLine:
-    return FamilyLine(
-        family=f"({len(rest)} more)",
-        math=None,
-        calls=sum(line.calls for line in rest),
-        kernel_ns=sum(line.kernel_ns for line in rest),
-        longest=rest[0].longest,
-    )
+    return topped(lines, top, lambda more, rest: added(rest, "calls", "kernel_ns", family=more, math=None))
 
 
 def kernels_by_time(trace: TraceSummary, top: int | None) -> list[TraceKernel]:
     """The kernels that take most time; those beyond `top` are one."""
-    return _topped(sorted(trace.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name)), top, _more_kernels)
 
+    def together(more: str, rest: Sequence[TraceKernel]) -> TraceKernel:
+        return added(rest, "calls", "kernel_ns", "sum_ns", name=more, family="", op=None, math=None)
 
-def _more_kernels(rest: Sequence[TraceKernel]) -> TraceKernel:
-    return TraceKernel(
-        name=f"({len(rest)} more)",
-        family="",
-        op=None,
-        math=None,
-        calls=sum(kernel.calls for kernel in rest),
-        kernel_ns=sum(kernel.kernel_ns for kernel in rest),
-        sum_ns=sum(kernel.sum_ns for kernel in rest),
-    )
+    return topped(sorted(trace.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name)), top, together)
 
 
 def operators_by_time(trace: TraceSummary, top: int | None) -> list[TraceOperator]:
     """The operators that take most device time, then most of the host's; those beyond `top` are one."""
     order = sorted(trace.operators, key=lambda one: (-one.kernel_ns, -one.host_self_ns, one.name))
-    return _topped(order, top, _more_operators)
-
-
-def _more_operators(rest: Sequence[TraceOperator]) -> TraceOperator:
-    return TraceOperator(
-        name=f"({len(rest)} more)",
-        family="",
-        calls=sum(one.calls for one in rest),
-        kernel_ns=sum(one.kernel_ns for one in rest),
-        host_self_ns=sum(one.host_self_ns for one in rest),
+    return topped(
+        order, top, lambda more, rest: added(rest, "calls", "kernel_ns", "host_self_ns", name=more, family="")
     )
-
-
-def _topped(items: list[Item], top: int | None, more: Callable[[Sequence[Item]], Item]) -> list[Item]:
-    """`items`, those beyond `top` as one: unless that one is a single item, which says more under its own name."""
-    return [*items[:top], more(items[top:])] if top is not None and len(items) > top + 1 else items
 
 
 def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple[Table, ...]:
@@ -180,26 +149,20 @@ def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple
 
 
 def _data_tables(report: TraceReport) -> Iterator[Table]:
-    traces = report.traces
-    yield data_table("traces", TRACE_COLUMNS, [Of(t, None) for t in traces])
     if report.ranks is not None:
         yield ranks_table(report.ranks)
-    phases = [Of(t, line) for t in traces for line in phase_lines(t)[0]]
-    yield data_table("trace_phases", TRACE_PHASE_COLUMNS, phases)
-    gaps = [Of(t, idle) for t in traces for idle in t.idle]
-    yield data_table("trace_idle", TRACE_GAP_COLUMNS, gaps)
-    modules = [Of(t, module) for t in traces for module in t.modules]
-    yield data_table("trace_modules", TRACE_MODULE_COLUMNS, modules)
-    operators = [Of(t, one) for t in traces for one in operators_by_time(t, None)]
-    yield data_table("trace_operators", TRACE_OPERATOR_COLUMNS, operators)
-    shapes = [Of(t, one) for t in traces for one in t.shapes]
-    yield data_table("trace_shapes", TRACE_SHAPE_COLUMNS, shapes)
-    kernels = [Of(t, kernel) for t in traces for kernel in kernels_by_time(t, None)]
-    yield data_table("trace_kernels", TRACE_KERNEL_COLUMNS, kernels)
-    streams = [Of(t, stream) for t in traces for stream in t.streams]
-    yield data_table("trace_streams", TRACE_STREAM_COLUMNS, streams)
-    steps = [Of(t, step) for t in traces for step in t.steps]
-    yield data_table("trace_steps", TRACE_STEP_COLUMNS, steps)
-    syncs = [Of(t, wait) for t in traces for wait in t.syncs]
-    yield data_table("trace_syncs", TRACE_SYNC_COLUMNS, syncs)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
+    tables: tuple[tuple[str, Sequence[Column[Of[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
+        ("traces", TRACE_COLUMNS, lambda trace: [None]),
+        ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
+        ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
+        ("trace_modules", TRACE_MODULE_COLUMNS, lambda trace: trace.modules),
+        ("trace_operators", TRACE_OPERATOR_COLUMNS, lambda trace: operators_by_time(trace, None)),
+        ("trace_shapes", TRACE_SHAPE_COLUMNS, lambda trace: trace.shapes),
+        ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda trace: kernels_by_time(trace, None)),
+        ("trace_streams", TRACE_STREAM_COLUMNS, lambda trace: trace.streams),
+        ("trace_steps", TRACE_STEP_COLUMNS, lambda trace: trace.steps),
+        ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),
+    )
+    for name, of, items in tables:
+        yield data_table(name, of, [Of(trace, item) for trace in report.traces for item in items(trace)])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
@@ -12,7 +12,7 @@ from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TraceReport, TraceSummary
 from profiler_kit.report import trace_tables, trace_words
-from profiler_kit.report.columns.column import page_table
+from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
     TRACE_FAMILY_COLUMNS,
@@ -29,6 +29,8 @@ from profiler_kit.report.columns.traces import (
 )
 from profiler_kit.report.trace_tree import module_tree, names_modules
 from profiler_kit.report.traces_ranks import ranks_section
+
+Item = TypeVar("Item")
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
@@ -52,7 +54,7 @@ VIEW_TITLES: Final[dict[TraceView, str]] = {
 
 BY_SHAPE: Final = "Operators by shape"
 
-View = Callable[[TraceSummary, str | None, int | None, int | None], Table]
+View = Callable[[TraceSummary, int | None, int | None], Table]
 
 
 def traces_document(
@@ -91,12 +93,9 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
         yield _findings(report)
         yield from _trace(trace, top, depth)
         return
-    rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
-    table = page_table("traces", "whole traces", TRACE_COLUMNS, rows)
-    many = (
-        report.ranks is not None and top is not None and len(rows) > top
-    )  # the ranks' own table has the first and the last
-    yield Section(title="Traces", blocks=(table,), detail=many)
+    # the ranks' own table has the first and the last of many
+    many = report.ranks is not None and top is not None and len(report.traces) > top
+    yield Section(title="Traces", blocks=(_beside_each_other(report),), detail=many)
     if report.notes:
         yield Section(title="Notes", blocks=tuple(_notes(report)))
     yield _findings(report)
@@ -140,25 +139,25 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
         yield Section(title="Phases", blocks=tuple(blocks))
     if trace.idle_ns and trace.clock == "device":
         little = trace.idle_ns < LITTLE_IDLE * trace.span_ns
-        yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),), detail=little)
+        yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=little)
     modules = names_modules(trace.modules)
     if modules:
-        yield Section(title="Modules", blocks=(_modules(trace, None, brief, depth, most=SUMMARY_TREE),))
+        yield Section(title="Modules", blocks=(_modules(trace, brief, depth, most=SUMMARY_TREE),))
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels by what they do", blocks=(_families(trace, brief),))
     if trace.operators:
         shown = top if modules or trace.clock == "host" else brief
-        yield Section(title="Operators", blocks=(_operators(trace, None, shown, depth),), detail=modules)
+        yield Section(title="Operators", blocks=(_operators(trace, shown, depth),), detail=modules)
     if trace.shapes:
-        yield Section(title=BY_SHAPE, blocks=(_shapes(trace, None, brief),), detail=True)
+        yield Section(title=BY_SHAPE, blocks=(_shapes(trace, brief),), detail=True)
     if trace.kernels and trace.clock == "device":
-        yield Section(title="Kernels", blocks=(_kernels(trace, None, top, depth),), detail=True)
+        yield Section(title="Kernels", blocks=(_kernels(trace, top, depth),), detail=True)
     if trace.syncs:
-        yield Section(title="Waits of the host", blocks=(_syncs(trace, None, top, depth),), detail=True)
+        yield Section(title="Waits of the host", blocks=(_syncs(trace, top, depth),), detail=True)
     if len(trace.streams) > 1:
-        yield Section(title="Streams", blocks=(_streams(trace, None, top, depth),), detail=True)
+        yield Section(title="Streams", blocks=(_streams(trace, top, depth),), detail=True)
     if trace.steps:
-        yield Section(title="Steps", blocks=(_steps(trace, None, top, depth),), detail=True)
+        yield Section(title="Steps", blocks=(_steps(trace, top, depth),), detail=True)
 
 
 def _phase_blocks(trace: TraceSummary) -> list[Block]:
@@ -174,7 +173,7 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
         (trace_words.unknown(trace), False),
     ]
     sentences = (Paragraph(text=one, detail=detail) for one, detail in said if one is not None)
-    return [_phases(trace, None, None, None), *sentences]
+    return [_phases(trace, None, None), *sentences]
 
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:
@@ -183,17 +182,16 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
     if by == "rank":
         if report.ranks is not None:
             yield ranks_section(report.ranks, top=None)
-        rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
-        yield Section(title="Traces", blocks=(page_table("traces", "whole traces", TRACE_COLUMNS, rows),))
+        yield Section(title="Traces", blocks=(_beside_each_other(report),))
         return
     for trace in report.traces:
-        table = VIEWS[by](trace, None, top, depth)
+        table = VIEWS[by](trace, top, depth)
         named = f"{VIEW_TITLES[by]} of {report.name(trace)}" if len(report.traces) > 1 else VIEW_TITLES[by]
         block: Block = table if table.rows else Paragraph(text=f"{report.name(trace)} has nothing of this.")
         yield Section(title=named, blocks=(block,))
         if by == "operator" and trace.shapes:
             title = f"{BY_SHAPE}, of {report.name(trace)}" if len(report.traces) > 1 else BY_SHAPE
-            yield Section(title=title, blocks=(_shapes(trace, None, top),))
+            yield Section(title=title, blocks=(_shapes(trace, top),))
 
 
 def _about(report: TraceReport) -> str:
@@ -208,58 +206,69 @@ def _caption(trace: TraceSummary) -> str:
     return f"whole trace, {count} steps" if count > 1 else "whole trace"
 
 
-def _phases(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
+def _beside_each_other(report: TraceReport) -> Table:
+    rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
+    return page_table("traces", "whole traces", TRACE_COLUMNS, rows)
+
+
+def _table(
+    trace: TraceSummary,
+    name: str,
+    of: Sequence[Column[Of[Item]]],
+    items: Iterable[Item],
+    *,
+    caption: str | None = None,
+    total: Item | None = None,
+) -> Table:
+    """`items` of `trace` under the columns `of`, and their sum."""
+    rows, totals = [Of(trace, item) for item in items], [] if total is None else [Of(trace, total)]
+    return page_table(name, _caption(trace) if caption is None else caption, of, rows, totals=totals)
+
+
+def _phases(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     lines, whole = trace_tables.phase_lines(trace)
-    rows = [Of(trace, line, name) for line in lines]
-    return page_table("trace_phases", _caption(trace), TRACE_PHASE_COLUMNS, rows, totals=[Of(trace, whole, name)])
+    return _table(trace, "trace_phases", TRACE_PHASE_COLUMNS, lines, total=whole)
 
 
-def _idle(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
+def _idle(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     lines, whole = trace_tables.idle_lines(trace)
     caption = "of the device" if trace.clock == "device" else "of the host, between operators"
-    rows = [Of(trace, line, name) for line in lines]
-    return page_table("trace_causes", caption, TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)])
+    return _table(trace, "trace_causes", TRACE_IDLE_COLUMNS, lines, caption=caption, total=whole)
 
 
-def _modules(trace: TraceSummary, name: str | None, top: int | None, depth: int | None, most: int = VIEW_TREE) -> Table:
+def _modules(trace: TraceSummary, top: int | None, depth: int | None, most: int = VIEW_TREE) -> Table:
     tree = module_tree(trace.modules, top=top, depth=depth, most=most)
     more = f"; {tree.levels} of {tree.deepest} levels" if tree.levels < tree.deepest else ""
-    rows = [Of(trace, line, name) for line in tree.lines]
-    return page_table("trace_tree", f"each with all below it{more}", TRACE_TREE_COLUMNS, rows)
+    return _table(trace, "trace_tree", TRACE_TREE_COLUMNS, tree.lines, caption=f"each with all below it{more}")
 
 
 def _families(trace: TraceSummary, top: int | None) -> Table:
-    rows = [Of(trace, line) for line in trace_tables.family_lines(trace, top)]
-    return page_table("trace_families", _caption(trace), TRACE_FAMILY_COLUMNS, rows)
+    return _table(trace, "trace_families", TRACE_FAMILY_COLUMNS, trace_tables.family_lines(trace, top))
 
 
-def _operators(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
-    rows = [Of(trace, one, name) for one in trace_tables.operators_by_time(trace, top)]
-    return page_table("trace_operators", _caption(trace), TRACE_OPERATOR_COLUMNS, rows)
+def _operators(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
+    return _table(trace, "trace_operators", TRACE_OPERATOR_COLUMNS, trace_tables.operators_by_time(trace, top))
 
 
-def _shapes(trace: TraceSummary, name: str | None, top: int | None) -> Table:
-    rows = [Of(trace, one, name) for one in trace.shapes[:top]]
-    return page_table("trace_shapes", "backward joined to forward", TRACE_SHAPE_COLUMNS, rows)
+def _shapes(trace: TraceSummary, top: int | None) -> Table:
+    return _table(trace, "trace_shapes", TRACE_SHAPE_COLUMNS, trace.shapes[:top], caption="backward joined to forward")
 
 
-def _kernels(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
-    rows = [Of(trace, kernel, name) for kernel in trace_tables.kernels_by_time(trace, top)]
-    return page_table("trace_kernels", _caption(trace), TRACE_KERNEL_COLUMNS, rows)
+def _kernels(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
+    return _table(trace, "trace_kernels", TRACE_KERNEL_COLUMNS, trace_tables.kernels_by_time(trace, top))
 
 
-def _syncs(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
+def _syncs(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     longest = sorted(trace.syncs, key=lambda wait: -wait.wait_ns)[:top]
-    return page_table("trace_syncs", _caption(trace), TRACE_SYNC_COLUMNS, [Of(trace, wait, name) for wait in longest])
+    return _table(trace, "trace_syncs", TRACE_SYNC_COLUMNS, longest)
 
 
-def _streams(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
-    rows = [Of(trace, stream, name) for stream in trace.streams]
-    return page_table("trace_streams", _caption(trace), TRACE_STREAM_COLUMNS, rows)
+def _streams(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
+    return _table(trace, "trace_streams", TRACE_STREAM_COLUMNS, trace.streams)
 
 
-def _steps(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
-    return page_table("trace_steps", "", TRACE_STEP_COLUMNS, [Of(trace, step, name) for step in trace.steps])
+def _steps(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
+    return _table(trace, "trace_steps", TRACE_STEP_COLUMNS, trace.steps, caption="")
 
 
 VIEWS: Final[dict[TraceView, View]] = {

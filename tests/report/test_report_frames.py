@@ -31,7 +31,7 @@ def test_integers_stay_exact_beside_unknown_values(v0_report: Report) -> None:
     ("table", "rows"), [("runs", 10), ("phases", 36), ("kernels", 59), ("findings", 4)]
 )  # fmt: skip
 def test_other_tables_hold_all_runs(v0_report: Report, table: str, rows: int) -> None:
-    frame = dataframe(v0_report, table)  # type: ignore[arg-type]
+    frame = dataframe(v0_report, table)
     assert len(frame) == rows
 
 
@@ -47,7 +47,7 @@ def test_all_samples_make_all_tables(any_report: Report) -> None:
 
 def test_an_unknown_table_is_refused(v0_report: Report) -> None:
     with pytest.raises(UsageError, match="no table 'cats'"):
-        dataframe(v0_report, "cats")  # type: ignore[arg-type]
+        dataframe(v0_report, "cats")
 
 
 def test_without_pandas_the_message_says_how_to_get_it(v0_report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,11 @@ class PeakPart:
     a: int | None
     b: int | None
 
+    @property
+    def change(self) -> int | None:
+        """The second side's bytes less the first's."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyRow:
@@ -39,8 +44,8 @@ class EfficiencyRow:
     layer: LayerEfficiency | None = None
 
 
-def _change(after: int | None, before: int | None, unit: Unit) -> str | None:
-    return None if after is None or before is None else signed(after - before, unit)
+def _signed(value: int | None, unit: Unit) -> str | None:
+    return None if value is None else signed(value, unit)
 
 
 def _change_words(row: LayerChange) -> str:
@@ -95,7 +100,7 @@ PEAK_PART_COLUMNS: tuple[Column[PeakPart], ...] = (
     Column("part", "Part of the peak", "text", lambda r: r.title, "what the bytes are for; a side's known parts sum to its peak"),
     Column("a", "{a}", "text", lambda r: text(r.a, "bytes"), "bytes on the first side"),
     Column("b", "{b}", "text", lambda r: text(r.b, "bytes"), "bytes on the second side"),
-    Column("change", "Difference", "text", lambda r: _change(r.b, r.a, "bytes"), "the second's bytes less the first's"),
+    Column("change", "Difference", "text", lambda r: _signed(r.change, "bytes"), "the second's bytes less the first's"),
 )
 
 LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
@@ -106,18 +111,18 @@ LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
     Column("class_name", "class", "text", lambda r: r.class_name, "the module's class", place="data"),
     Column("change_text", "What changed", "text", _change_words, "what became of it", place="page", rank=1),
     Column("change", "change", "text", lambda r: r.change, "what became of it", place="data"),
-    Column("flops_change", "FLOPs, step", "text", lambda r: _change(r.b.flops, r.a.flops, "flops"), "the second's FLOPs of a step less the first's", place="page"),
+    Column("flops_change", "FLOPs, step", "text", lambda r: signed(r.b.flops - r.a.flops, "flops"), "the second's FLOPs of a step less the first's", place="page"),
     Column("a_flops", "FLOPs in a", "flops", lambda r: r.a.flops, "FLOPs of a step, first side", place="data"),
     Column("b_flops", "FLOPs in b", "flops", lambda r: r.b.flops, "FLOPs of a step, second side", place="data"),
     Column("a_macs", "MACs in a", "macs", lambda r: r.a.macs, "multiply-accumulates of a step, first side", place="data"),
     Column("b_macs", "MACs in b", "macs", lambda r: r.b.macs, "multiply-accumulates of a step, second side", place="data"),
-    Column("params_change", "Parameters", "text", lambda r: _change(r.b.params, r.a.params, "count"), "the second's parameters less the first's", place="page", rank=3),
+    Column("params_change", "Parameters", "text", lambda r: signed(r.b.params - r.a.params, "count"), "the second's parameters less the first's", place="page", rank=3),
     Column("a_params", "parameters in a", "count", lambda r: r.a.params, "parameters, first side", place="data"),
     Column("b_params", "parameters in b", "count", lambda r: r.b.params, "parameters, second side", place="data"),
-    Column("saved_change", "Saved", "text", lambda r: _change(r.b.saved_bytes, r.a.saved_bytes, "bytes"), "bytes saved for backward, the second's less the first's", place="page", rank=2),
+    Column("saved_change", "Saved", "text", lambda r: signed(r.b.saved_bytes - r.a.saved_bytes, "bytes"), "bytes saved for backward, the second's less the first's", place="page", rank=2),
     Column("a_saved_bytes", "saved in a", "bytes", lambda r: r.a.saved_bytes, "saved for backward, first side", place="data"),
     Column("b_saved_bytes", "saved in b", "bytes", lambda r: r.b.saved_bytes, "saved for backward, second side", place="data"),
-    Column("device_change", "{clock}", "text", lambda r: _change(r.b.device_ns, r.a.device_ns, "ns"), "device time per step (on a CPU: self time of operators), the second's less the first's", place="page"),
+    Column("device_change", "{clock}", "text", lambda r: _signed(r.device_ns_change, "ns"), "device time per step (on a CPU: self time of operators), the second's less the first's", place="page"),
     Column("a_device_ns", "time in a", "ns", lambda r: r.a.device_ns, "device time per step (on a CPU: self time of operators), first side", place="data"),
     Column("b_device_ns", "time in b", "ns", lambda r: r.b.device_ns, "device time per step (on a CPU: self time of operators), second side", place="data"),
     Column("contribution", "contribution", "fraction", lambda r: r.contribution, "the largest share that its change has in a total", place="data"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words, math_words
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Of(Generic[Item]):
-    """Something said of a trace. `name` is the trace's where several stand beside each other, else None."""
+    """Something in a trace. `name` is the trace's in a table of several traces, else None."""
 
     trace: TraceSummary
     item: Item
@@ -102,8 +102,13 @@ def _by_device(row: Of[Item], ns: int) -> int | None:
     return ns if row.trace.clock == "device" else None
 
 
-def _by_host(row: Of[Item], ns: int) -> int | None:
-    return ns if row.trace.clock == "host" else None
+def _times(doc: str) -> tuple[Column[Of[Any]], ...]:
+    """The columns of the busy time of what `doc` names; people see times of operators on the host under another title."""
+    return (
+        Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, f"busy time of {doc}; in a trace without a device self time of operators", place="data"),
+        Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), f"busy time of {doc}", place="page"),
+        Column("operator_ns", "operators", "ns", lambda r: r.item.kernel_ns if r.trace.clock == "host" else None, "self time of operators on the host", place="page"),
+    )  # fmt: skip
 
 
 def _most_idle(trace: TraceSummary) -> Value:
@@ -156,14 +161,11 @@ TRACE_COLUMNS: tuple[Column[Of[None]], ...] = (
 
 TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("name", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("phase", "phase", "text", lambda r: r.item.label, "data, transfer, forward, loss, backward, recompute, optimizer, communication, other"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "wall time of the host's part: what a stopwatch around it shows"),
     Column("wait_ns", "waits", "ns", lambda r: r.item.wait_ns, "of it, what the host stood waiting for the device, for whatever phase's kernels", place="data"),
     Column("waited_ns", "waits", "ns", lambda r: r.item.wait_ns or None, "of it, what the host stood waiting for the device, for whatever phase's kernels", place="page", rank=2),
-    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the work that the phase launched, each instant once (a collective's where nothing else runs); in a trace without a device self time of operators", place="data"),
-    Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), "busy time of the work that the phase launched, each instant once (a collective's where nothing else runs)", place="page"),
-    Column("operator_ns", "operators", "ns", lambda r: _by_host(r, r.item.kernel_ns), "self time of operators on the host", place="page"),
+    *_times("the work that the phase launched, each instant once (a collective's where nothing else runs)"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("clock_ratio", "host / device", "ratio", lambda r: _clock(r.item.host_ns, r.item.kernel_ns) if r.trace.clock == "device" else None, "far below 1: the host's clock shows launching; far above 1: it shows waiting, or the device waits for the host", rank=1),
     Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "durations added up: more than the busy time where streams overlap", place="data"),
@@ -173,7 +175,6 @@ TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
 )
 
 TRACE_IDLE_COLUMNS: tuple[Column[Of[IdleLine]], ...] = (
-    Column("name", "trace", "text", lambda r: r.name, "the file's name, where there are several", name=True),
     Column("cause", "waiting for", "text", lambda r: r.item.cause, "why it was idle"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of that cause"),
     Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the whole span"),
@@ -190,12 +191,9 @@ TRACE_GAP_COLUMNS: tuple[Column[Of[IdleTime]], ...] = (
 )
 
 TRACE_TREE_COLUMNS: tuple[Column[Of[ModuleLine]], ...] = (
-    Column("name", "trace", "text", lambda r: r.name, "the file's name, where there are several", name=True),
     Column("module", "module", "text", lambda r: r.item.label, "the module, below the one that calls it", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name or None, "its class", rank=4),
-    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the module and all below it; in a trace without a device self time of operators", place="data"),
-    Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), "busy time of the module and all below it", place="page"),
-    Column("operator_ns", "operators", "ns", lambda r: _by_host(r, r.item.kernel_ns), "self time of operators on the host", place="page"),
+    *_times("the module and all below it"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("forward_ns", "forward", "ns", lambda r: _in_phase(r.item, "forward"), "of it in forward", rank=1),
     Column("backward_ns", "backward", "ns", lambda r: _in_phase(r.item, "backward"), "of it in backward", rank=1),
@@ -215,21 +213,17 @@ TRACE_MODULE_COLUMNS: tuple[Column[Of[TraceModule]], ...] = (
 
 TRACE_OPERATOR_COLUMNS: tuple[Column[Of[TraceOperator]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("name", "operator", "text", lambda r: r.item.name, "its name", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "its family", place="data"),
     Column("kind", "what it does", "text", lambda r: family_words(r.item.family) if r.item.family else None, "its family, in words", place="page", rank=2),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace"),
-    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of what it launched itself; in a trace without a device self time of operators", place="data"),
-    Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), "busy time of what it launched itself", place="page"),
-    Column("operator_ns", "operators", "ns", lambda r: _by_host(r, r.item.kernel_ns), "self time of operators on the host", place="page"),
+    *_times("what it launched itself"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("host_self_ns", "host, own", "ns", lambda r: r.item.host_self_ns, "its own time on the host, operators inside it left out", rank=1),
 )
 
 TRACE_SHAPE_COLUMNS: tuple[Column[Of[ShapedOperator]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("name", "operator", "text", lambda r: r.item.name, "the operator that the program called", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "its family", place="data"),
     Column("shapes", "shapes of its tensors", "text", lambda r: shapes_text(r.item.shapes), "as the trace tells them, those without a dimension left out"),
@@ -243,7 +237,6 @@ TRACE_SHAPE_COLUMNS: tuple[Column[Of[ShapedOperator]], ...] = (
 
 TRACE_KERNEL_COLUMNS: tuple[Column[Of[TraceKernel]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time, each instant once"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "durations added up", place="data"),
@@ -257,7 +250,6 @@ TRACE_KERNEL_COLUMNS: tuple[Column[Of[TraceKernel]], ...] = (
 )
 
 TRACE_FAMILY_COLUMNS: tuple[Column[Of[FamilyLine]], ...] = (
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", name=True),
     Column("family", "what it does", "text", lambda r: family_words(r.item.family), "what kernels of this kind compute, and how"),
     Column("math", "math", "text", lambda r: math_words(r.item.math) if r.item.math else None, "arithmetic of most of it, where names say", rank=2),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of these kernels"),
@@ -268,7 +260,6 @@ TRACE_FAMILY_COLUMNS: tuple[Column[Of[FamilyLine]], ...] = (
 
 TRACE_STREAM_COLUMNS: tuple[Column[Of[StreamTime]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("device", "device", "text", lambda r: r.item.device, "the device's number"),
     Column("stream", "stream", "text", lambda r: r.item.stream, "the stream's number"),
     Column("events", "events", "count", lambda r: r.item.events, "kernels, copies and fills"),
@@ -279,7 +270,6 @@ TRACE_STREAM_COLUMNS: tuple[Column[Of[StreamTime]], ...] = (
 
 TRACE_STEP_COLUMNS: tuple[Column[Of[TraceStep]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("number", "step", "count", lambda r: r.item.number, "as in ProfilerStep#number"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of its mark on the host"),
     Column("device_ns", "period", "ns", lambda r: r.item.device_ns, "on the device, from its first kernel to that of the next step; a dash for the last"),
@@ -290,7 +280,6 @@ TRACE_STEP_COLUMNS: tuple[Column[Of[TraceStep]], ...] = (
 
 TRACE_SYNC_COLUMNS: tuple[Column[Of[SyncWait]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
-    Column("trace", "trace", "text", lambda r: r.name, "the file's name, where there are several", place="page", name=True),
     Column("name", "the host waits in", "text", lambda r: r.item.name, "the operator or Python call", name=True),
     Column("call", "call", "text", lambda r: r.item.call, "the runtime's call", rank=3, name=True),
     Column("phase", "phase", "text", lambda r: r.item.phase or None, "in which the host stood there"),
