@@ -129,14 +129,15 @@ def _checkpointed(report: Report) -> tuple[ConfigRun, ConfigRun] | None:
     for after in report.runs:
         names = [setting.name for setting in after.config.settings]
         alone = names == [CHECKPOINT] and after.failure is None
-        if before is not None and alone and _flags(before) == _flags(after) and _measured(before) and _measured(after):
+        if (
+            before is not None
+            and alone
+            and before.config.flags == after.config.flags
+            and _measured(before)
+            and _measured(after)
+        ):
             return before, after
     return None
-
-
-def _flags(run: ConfigRun) -> tuple[bool | None, ...]:
-    config = run.config
-    return (config.enabled, config.benchmark, config.deterministic, config.allow_tf32)
 
 
 def _measured(run: ConfigRun) -> bool:

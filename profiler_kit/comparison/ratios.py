@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final, cast, get_args
 
 from profiler_kit.records.comparison import MemoryPart, MemorySplit, PartBytes, Side, TimeRatio
-from profiler_kit.records.counts import MemoryEstimate
+from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import text
@@ -87,27 +87,20 @@ def _per_sample(ratio: float, labels: tuple[str, str], samples: tuple[int | None
 def memory_splits(a: Report, b: Report, shared: Sequence[tuple[ConfigRun, ConfigRun]]) -> tuple[MemorySplit, ...]:
     """Both peaks taken apart under every shared configuration that measured them, then as predicted from tensor lifetimes."""
     splits = [
-        _split(
-            one.config.name,
-            (one.memory.peak_bytes, other.memory.peak_bytes),
-            _measured(one.memory),
-            _measured(other.memory),
-        )
+        _split(one.config.name, (one.memory.peak_bytes, other.memory.peak_bytes), (one.memory, other.memory))
         for one, other in shared
         if one.memory is not None and other.memory is not None
     ]
     if a.static and b.static and a.static.memory and b.static.memory:
         before, after = a.static.memory, b.static.memory
-        splits.append(_split(None, (before.peak_bytes, after.peak_bytes), _predicted(before), _predicted(after)))
+        splits.append(_split(None, (before.peak_bytes, after.peak_bytes), (before.categories, after.categories)))
     return tuple(splits)
 
 
 def _split(
-    config: str | None,
-    peaks: tuple[int, int],
-    before: dict[MemoryPart, int | None],
-    after: dict[MemoryPart, int | None],
+    config: str | None, peaks: tuple[int, int], of: tuple[PeakMemory | MemoryCategories, PeakMemory | MemoryCategories]
 ) -> MemorySplit:
+    before, after = (_parts(peak_bytes, one) for peak_bytes, one in zip(peaks, of, strict=True))
     return MemorySplit(
         config=config,
         a_peak_bytes=peaks[0],
@@ -116,14 +109,8 @@ def _split(
     )
 
 
-def _measured(memory: PeakMemory) -> dict[MemoryPart, int | None]:
-    parts: dict[MemoryPart, int | None] = {part: getattr(memory, part) for part in PARTS if part != "rest"}
-    # what the probe calls rest, and whatever an older report's parts leave over, so that the parts always make the peak
-    parts["rest"] = memory.peak_bytes - sum(value or 0 for value in parts.values())
-    return parts
-
-
-def _predicted(memory: MemoryEstimate) -> dict[MemoryPart, int | None]:
-    parts: dict[MemoryPart, int | None] = {part: getattr(memory.categories, part) for part in PARTS if part != "rest"}
-    parts["rest"] = memory.peak_bytes - sum(value or 0 for value in parts.values())  # temporaries
+def _parts(peak_bytes: int, of: PeakMemory | MemoryCategories) -> dict[MemoryPart, int | None]:
+    parts: dict[MemoryPart, int | None] = {part: getattr(of, part) for part in PARTS if part != "rest"}
+    # temporaries, what the probe calls rest, and whatever an older report's parts leave over: the parts always make the peak
+    parts["rest"] = peak_bytes - sum(value or 0 for value in parts.values())
     return parts

@@ -89,11 +89,7 @@ def environment_reason(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -
         return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
     if a.target.arithmetic != b.target.arithmetic:
         return f"computed in {a.target.arithmetic} and in {b.target.arithmetic}"
-    given = [
-        (run.config.enabled, run.config.benchmark, run.config.deterministic, run.config.allow_tf32, run.config.settings)
-        for run in (one, other)
-    ]
-    if given[0] != given[1]:
+    if (one.config.flags, one.config.settings) != (other.config.flags, other.config.settings):
         return f"configuration {one.config.name} had other flags"
     before, after = one.environment, other.environment
     if before is None or after is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from statistics import median
+from typing import Any
 
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.errors import NotComparableError
+from profiler_kit.records.sums import added
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.traces import PhaseTime, TraceReport, TraceStep, TraceSummary
 
@@ -59,21 +62,12 @@ def _together(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
         )
     steps = [trace.step_ns for trace in traces if trace.step_ns is not None]
     marks = [trace.host_step_ns for trace in traces if trace.host_step_ns is not None]
-    return replace(
-        first,
+    return added(
+        traces,
+        *("events", "device_events", "span_ns", "busy_ns", "idle_ns", "sum_ns", "linked"),
+        *("unlinked_ns", "aligned_ns", "unattributed_ns", "moduleless_ns"),
         file=str(PurePath(name)),
         rank=None,
-        events=sum(trace.events for trace in traces),
-        device_events=sum(trace.device_events for trace in traces),
-        span_ns=sum(trace.span_ns for trace in traces),
-        busy_ns=sum(trace.busy_ns for trace in traces),
-        idle_ns=sum(trace.idle_ns for trace in traces),
-        sum_ns=sum(trace.sum_ns for trace in traces),
-        linked=sum(trace.linked for trace in traces),
-        unlinked_ns=sum(trace.unlinked_ns for trace in traces),
-        aligned_ns=sum(trace.aligned_ns for trace in traces),
-        unattributed_ns=sum(trace.unattributed_ns for trace in traces),
-        moduleless_ns=sum(trace.moduleless_ns for trace in traces),
         step_ns=round(median(steps)) if steps else None,
         host_step_ns=round(median(marks)) if marks else None,
         devices=tuple(dict.fromkeys(device for trace in traces for device in trace.devices)),
@@ -94,38 +88,19 @@ def _together(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
 
 def _mean_step(same: Sequence[TraceStep]) -> TraceStep:
     """The mean of the ranks' steps at one place; what one of them does not tell is not told."""
-    count = len(same)
-    device = [step.device_ns for step in same if step.device_ns is not None]
-    idle = [step.idle_ns for step in same if step.idle_ns is not None]
-    return TraceStep(
-        number=same[0].number,
-        host_ns=sum(step.host_ns for step in same) // count,
-        device_ns=sum(device) // count if len(device) == count else None,
-        kernel_ns=sum(step.kernel_ns for step in same) // count,
-        idle_ns=sum(idle) // count if len(idle) == count else None,
-        steady=all(step.steady for step in same),
-    )
+    times = ("host_ns", "device_ns", "kernel_ns", "idle_ns")
+    whole = added(same, *times, steady=all(step.steady for step in same))
+    sums: dict[str, Any] = {field: getattr(whole, field) for field in times}
+    means = {field: None if ns is None else ns // len(same) for field, ns in sums.items()}
+    return replace(whole, **means)
 
 
 def _phases(traces: Sequence[TraceSummary]) -> tuple[PhaseTime, ...]:
-    found: dict[str, PhaseTime] = {}
+    by_phase: defaultdict[str, list[PhaseTime]] = defaultdict(list)
     for timing in (timing for trace in traces for timing in trace.phases):
-        before = found.get(timing.phase)
-        found[timing.phase] = timing if before is None else _both(before, timing)
-    return tuple(found.values())
-
-
-def _both(one: PhaseTime, other: PhaseTime) -> PhaseTime:
-    told = None if one.host_ns is None or other.host_ns is None else one.host_ns + other.host_ns
-    return PhaseTime(
-        phase=one.phase,
-        host_ns=told,
-        kernel_ns=one.kernel_ns + other.kernel_ns,
-        sum_ns=one.sum_ns + other.sum_ns,
-        idle_ns=one.idle_ns + other.idle_ns,
-        wait_ns=one.wait_ns + other.wait_ns,
-        events=one.events + other.events,
-    )
+        by_phase[timing.phase].append(timing)
+    fields = ("host_ns", "kernel_ns", "sum_ns", "idle_ns", "wait_ns", "events")
+    return tuple(added(timings, *fields) for timings in by_phase.values())
 
 
 def _ranks(numbers: Sequence[int]) -> str:

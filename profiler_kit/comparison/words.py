@@ -108,7 +108,9 @@ def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:
     if not times:
         return tuple(run.config.name for run in a.runs[:1])
     first = times[0]
-    flags = {run.config.name: _flags_of(run) for run in a.runs if run.config.repeat_of is None and run.config.is_plain}
+    flags = {
+        run.config.name: run.config.flags for run in a.runs if run.config.repeat_of is None and run.config.is_plain
+    }
     here = flags.get(first.config)
     if here is None:
         return (first.config,)
@@ -125,11 +127,6 @@ def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:
     if other is None or differs(other) < math.log(TELLING_RATIO):
         return (first.config,)
     return (first.config, other.config)
-
-
-def _flags_of(run: ConfigRun) -> tuple[bool | None, ...]:
-    config = run.config
-    return (config.enabled, config.benchmark, config.deterministic, config.allow_tf32)
 
 
 def _begun(sentence: str) -> str:

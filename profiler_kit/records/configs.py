@@ -35,6 +35,11 @@ class RunConfig:
         return next((item.value for item in self.settings if item.name == name), None)
 
     @property
+    def flags(self) -> tuple[bool | None, ...]:
+        """The values of cuDNN's flags."""
+        return (self.enabled, self.benchmark, self.deterministic, self.allow_tf32)
+
+    @property
     def is_plain(self) -> bool:
         """Whether nothing but cuDNN's own flags differs."""
         return not self.settings

@@ -8,6 +8,7 @@ from typing import Final
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
 from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.report import Report
+from profiler_kit.records.sums import added
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.cross_check import (
     CROSS_CHECK_COLUMNS,
@@ -15,7 +16,6 @@ from profiler_kit.report.columns.cross_check import (
     PeerLayerRow,
     PeerRow,
 )
-from profiler_kit.report.rows import added
 from profiler_kit.units import text
 
 ATTRIBUTION: Final = "attribution"

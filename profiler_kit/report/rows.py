@@ -31,12 +31,6 @@ def topped(rows: Sequence[Row], top: int | None, together: Callable[[str, Sequen
     return [*rows[:top], together(f"({len(rows) - top} more)", rows[top:])]
 
 
-def added(rows: Sequence[Row], *fields: str, **others: object) -> Row:
-    """The first of `rows`, which are records, with the sums of all in `fields`, and with `others`."""
-    sums = {field: sum(getattr(row, field) for row in rows) for field in fields}
-    return replace(rows[0], **sums, **others)  # type: ignore[type-var]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """Static figures that add: of one module, of several, or of the whole step."""

@@ -13,19 +13,27 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
+from profiler_kit.records.sums import added
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOF_COLUMNS
 from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, PeerRow
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
-from profiler_kit.report.columns.memory import MEMORY_COLUMNS, PEAK_COLUMNS, WHAT_IF_COLUMNS, MemoryRow, PeakRow
+from profiler_kit.report.columns.memory import (
+    MEMORY_COLUMNS,
+    PEAK_COLUMNS,
+    WHAT_IF_COLUMNS,
+    MemoryRow,
+    PeakRow,
+    peak_place,
+)
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merged, op_rows
-from profiler_kit.report.rows import TOTAL, Layers, added, fold, layer_rows, merge, topped
+from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge, topped
 from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
@@ -252,7 +260,7 @@ def _on_device(source: str, device: DeviceMemory) -> MemoryRow:
         source=source,
         peak_bytes=device.allocated_bytes,
         parts=device.categories,
-        at=" ".join(part for part in (device.peak_phase, device.peak_path, device.peak_op) if part),
+        at=peak_place(device),
         rounding=device.rounding_bytes,
     )
 
@@ -267,8 +275,7 @@ def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
         temporaries=peak.rest,
         workspace=peak.workspace,
     )
-    at = " ".join(part for part in (peak.peak_phase, peak.peak_path, peak.peak_op) if part)
-    return MemoryRow(source=config, peak_bytes=peak.peak_bytes, parts=parts, at=at)
+    return MemoryRow(source=config, peak_bytes=peak.peak_bytes, parts=parts, at=peak_place(peak))
 
 
 def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from profiler_kit.records.document import Table
+from profiler_kit.records.sums import added
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, TraceKernel, TraceOperator, TraceReport, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
@@ -27,7 +28,7 @@ from profiler_kit.report.columns.traces import (
     Of,
     PhaseLine,
 )
-from profiler_kit.report.rows import added, topped
+from profiler_kit.report.rows import topped
 from profiler_kit.report.traces_ranks import ranks_table
 
 TOTAL: Final = "(all)"

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.records.counts import LibraryScratch, MemoryCategories, MemoryPoint, ModuleMemory, WhatIf
-from profiler_kit.records.runs import ConfigRun, OpMemory
+from profiler_kit.records.counts import (
+    DeviceMemory,
+    LibraryScratch,
+    MemoryCategories,
+    MemoryPoint,
+    ModuleMemory,
+    WhatIf,
+)
+from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share, trains
 
@@ -17,7 +24,7 @@ class MemoryRow:
     source: str
     peak_bytes: int
     parts: MemoryCategories
-    at: str
+    at: str | None
     rounding: int | None = None
 
 
@@ -28,17 +35,10 @@ class PeakRow:
     run: ConfigRun
     rule_bytes: int | None
 
-    @property
-    def at(self) -> str | None:
-        """Where the step peaks as it is predicted with measured scratch."""
-        found = self.run.predicted
-        return " ".join(word for word in (found.peak_phase, found.peak_path, found.peak_op) if word) if found else None
 
-    @property
-    def measured_at(self) -> str | None:
-        """Where the probed step peaked."""
-        found = self.run.memory
-        return " ".join(word for word in (found.peak_phase, found.peak_path, found.peak_op) if word) if found else None
+def peak_place(peak: DeviceMemory | PeakMemory | None) -> str | None:
+    """Where a step peaks: phase, layer, op."""
+    return " ".join(word for word in (peak.peak_phase, peak.peak_path, peak.peak_op) if word) if peak else None
 
 
 def _off(predicted: int | None, measured: int | None) -> float | None:
@@ -68,8 +68,8 @@ PEAK_COLUMNS: tuple[Column[PeakRow], ...] = (
     Column("scratch_bytes", "with its scratch", "bytes", lambda p: p.run.predicted.allocated_bytes if p.run.predicted else None, "the peak predicted with the scratch that each op was seen to take in this configuration"),
     Column("scratch_off_percent", "off %", "percent", lambda p: _off(p.run.predicted.allocated_bytes if p.run.predicted else None, p.run.peak_allocated_bytes), "that prediction less the measured peak, in percent of the measured"),
     Column("measured_bytes", "measured", "bytes", lambda p: p.run.peak_allocated_bytes, "most bytes allocated in the timed steps"),
-    Column("at", "predicted at", "text", lambda p: p.at, "where the step peaks by the last prediction: phase, layer, op", rank=1, name=True),
-    Column("measured_at", "measured at", "text", lambda p: p.measured_at, "where the probed step peaked", rank=2, name=True),
+    Column("at", "predicted at", "text", lambda p: peak_place(p.run.predicted), "where the step peaks by the last prediction: phase, layer, op", rank=1, name=True),
+    Column("measured_at", "measured at", "text", lambda p: peak_place(p.run.memory), "where the probed step peaked", rank=2, name=True),
 )
 
 KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
