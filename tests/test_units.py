@@ -48,6 +48,10 @@ from profiler_kit import units
         (99.44, "percent", "99.4 %"),
         (1.0, "ratio", "1x"),
         (1.7432, "ratio", "1.74x"),
+        (0.0005001188, "fraction", "5.0e-4"),
+        (1.1e-6, "fraction", "1.1e-6"),
+        (12.5, "fraction", "1.2e1"),
+        (0.0, "fraction", "0"),
         (389_702, "count", "389,702"),
         (86.5, "count", "86.5"),
         (2371.4, "flops/byte", "2371"),
@@ -61,6 +65,22 @@ def test_values_as_people_read_them(value: object, unit: units.Unit, shown: str)
 
 
 NUMBERS = st.integers(-(10**19), 10**19) | st.floats(-1e19, 1e19, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"), [(302_000_000, "flops", "+302 M"), (-1024, "bytes", "-1 KiB"), (0, "ns", "0 ns")]
+)
+def test_signed_values(value: int, unit: units.Unit, shown: str) -> None:
+    assert units.signed(value, unit) == shown
+
+
+def test_shares_and_shapes() -> None:
+    assert [units.percent(share) for share in (0.9384, 0.000438, 1.0)] == ["94 %", "0.044 %", "100 %"]
+    assert units.percent(0.99521, 3) == "99.5 %"
+    assert units.shape_text((8, 3, 256)) == "8x3x256"
+    assert units.shape_text(()) == "scalar"
+
+
 SIZES: tuple[units.Unit, ...] = ("flops", "macs", "bytes", "ns", "flops/s", "bytes/s")
 
 

@@ -107,11 +107,24 @@ def test_break_even_is_unknown_where_the_other_run_failed(v0_report: Report) -> 
     assert break_even(next(row for row in rows if row.run.config.name == "benchmark")) is None
 
 
+def run_in_copy(folder: Path, script: str, *arguments: str) -> None:
+    """Runs `script` with the copy of the package that lies in `folder`."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def copied(folder: Path) -> Path:
+    """The folder of columns in a copy of the package in `folder`."""
+    package = Path(profiler_kit.__file__).parent
+    shutil.copytree(package, folder / "profiler_kit", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder / "profiler_kit" / "report" / "columns"
+
+
 def test_a_new_column_is_one_line(tmp_path: Path) -> None:
     """Adds one line to columns/layers.py in a copy of the package; the column is then in the page, the CSV and the reference."""
-    package = Path(profiler_kit.__file__).parent
-    shutil.copytree(package, tmp_path / "profiler_kit", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "profiler_kit" / "report" / "columns" / "layers.py"
+    file = copied(tmp_path) / "layers.py"
     before = file.read_text()
     at = before.index("\nLAYER_COLUMNS") + 1
     at = before.index("\n", at) + 1
@@ -129,7 +142,17 @@ def test_a_new_column_is_one_line(tmp_path: Path) -> None:
         "    assert 'vowels' in by_name(name).render(document, RenderOptions(width=160)), name\n"
     )
     sample = Path(__file__).parent.parent / "fixtures" / "reports" / "v0_cpu.json"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", script, str(sample)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_in_copy(tmp_path, script, str(sample))
+
+
+def test_a_new_family_of_tables_is_one_file(tmp_path: Path) -> None:
+    (copied(tmp_path) / "weather.py").write_text(
+        "from profiler_kit.report.columns.column import Column, ColumnTable\n"
+        "WEATHER_COLUMNS = (Column('rain', 'rain', 'percent', lambda row: row, 'share of the day'),)\n"
+        "TABLES = (ColumnTable('weather', WEATHER_COLUMNS, 'One row per day.'),)\n"
+    )
+    run_in_copy(
+        tmp_path,
+        "from profiler_kit.report.columns import all_tables\n"
+        "assert any(table.name == 'weather' for table in all_tables())\n",
+    )
