@@ -29,7 +29,7 @@ from typing import Any, Final, get_args
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.comparison.metrics import METRICS, StaticMetric, metric, shapes, static_reason, value_of
-from profiler_kit.errors import NotComparableError, UsageError
+from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, NotComparableError, UsageError
 from profiler_kit.records.comparison import Budget, BudgetRow, BudgetSeverity, CheckResult, Comparison
 from profiler_kit.records.report import Report
 from profiler_kit.units import parse_bytes, parse_count, text
@@ -94,7 +94,41 @@ def check(base: Report | None, head: Report, budgets: Sequence[Budget]) -> Check
         except NotComparableError as error:
             notes.append(error.message)
     rows = tuple(apply(one, base, head) for one in budgets)
-    return CheckResult(target=head.target.name, rows=rows, comparison=compared, notes=tuple(notes))
+    return CheckResult(
+        target=head.target.name,
+        exit_code=_exit_code(rows, compared),
+        verdict=_verdict(rows, compared),
+        budgets=rows,
+        notes=tuple(notes),
+        comparison=compared,
+    )
+
+
+def _exit_code(rows: Sequence[BudgetRow], comparison: Comparison | None) -> int:
+    if any(row.outcome == "broken" for row in rows):
+        return BUDGET_BROKEN
+    if any(row.outcome == "not_comparable" and row.severity == "error" for row in rows):
+        return NOT_COMPARABLE
+    return NOT_COMPARABLE if comparison is None and not rows else OK
+
+
+def _verdict(rows: Sequence[BudgetRow], comparison: Comparison | None) -> str:
+    """The answer in a few words: ``2 of 5 budgets broken, please read``."""
+    broken = sum(row.outcome == "broken" for row in rows)
+    warned = sum(row.outcome == "warned" for row in rows)
+    unjudged = sum(row.outcome == "not_comparable" for row in rows)
+    if broken:
+        return f"{broken} of {_budgets(len(rows))} broken, please read"
+    if unjudged:
+        return f"{unjudged} of {_budgets(len(rows))} could not be judged"
+    if not rows:
+        return "no budgets set" if comparison is not None else "nothing comparable"
+    kept = "1 budget kept" if len(rows) == 1 else f"all {len(rows)} budgets kept"
+    return f"{_budgets(warned)} exceeded, as a warning" if warned else kept
+
+
+def _budgets(count: int) -> str:
+    return f"{count} budget" if count == 1 else f"{count} budgets"
 
 
 def apply(budget: Budget, base: Report | None, head: Report) -> BudgetRow:

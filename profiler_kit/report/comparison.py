@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from profiler_kit.comparison.metrics import shapes
 from profiler_kit.comparison.ratios import PART_TITLES
@@ -12,12 +11,11 @@ from profiler_kit.comparison.timed import clock_words
 from profiler_kit.comparison.words import percent_change, shown_path, signed
 from profiler_kit.records.comparison import BudgetRow, CheckResult, Comparison, LayerChange, MemorySplit, MetricRow
 from profiler_kit.records.document import Block, Document, Head, Paragraph, Section, Table, Value
-from profiler_kit.records.serde import to_json
+from profiler_kit.records.serde import dumps
 from profiler_kit.report.comparison_efficiency import efficiency_blocks, explanation_blocks
 from profiler_kit.report.comparison_tables import plain_budgets, plain_layers, plain_metrics
 from profiler_kit.units import Unit, bytes_text, text
 
-SCHEMA: Final = 1
 TOP_LAYERS: Final = 20
 # Forges drop a comment above 65,536 characters. The layer table is the only part that grows with the model, and the rest
 # stays well below what this leaves.
@@ -60,7 +58,7 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
     return Document(
         title=f"{a} and {b}",
         sections=tuple(section for section in sections if section.blocks),
-        json=_json("comparison", to_json(comparison)),
+        json=dumps(comparison),
         full=(plain_layers(comparison), plain_metrics(comparison)),
     )
 
@@ -75,44 +73,14 @@ def check_document(result: CheckResult) -> Document:
             sections.append(Section(title="Layers", blocks=_layer_blocks(compared, None)))
     sections += _note_sections((*result.notes, *(compared.notes if compared is not None else ())))
     return Document(
-        title=f"{result.target}: {headline(result)}",
+        title=f"{result.target}: {result.verdict}",
         sections=tuple(section for section in sections if section.blocks),
-        json=_json(
-            "check",
-            {
-                "target": result.target,
-                "exit_code": result.exit_code,
-                "verdict": headline(result),
-                "budgets": to_json(result.rows),
-                "notes": to_json(result.notes),
-                "comparison": to_json(compared),
-            },
-        ),
+        json=dumps(result),
         full=(
-            plain_budgets(result.rows),
+            plain_budgets(result.budgets),
             *(() if compared is None else (plain_layers(compared), plain_metrics(compared))),
         ),
     )
-
-
-def headline(result: CheckResult) -> str:
-    """The verdict in a few words: ``2 of 5 budgets broken, please read``."""
-    rows = result.rows
-    broken = sum(row.outcome == "broken" for row in rows)
-    warned = sum(row.outcome == "warned" for row in rows)
-    unjudged = sum(row.outcome == "not_comparable" for row in rows)
-    if broken:
-        return f"{broken} of {_budgets(len(rows))} broken, please read"
-    if unjudged:
-        return f"{unjudged} of {_budgets(len(rows))} could not be judged"
-    if not rows:
-        return "no budgets set" if result.comparison is not None else "nothing comparable"
-    kept = "1 budget kept" if len(rows) == 1 else f"all {len(rows)} budgets kept"
-    return f"{_budgets(warned)} exceeded, as a warning" if warned else kept
-
-
-def _budgets(count: int) -> str:
-    return f"{count} budget" if count == 1 else f"{count} budgets"
 
 
 def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
@@ -121,12 +89,14 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
     if compared is not None:
         side = compared.b
         blocks.append(Paragraph(text=f"{side.spec}: {shapes(side.inputs)}, {side.mode}. A MAC is 2 FLOPs."))
-    if result.rows:
-        blocks.append(_budget_table(result.rows))
+    if result.budgets:
+        blocks.append(_budget_table(result.budgets))
     blocks += [
-        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning") for row in result.rows if row.reason
+        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning")
+        for row in result.budgets
+        if row.reason
     ]
-    if any(row.outcome == "broken" for row in result.rows):
+    if any(row.outcome == "broken" for row in result.budgets):
         blocks.append(
             Paragraph(text="Intended? Raise the budget under [tool.profiler-kit.budgets] in this change, and say why.")
         )
@@ -313,7 +283,3 @@ def _width(table: Table) -> int:
 
 def _note_sections(notes: Sequence[str]) -> list[Section]:
     return [Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in notes))] if notes else []
-
-
-def _json(kind: str, data: dict[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA, "kind": kind, **data}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Head, Paragraph, Section, Table, Value
-from profiler_kit.records.serde import to_json
+from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
 from profiler_kit.units import text
 
-SCHEMA: Final = 1
 TOP: Final = 10
 MOST_NAMES: Final = 3  # of a side, in a cell of CSV
 
@@ -40,13 +38,7 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
     return Document(
         title=f"{compared.a.label} and {compared.b.label}",
         sections=tuple(section for section in sections if section.blocks),
-        json=json.dumps(
-            {"schema": SCHEMA, "kind": "trace comparison", **to_json(compared)},
-            indent=1,
-            ensure_ascii=False,
-            allow_nan=False,
-        )
-        + "\n",
+        json=dumps(compared),
         full=(_data(compared),),
     )
 
