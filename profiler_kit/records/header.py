@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from profiler_kit.errors import ReportError
-from profiler_kit.records.saved import REWRITE, SCHEMA
+from profiler_kit.records.saved import GIVE, REWRITE, SCHEMA
 
 _ABSENT: Final = msgspec.Raw()
 
@@ -20,6 +20,7 @@ class _Header(msgspec.Struct):
     target: msgspec.Raw = _ABSENT
     traces: msgspec.Raw = _ABSENT
     cores: msgspec.Raw = _ABSENT
+    tool: msgspec.Raw = _ABSENT
     trace_events: msgspec.Raw = msgspec.field(default=_ABSENT, name="traceEvents")
 
 
@@ -38,7 +39,7 @@ def kind_of(text: str | bytes, where: str) -> str | None:
             raise _trace(where) from error
         return None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ReportError(f"not JSON: {error}", where=where, hint=REWRITE) from error
+        raise ReportError(f"not JSON: {error}", where=where, hint=GIVE) from error
     if header.trace_events != _ABSENT:
         raise _trace(where)
     if header.schema is None:
@@ -63,7 +64,9 @@ def _guess(header: _Header) -> str | None:
         return "report"
     if header.traces != _ABSENT:
         return "trace_report"
-    return "machine" if header.cores != _ABSENT else None
+    if header.cores != _ABSENT:
+        return "machine"
+    return "report" if header.tool != _ABSENT else None
 
 
 def _trace(where: str) -> ReportError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 SCHEMA: Final = 1  # goes up where a name goes away or changes its meaning, in files of any kind
+GIVE: Final = "give the report.json that analyze wrote"
 REWRITE: Final = "the file was cut off or edited: write it again"
 
 

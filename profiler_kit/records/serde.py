@@ -12,6 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union
 
@@ -19,7 +20,7 @@ from profiler_kit.errors import ReportError
 from profiler_kit.records.comparison import CheckResult, Comparison
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Report
-from profiler_kit.records.saved import REWRITE, Saved, kind_words
+from profiler_kit.records.saved import GIVE, REWRITE, Saved, kind_words
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.traces import TraceReport
 
@@ -31,16 +32,20 @@ LARGEST: Final = 10**30  # no count, and no time, of anything comes near it; a l
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG: Final = b"0" * len(str(LARGEST))  # what a text with a larger number holds, its digits translated
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a path as msgspec writes it: $.runs[2].config.name
-_GIVE: Final = "give the report.json that analyze wrote"
 
 
 def to_json(record: object) -> Any:
     """`record` as JSON-able lists and dicts, fields in declaration order."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+        return {name: to_json(getattr(record, name)) for name in _names(type(record))}
     if isinstance(record, tuple):
         return [to_json(item) for item in record]
     return record
+
+
+@cache
+def _names(record: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(record))
 
 
 def dumps(record: Saved, *, indent: int | None = 1) -> str:
@@ -84,7 +89,7 @@ def loads_saved(text: str | bytes, where: str) -> Shown:
         text = text.decode(json.detect_encoding(text), errors="replace")
     kind = kind_of(text, where)
     if kind is None:
-        raise ReportError("not a profiler_kit report: no 'schema', or no 'kind'", where=where, hint=_GIVE)
+        raise ReportError("not a profiler_kit report: no 'schema', or no 'kind'", where=where, hint=GIVE)
     if kind not in SHOWN:
         raise _wrong_kind(kind, Report.kind, where)
     return _decode(SHOWN[kind], text, where)
@@ -122,7 +127,7 @@ def _report(record: Shown, where: str) -> Report:
 
 
 def _wrong_kind(kind: str, wanted: str, where: str) -> ReportError:
-    hint = f"profiler-kit show {where} renders it" if kind in SHOWN else _GIVE
+    hint = f"profiler-kit show {where} renders it" if kind in SHOWN else GIVE
     return ReportError(f"{kind_words(kind)}, not {kind_words(wanted)}", where=where, hint=hint)
 
 
@@ -182,10 +187,10 @@ def _value_at(text: str | bytes, steps: Sequence[str | int]) -> str:
     """The value in words; msgspec stopped there, so that what follows may be no JSON."""
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError):
+        for step in steps:
+            value = value[step]
+    except (ValueError, RecursionError, LookupError, TypeError):
         return "something else"
-    for step in steps:
-        value = value[step]
     shown = repr(value)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import re
 import types
@@ -11,13 +12,13 @@ from typing import Any
 
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import Finding
-from profiler_kit.records.serde import dumps
+from profiler_kit.records.serde import to_json
 from profiler_kit.units import text
 
 
 def sound_finding(finding: Finding) -> None:
     """`finding` is fit to be shown: its number stands in its sentences, its JSON is plain."""
-    dumps(finding)  # no NaN, no infinity
+    json.dumps(to_json(finding), allow_nan=False)
     assert finding.evidence
     assert 0.0 <= finding.weight <= 1.0
     for words in (finding.title, finding.explanation, finding.advice):
