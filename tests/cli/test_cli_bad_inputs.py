@@ -77,7 +77,7 @@ ROWS = [
     usage("count net.py --seed -1", "--seed -1: not a number from 0 to 2**64 - 1", "--seed 0"),
     target("count nul.py", "nul.py: syntax error: source code string cannot contain null bytes", "nul.py"),
     target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "if the inputs are wrong"),
-    target("show huge.json", "huge.json: tool: expected an object, found 1000", "write it again"),
+    target("show huge.json", "huge.json: tool: a number beyond 1e30", "write it again"),
     usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "take one of float32"),
     usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 inputs, 2 given", "profiler-kit count net.py -i 2,4"),
     # flags
