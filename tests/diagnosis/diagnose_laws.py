@@ -54,7 +54,7 @@ def thinned(record: Any, chance: random.Random, rate: float) -> Any:
             values[field.name] = Cost() if hit else value
         elif dataclasses.is_dataclass(value):
             values[field.name] = thinned(value, chance, rate)
-        elif hit and isinstance(value, int) and not isinstance(value, bool) and field.name != "schema":
+        elif hit and isinstance(value, int) and not isinstance(value, bool):
             values[field.name] = chance.choice((0, 1, 10**15))
         else:
             values[field.name] = value
