@@ -312,7 +312,8 @@ def main(argv: list[str]) -> int:
         say=lambda text: print(f"{text} …", file=sys.stderr),
     )
     if args.json is not None:
-        args.json.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
+        saved = {"kind": "noise_bench", "schema": 1, **asdict(result)}
+        args.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     print(shown(result))
     return 0 if result.kept else 1
 

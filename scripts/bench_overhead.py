@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -206,7 +206,7 @@ def main(argv: list[str]) -> int:
         print(f"{case} on {device} …", file=sys.stderr)
         results.append(measure(case, device, args.rounds))
     if args.json is not None:
-        saved: list[dict[str, Any]] = [asdict(result) for result in results]
+        saved = {"kind": "overhead_bench", "schema": 1, "cases": [asdict(result) for result in results]}
         args.json.write_text(json.dumps(saved, indent=1) + "\n")
     print(shown(results))
     return 0 if all(result.kept for result in results) else 1

@@ -1,24 +1,41 @@
-"""The page of report.json: every record's docstring, and its fields with type and unit, read from the records themselves."""
+"""The pages of the JSON files and their JSON Schema, read from the records: docstrings, and fields with type and unit."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import types
 import typing
 from collections.abc import Iterator
 from typing import Any, Final, Literal, Union
 
-from profiler_kit.records.report import SCHEMA, Report
+import msgspec
+
+from profiler_kit.records.report import Report
+from profiler_kit.records.saved import SCHEMA, Saved
+from profiler_kit.records.serde import SHOWN
 from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code
+
+WRITTEN_BY: Final = {
+    "report": "`analyze`, `count`",
+    "trace_report": "`inspect`",
+    "comparison": "`compare` of targets and reports",
+    "trace_comparison": "`compare` of traces",
+    "check": "`check`",
+    "machine": "`env`",
+}
+KINDS: Final = "\n".join(
+    f"| `{kind}` | {WRITTEN_BY[kind]} | [schema/{kind}.json](schema/{kind}.json) |" for kind in SHOWN
+)
 
 INTRODUCTION: Final = f"""\
 `analyze` writes `report.json` into its folder; `-f json`, `-o FILE.json` and `show REPORT -f json` give the same. It is one
 `Report`, and its names are those below: each section is a record, with what its fields mean and then all of them.
 
-- `schema` is {SCHEMA}. It goes up where a name goes away or changes its meaning; names are added without that, so ignore
-  those you do not know. A reader refuses a newer schema.
+- `kind` is `"report"`, in files since 2026-11-22. `schema` is {SCHEMA}. It goes up where a name goes away or changes its
+  meaning; names are added without that, so ignore those you do not know. A reader refuses a newer schema.
 - `null` (None in the texts below) is *unknown*, never zero. A list that does not apply is empty. Every field is written;
   those in **bold** are always there, the others may be missing in older reports.
 - Numbers are in base units, which most names end with: `_ns`, `_bytes`, `_percent` (of 100). Times of phases, layers and
@@ -33,13 +50,35 @@ jq '.runs[] | select(.failure) | {{config: .config.name, why: .failure.message}}
 ```
 
 In Python `profiler_kit.read_report(path)` gives the records, and `profiler_kit.dataframe(report, "runs")` tables
-([columns](columns.md)); neither needs torch. The JSON of `compare` and `check` is in [CI](ci.md#the-json)."""
+([columns](columns.md)); neither needs torch. The JSON of `compare` and `check` is in [CI](ci.md#the-json).
+
+## JSON Schema
+
+Every JSON file that a verb writes says its kind, and `show` renders it again. Each kind has a JSON Schema (draft 2020-12):
+
+| kind | written by | schema |
+|---|---|---|
+{KINDS}
+
+Any validator checks a file against it, for example Python's `jsonschema`:
+
+```python
+import json, jsonschema
+
+schema = json.load(open("docs/schema/report.json"))
+jsonschema.validate(json.load(open("profiler_kit_out/my_model/report.json")), schema)  # raises where it does not fit
+```
+
+A schema allows names that it does not know, as newer versions add some, and files without `kind`, as older versions wrote
+them."""
 
 TRACES_INTRODUCTION: Final = f"""\
 `inspect TRACE... -f json` and `-o FILE.json` give one `TraceReport` ([what `inspect` says](inspect.md)); `show FILE.json` renders
 it again, in any format, without the traces. Its names are those below: each section is a record.
 
-- `schema` is {SCHEMA}, and goes up where a name goes away or changes its meaning. Ignore names that you do not know.
+- `kind` is `"trace_report"`, in files since 2026-11-22. `schema` is {SCHEMA}, and goes up where a name goes away or changes
+  its meaning. Ignore names that you do not know. The JSON Schema is [schema/trace_report.json](schema/trace_report.json); the
+  page of [report.json](report_json.md#json-schema) has an example of its use.
 - `null` (None in the texts below) is *unknown*, never zero. Every field is written; those in **bold** are always there.
 - Times are whole ns of whole traces, not per step. In each trace `busy_ns + idle_ns == span_ns`; the phases' `kernel_ns` and
   `unattributed_ns` sum to `busy_ns`, the `idle` entries' `ns` to `idle_ns`, exactly.
@@ -71,10 +110,20 @@ def traces_page(generated: str) -> str:
     return _page("The JSON of inspect", generated, TRACES_INTRODUCTION, TraceReport)
 
 
-def _page(title: str, generated: str, introduction: str, root: type) -> str:
+def json_schema(record: type[Saved]) -> str:
+    """The JSON Schema of the files that hold a `record`."""
+    schema = msgspec.json.schema(record)
+    fields = schema["$defs"][record.__name__]
+    fields["properties"] = {"kind": {"const": record.kind}, "schema": {"const": SCHEMA}} | fields["properties"]
+    fields["required"] = ["schema", *fields["required"]]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"profiler_kit {record.kind}"}
+    return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _page(title: str, generated: str, introduction: str, root: type[Saved]) -> str:
     parts = [f"# {title}", generated, introduction]
     for record in records(root):
-        parts += [f"## {record.__name__}", meaning(record), "\n".join(rows(record))]
+        parts += [f"## {record.__name__}", meaning(record), "\n".join(rows(record, root))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -98,10 +147,12 @@ def meaning(record: type) -> str:
     return inspect.cleandoc(record.__doc__ or "").replace("``", "`")
 
 
-def rows(record: type) -> Iterator[str]:
-    """The table of the record's fields."""
+def rows(record: type, root: type[Saved] | None = None) -> Iterator[str]:
+    """The table of the record's fields, with those that a file begins with where it is the file's `root`."""
     hints = typing.get_type_hints(record)
     yield from ("| field | is |", "|---|---|")
+    if record is root:
+        yield from (f'| `kind` | `"{root.kind}"` |', "| **`schema`** | integer |")
     for field in dataclasses.fields(record):
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         name = f"**{code(field.name)}**" if needed else code(field.name)

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from json_page import json_page, traces_page
+from json_page import json_page, json_schema, traces_page
 
 from profiler_kit.cli import main as run_command
 from profiler_kit.configurations.naming import FLAGS, all_axes, spelled
 from profiler_kit.diagnosis import diagnose, diagnose_traces, rules_page
 from profiler_kit.measurement import plan as configs
-from profiler_kit.records.serde import dumps, read_report, read_saved
+from profiler_kit.records.serde import SHOWN, dumps, read_report, read_saved
 from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
@@ -175,6 +175,8 @@ def pages() -> Iterator[tuple[Path, str]]:
         inspected = read_saved(file)
         if isinstance(inspected, TraceReport):
             yield file, dumps(replace(inspected, findings=diagnose_traces(inspected)))
+    for kind, record in SHOWN.items():
+        yield DOCS / "schema" / f"{kind}.json", json_schema(record)
     for name, page in PAGES.items():
         yield DOCS / name, page()
     for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
@@ -195,6 +197,7 @@ def main() -> int:
             continue
         stale.append(str(file.relative_to(ROOT)))
         if not check:
+            file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
     if check and stale:
         print(f"stale: {', '.join(stale)}; run: python scripts/make_docs.py", file=sys.stderr)

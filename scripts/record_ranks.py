@@ -287,6 +287,8 @@ def rank_main(rank: int, order: Order, meeting: str) -> None:
     dist.all_gather_object(gathered, truth)
     if rank == 0:
         about = {
+            "kind": "ranks_truth",
+            "schema": 1,
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if gpu else "cpu",
             "ranks": gathered,

@@ -141,7 +141,14 @@ def record_stranger(name: str, device: str, folder: Path) -> list[Path]:
     modules = watch.truth()
     for owner, shapes in width_networks.OWN_WORK.items():
         modules[owner]["activations"] = shapes
-    truth = {"torch": torch.__version__, "device": device, "steps": STEPS, "modules": modules}
+    truth = {
+        "kind": "trace_truth",
+        "schema": 1,
+        "torch": torch.__version__,
+        "device": device,
+        "steps": STEPS,
+        "modules": modules,
+    }
     beside = folder / f"{name}.{device}.truth.json"
     beside.write_text(json.dumps(truth, separators=(",", ":")) + "\n")
     return [written(folder / f"{name}.{device}.json.gz", thinned(text)), beside]

@@ -7,7 +7,7 @@ from typing import Any
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
-from profiler_kit.records.report import SCHEMA, Report, Tool
+from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
@@ -82,7 +82,6 @@ def report(
 ) -> Report:
     """A report of modules `nodes` (None: not counted); `fields` go to its target."""
     return Report(
-        schema=SCHEMA,
         tool=Tool(name="profiler_kit", version="0"),
         created="2026-01-01T00:00:00+00:00",
         target=target(name, **fields),

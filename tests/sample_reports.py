@@ -23,7 +23,7 @@ from profiler_kit.records.counts import (
     UncountedOp,
 )
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
-from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool, Trial
+from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
     ConfigRun,
     Failure,
@@ -432,7 +432,6 @@ def v0_cuda() -> Report:
     slow = (1.0, 85.1, 13.0, 0.9)
     fast = (4.0, 54.2, 39.1, 2.7)
     return Report(
-        schema=SCHEMA,
         tool=Tool(name="profiler_kit", version="0.1.0"),
         created="2026-01-05T12:00:00Z",
         target=v0_target(),
@@ -555,7 +554,6 @@ def v0_cpu() -> Report:
         notes=("cuDNN is not used on a CPU: its flags change nothing, so there is one configuration",),
     )
     return Report(
-        schema=SCHEMA,
         tool=Tool(name="profiler_kit", version="0.1.0"),
         created="2026-01-05T12:00:00Z",
         target=v0_target(),

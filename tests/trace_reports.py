@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
-from profiler_kit.records.report import SCHEMA, Tool
+from profiler_kit.records.report import Tool
 from profiler_kit.records.traces import (
     CollectiveTime,
     Communication,
@@ -115,7 +115,6 @@ def trace(
 
 def traces(*summaries: TraceSummary, ranks: Ranks | None = None) -> TraceReport:
     return TraceReport(
-        schema=SCHEMA,
         tool=Tool(name="profiler_kit", version="0"),
         created="2026-01-01T00:00:00+00:00",
         traces=summaries,

@@ -16,6 +16,7 @@ from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
 from profiler_kit.records.document import Document
 from profiler_kit.records.report import Report
+from profiler_kit.records.saved import kind_words
 from profiler_kit.records.serde import read_saved
 from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import TargetSpec
@@ -149,15 +150,21 @@ def check(given: argparse.Namespace) -> int:
 def show(given: argparse.Namespace) -> int:
     """A saved report again, in any format."""
     output.check(given)
-    report = read_saved(given.report)
-    if isinstance(report, TraceReport):
-        output.emit(traces_shown(report, given), given)
-    elif given.by in get_args(TraceView):
-        raise errors.UsageError(
-            f"a report on a target has no view by {given.by}", hint="one of: tree, layer, op, what-if"
-        )
+    saved = read_saved(given.report)
+    if isinstance(saved, TraceReport):
+        output.emit(traces_shown(saved, given), given)
+    elif isinstance(saved, Report):
+        if given.by in get_args(TraceView):
+            raise errors.UsageError(
+                f"a report on a target has no view by {given.by}", hint="one of: tree, layer, op, what-if"
+            )
+        output.emit(_document(saved, given), given)
     else:
-        output.emit(_document(report, given), given)
+        from profiler_kit.report.saved import answer_document
+
+        if given.by is not None:
+            raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="leave out --by")
+        output.emit(answer_document(saved), given)
     return errors.OK
 
 

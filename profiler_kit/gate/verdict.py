@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
 from profiler_kit.gate.budgets import TABLE, known_metric
 from profiler_kit.records.comparison import Budget, BudgetRow, CheckResult, Comparison
 from profiler_kit.records.metrics import StaticMetric, static_reason, value_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import inputs_text
-from profiler_kit.units import text
+from profiler_kit.units import plural, text
 
 
 def verdict(
@@ -33,7 +35,35 @@ def verdict(
     else:
         first += [f"Base: {note}" for note in base.notes]
     rows = tuple(judge(budget, base, head) for budget in budgets)
-    return CheckResult(target=head.target.name, rows=rows, comparison=comparison, notes=(*first, *notes))
+    return CheckResult(
+        target=head.target.name,
+        exit_code=_exit_code(rows, comparison),
+        verdict=_headline(rows, comparison),
+        budgets=rows,
+        notes=(*first, *notes),
+        comparison=comparison,
+    )
+
+
+def _exit_code(rows: Sequence[BudgetRow], comparison: Comparison | None) -> int:
+    if any(row.outcome == "broken" for row in rows):
+        return BUDGET_BROKEN
+    if any(row.outcome == "not_comparable" and row.severity == "error" for row in rows):
+        return NOT_COMPARABLE
+    return NOT_COMPARABLE if comparison is None and not rows else OK
+
+
+def _headline(rows: Sequence[BudgetRow], comparison: Comparison | None) -> str:
+    """The verdict in a few words: ``2 of 5 budgets broken, please read``."""
+    outcomes = Counter(row.outcome for row in rows)
+    if outcomes["broken"]:
+        return f"{outcomes['broken']} of {plural(len(rows), 'budget')} broken, please read"
+    if outcomes["not_comparable"]:
+        return f"{outcomes['not_comparable']} of {plural(len(rows), 'budget')} could not be judged"
+    if not rows:
+        return "no budgets set" if comparison is not None else "nothing comparable"
+    kept = "1 budget kept" if len(rows) == 1 else f"all {len(rows)} budgets kept"
+    return f"{plural(outcomes['warned'], 'budget')} exceeded, as a warning" if outcomes["warned"] else kept
 
 
 def judge(budget: Budget, base: Report | None, head: Report) -> BudgetRow:

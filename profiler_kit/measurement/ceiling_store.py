@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 
@@ -25,6 +25,7 @@ from profiler_kit import process
 from profiler_kit.errors import KitError, ReportError
 from profiler_kit.measurement.launcher import child_environment
 from profiler_kit.records.ceilings import Ceilings
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.worker import ceilings, environment
 from profiler_kit.worker.ceilings import CeilingsJob
@@ -35,8 +36,10 @@ OVERRIDES: Final = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Saved):
     """A cache file: for what the ceilings hold, and the ceilings."""
+
+    kind: ClassVar[str] = "ceilings_cache"
 
     key: tuple[str, ...]
     ceilings: Ceilings

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from profiler_kit import process
 from profiler_kit.configurations import shapes
@@ -16,6 +16,7 @@ from profiler_kit.measurement.launcher import child_environment
 from profiler_kit.process.protocol import hears
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.records.target import TargetSpec
 
@@ -24,8 +25,10 @@ LIMIT_S: Final = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleJob:
+class ScheduleJob(Saved):
     """What the process is told. `steps`: the file that it adds a line to after each step; `result`: the one it ends with."""
+
+    kind: ClassVar[str] = "schedule_job"
 
     spec: TargetSpec
     config: RunConfig
@@ -36,8 +39,10 @@ class ScheduleJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Saved):
     """How the process's own part ended: what is to be said of the schedule, and why it broke off."""
+
+    kind: ClassVar[str] = "schedule_end"
 
     notes: tuple[str, ...] = ()
     failure: str | None = None

@@ -12,7 +12,7 @@ from typing import Final
 
 from profiler_kit._version import VERSION
 from profiler_kit.records.machine import Machine, Package
-from profiler_kit.records.report import SCHEMA, Tool
+from profiler_kit.records.report import Tool
 
 Say = Callable[[str], None]
 
@@ -31,7 +31,6 @@ PACKAGES: Final = (
 def machine(device: str, *, fresh: bool, say: Say) -> Machine:
     """This machine, with the ceilings of `device` (kept ones unless `fresh`). Raises UsageError for no such device."""
     found = Machine(
-        schema=SCHEMA,
         tool=Tool(name="profiler_kit", version=VERSION),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         python=platform.python_version(),

@@ -10,7 +10,6 @@ from profiler_kit.pipeline.inspection import Inspection
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
-from profiler_kit.records.report import SCHEMA
 from profiler_kit.records.traces import TraceReport
 
 Say = Callable[[str], None]
@@ -28,7 +27,6 @@ def inspect(traces: str | Path | Iterable[str | Path], *, say: Say | None = None
     meant = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
     read = read_all(meant.files, say or (lambda line: None))
     report = TraceReport(
-        schema=SCHEMA,
         tool=TOOL,
         created=now(),
         traces=read.traces,

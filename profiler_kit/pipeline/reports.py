@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from profiler_kit._version import VERSION
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.report import SCHEMA, Report, Tool
+from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
@@ -20,7 +20,6 @@ def new_report(
 ) -> Report:
     """A report of what was counted and measured, before anything is concluded from it."""
     return Report(
-        schema=SCHEMA,
         tool=TOOL,
         created=now(),
         target=info,

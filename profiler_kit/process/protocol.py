@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps
 
 Say = Callable[[str], None]
@@ -31,7 +32,7 @@ def streams_apart() -> Iterator[Say]:
         yield say
 
 
-def write_result(record: Any, path: str) -> None:
+def write_result(record: Saved, path: str) -> None:
     """In the child: leaves `record` as JSON at `path`, whole or not at all."""
     result = Path(path)
     partial = result.with_suffix(".partial")

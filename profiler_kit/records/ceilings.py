@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
+
+from profiler_kit.records.saved import Saved
 
 # A ceiling that varies more than this was measured while something else used the device: on an idle one it is under 1 %.
 STEADY_PERCENT: Final = 10.0
@@ -29,11 +31,13 @@ class MathRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
+class Ceilings(Saved):
     """What a device really reaches: FLOP/s of large matrix products, and bytes/s of a copy on the device (read + written).
 
     `device` and `device_name` are torch's, `driver` the installed one's version. None, or no rate: not measured, see `notes`.
     """
+
+    kind: ClassVar[str] = "ceilings"
 
     device: str
     device_name: str

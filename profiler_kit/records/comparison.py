@@ -6,13 +6,13 @@ Every `ratio` is b over a, None where a is zero or unknown. Lower is better for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
-from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.families import brief_math_words, brief_words
 from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.records.report import Evidence
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import InputInfo, Mode
 from profiler_kit.units import Unit
 
@@ -267,7 +267,7 @@ class LayerChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Saved):
     """Two reports side by side. `config` is the configuration that the layers' device times are from, `clock` theirs.
 
     The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
@@ -275,6 +275,8 @@ class Comparison:
     speak of: the baseline, and the one flag that changes the picture most; tables hold them all. `convention` is the name of
     the one by which both sides count work. `efficiencies` and `explanations` are under the telling configurations.
     """
+
+    kind: ClassVar[str] = "comparison"
 
     a: Side
     b: Side
@@ -334,19 +336,18 @@ class BudgetRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """The gate's answer: every budget's outcome, and the comparison that explains it (None where nothing compares)."""
+class CheckResult(Saved):
+    """The gate's answer: every budget's outcome, and the comparison that explains it (None where nothing compares).
+
+    `exit_code`: 1 if a budget is broken; else 4 if one that could break can't be judged, or nothing compares; else 0.
+    `verdict`: the answer in a few words.
+    """
+
+    kind: ClassVar[str] = "check"
 
     target: str
-    rows: tuple[BudgetRow, ...]
-    comparison: Comparison | None
+    exit_code: int
+    verdict: str
+    budgets: tuple[BudgetRow, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """1 if a budget is broken; else 4 if one that could break can't be judged, or nothing compares; else 0."""
-        if any(row.outcome == "broken" for row in self.rows):
-            return BUDGET_BROKEN
-        if any(row.outcome == "not_comparable" and row.severity == "error" for row in self.rows):
-            return NOT_COMPARABLE
-        return NOT_COMPARABLE if self.comparison is None and not self.rows else OK
+    comparison: Comparison | None

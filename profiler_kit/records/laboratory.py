@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.saved import Saved
 
 ConvolutionPart = Literal["fprop", "dgrad", "wgrad"]
 CONVOLUTION_PARTS: Final[tuple[ConvolutionPart, ...]] = ("fprop", "dgrad", "wgrad")
@@ -120,11 +121,13 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeStep:
+class ShapeStep(Saved):
     """One step of a schedule of shapes. `shape`: that of the input whose size changes. `seen`: it came before.
 
     `rss_bytes`: host memory after the step. `last_batch`: a batch smaller than the others, as a data set's last one is.
     """
+
+    kind: ClassVar[str] = "shape_step"
 
     cycle: int
     shape: tuple[int, ...]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.report import Tool
 from profiler_kit.records.roofline import Roof
+from profiler_kit.records.saved import Saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Saved):
     """One machine as `env` finds it. `environment` is of the device that ``auto`` or ``--device`` means; None without torch.
 
     `cores`: those the process may run on. `simd`: the vector instructions torch uses on the CPU. `configs`: the cuDNN
@@ -38,7 +40,8 @@ class Machine:
     reaches at most, measured and by its datasheet, where known. `cache`: the folder of the kept ceilings.
     """
 
-    schema: int
+    kind: ClassVar[str] = "machine"
+
     tool: Tool
     created: str
     python: str

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import Unit
-
-SCHEMA: Final = 1
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
@@ -93,14 +92,15 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Saved):
     """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why.
 
     `roofline`: the step under each roof, the measured one first, for each run with times (or none was run). `asked`: what
     the laboratory was asked beyond the configurations; `schedules`: runs over changing shapes; `sweep`: the runs' time.
     """
 
-    schema: int
+    kind: ClassVar[str] = "report"
+
     tool: Tool
     created: str
     target: TargetInfo

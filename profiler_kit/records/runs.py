@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, NewThread, PartWorkspace, Repeat
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.saved import Saved
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
 
@@ -142,7 +143,7 @@ class Attribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRun:
+class ConfigRun(Saved):
     """One configuration, run in a fresh process: samples, or a failure. `failure` None means every figure that exists is real.
 
     `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels` and
@@ -161,6 +162,8 @@ class ConfigRun:
     vector, where it was cheap to measure. `flags_changed`: cuDNN flags that the model itself changed while it
     ran, as ``name: before -> after``.
     """
+
+    kind: ClassVar[str] = "run"
 
     config: RunConfig
     environment: Environment | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from profiler_kit.records.saved import Saved
 
 Alike = Literal["same", "alike", "only a", "only b"]
 
@@ -50,7 +52,7 @@ class TimeChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceComparison:
+class TraceComparison(Saved):
     """What differs between two traces. `per`: what the figures are of: the whole traces, or a step (of traces that hold
     different numbers of them), with several ranks the mean of theirs.
 
@@ -59,6 +61,8 @@ class TraceComparison:
     differ, the larger `spread` where both sides have one, and never less than a fixed share. `same_work`: the busy times differ
     by no more.
     """
+
+    kind: ClassVar[str] = "trace_comparison"
 
     a: TraceSide
     b: TraceSide

@@ -13,10 +13,11 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.report import Finding, Tool
+from profiler_kit.records.saved import Saved
 
 TracePhase = Literal[
     "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"
@@ -283,10 +284,11 @@ class TraceSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReport:
+class TraceReport(Saved):
     """What `inspect` returns: a summary per trace, ranks beside each other where there are several, findings."""
 
-    schema: int
+    kind: ClassVar[str] = "trace_report"
+
     tool: Tool
     created: str
     traces: tuple[TraceSummary, ...]

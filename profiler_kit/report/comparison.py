@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from profiler_kit.records.comparison import (
     PART_TITLES,
@@ -16,7 +15,7 @@ from profiler_kit.records.comparison import (
     clock_words,
 )
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
-from profiler_kit.records.serde import to_json
+from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import inputs_text
 from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
 from profiler_kit.report.columns.column import data_table, page_table
@@ -28,9 +27,7 @@ from profiler_kit.report.columns.comparison import (
     PeakPart,
 )
 from profiler_kit.report.comparison_efficiency import efficiency_blocks, explanation_blocks
-from profiler_kit.units import plural
 
-SCHEMA: Final = 1
 TOP_LAYERS: Final = 20
 # Forges drop a comment above 65,536 characters. The layer table is the only part that grows with the model, and the rest
 # stays well below what this leaves.
@@ -69,7 +66,7 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
     return Document(
         title=f"{a} and {b}",
         sections=tuple(section for section in sections if section.blocks),
-        json=_json("comparison", to_json(comparison)),
+        json=dumps(comparison),
         full=_whole_tables(comparison),
     )
 
@@ -84,40 +81,14 @@ def check_document(result: CheckResult) -> Document:
             sections.append(Section(title="Layers", blocks=_layer_blocks(compared, None)))
     sections += note_sections((*result.notes, *(compared.notes if compared is not None else ())))
     return Document(
-        title=f"{result.target}: {headline(result)}",
+        title=f"{result.target}: {result.verdict}",
         sections=tuple(section for section in sections if section.blocks),
-        json=_json(
-            "check",
-            {
-                "target": result.target,
-                "exit_code": result.exit_code,
-                "verdict": headline(result),
-                "budgets": to_json(result.rows),
-                "notes": to_json(result.notes),
-                "comparison": to_json(compared),
-            },
-        ),
+        json=dumps(result),
         full=(
-            data_table("budgets", BUDGET_COLUMNS, result.rows),
+            data_table("budgets", BUDGET_COLUMNS, result.budgets),
             *(_whole_tables(compared) if compared is not None else ()),
         ),
     )
-
-
-def headline(result: CheckResult) -> str:
-    """The verdict in a few words: ``2 of 5 budgets broken, please read``."""
-    rows = result.rows
-    broken = sum(row.outcome == "broken" for row in rows)
-    warned = sum(row.outcome == "warned" for row in rows)
-    unjudged = sum(row.outcome == "not_comparable" for row in rows)
-    if broken:
-        return f"{broken} of {plural(len(rows), 'budget')} broken, please read"
-    if unjudged:
-        return f"{unjudged} of {plural(len(rows), 'budget')} could not be judged"
-    if not rows:
-        return "no budgets set" if result.comparison is not None else "nothing comparable"
-    kept = "1 budget kept" if len(rows) == 1 else f"all {len(rows)} budgets kept"
-    return f"{plural(warned, 'budget')} exceeded, as a warning" if warned else kept
 
 
 def _whole_tables(comparison: Comparison) -> tuple[Table, ...]:
@@ -139,13 +110,15 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
     if compared is not None:
         side = compared.b
         blocks.append(Paragraph(text=f"{side.spec}: {inputs_text(side.inputs)}, {side.mode}. A MAC is 2 FLOPs."))
-    if result.rows:
+    if result.budgets:
         caption = "Counted for one step; a metric that falls never breaks its budget"
-        blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.rows))
+        blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.budgets))
     blocks += [
-        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning") for row in result.rows if row.reason
+        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning")
+        for row in result.budgets
+        if row.reason
     ]
-    if any(row.outcome == "broken" for row in result.rows):
+    if any(row.outcome == "broken" for row in result.budgets):
         blocks.append(
             Paragraph(text="Intended? Raise the budget under [tool.profiler-kit.budgets] in this change, and say why.")
         )
@@ -218,7 +191,3 @@ def _width(table: Table) -> int:
 def note_sections(notes: Sequence[str]) -> list[Section]:
     """A section of `notes`; none without any."""
     return [Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in notes))] if notes else []
-
-
-def _json(kind: str, data: dict[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA, "kind": kind, **data}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
-from profiler_kit.records.serde import to_json
+from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
 from profiler_kit.report.comparison import note_sections
 from profiler_kit.units import signed
 
-SCHEMA: Final = 1
 TOP: Final = 10
 
 # Key, title of the section, what its rows are called. Phases and causes of idle time are one table: they sum to the span.
@@ -42,13 +40,7 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
     return Document(
         title=f"{compared.a.label} and {compared.b.label}",
         sections=tuple(section for section in sections if section.blocks),
-        json=json.dumps(
-            {"schema": SCHEMA, "kind": "trace comparison", **to_json(compared)},
-            indent=1,
-            ensure_ascii=False,
-            allow_nan=False,
-        )
-        + "\n",
+        json=dumps(compared),
         full=(data_table("changes", CHANGED_TIME_COLUMNS, whole),),
     )
 

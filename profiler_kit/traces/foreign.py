@@ -27,6 +27,7 @@ _DOCUMENTS: Final = (
     ({"device_traces"}, "a memory snapshot of torch.cuda.memory"),
     ({"segments"}, "a memory snapshot of torch.cuda.memory"),
     ({"schema", "nodes"}, "an execution trace of ExecutionTraceObserver, which has no times on a device"),
+    ({"kind", "schema"}, "a file of profiler_kit: use `profiler_kit show`"),
     ({"schema", "tool"}, "a report of profiler_kit: use `profiler_kit show`"),
     ({"nodes", "start_time", "end_time"}, "a V8 CPU profile"),
     ({"$schema", "profiles"}, "a profile of speedscope"),

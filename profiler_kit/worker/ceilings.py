@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 
 from profiler_kit.loading.place import first_line
 from profiler_kit.process.protocol import write_result
 from profiler_kit.records.ceilings import Ceilings, MathRate
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import from_json
 from profiler_kit.statistics import intervals as samples
 from profiler_kit.worker import environment
@@ -43,8 +44,10 @@ _DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CeilingsJob:
+class CeilingsJob(Saved):
     """What the process is told: the device, the time it may take, and where the result goes."""
+
+    kind: ClassVar[str] = "ceilings_job"
 
     device: str
     budget_s: float

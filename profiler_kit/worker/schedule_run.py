@@ -32,7 +32,7 @@ from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
 from profiler_kit.measurement.schedule import Ending, ScheduleJob
 from profiler_kit.process.protocol import Say, streams_apart, write_result
 from profiler_kit.records.laboratory import ShapeStep
-from profiler_kit.records.serde import from_json, to_json
+from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.worker import environment, variant
 from profiler_kit.worker.steps import Runner
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     with streams_apart() as say, Path(job.steps).open("w", encoding="utf-8") as steps:
 
         def note(step: ShapeStep) -> None:
-            steps.write(json.dumps(to_json(step)) + "\n")
+            steps.write(dumps(step, indent=None))
             steps.flush()
 
         write_result(run_job(job, say, note), job.result)

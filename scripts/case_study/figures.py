@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.errors import ReportError, UsageError
@@ -15,6 +15,7 @@ from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, LayerTiming, PhaseTiming
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 
 Clock = Literal["stopwatch", "event", "kernel"]
@@ -117,10 +118,11 @@ class NaiveLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Saved):
     """Everything measured. `cuda` says whether a CUDA device was there; without one some claims can't be judged."""
 
-    schema: int = 1
+    kind: ClassVar[str] = "case_study"
+
     cuda: bool = False
     size: int = 256
     batch: int = 8

@@ -77,7 +77,7 @@ ROWS = [
     usage("count net.py --seed -1", "--seed -1: not a number from 0 to 2**64 - 1", "--seed 0"),
     target("count nul.py", "nul.py: syntax error: source code string cannot contain null bytes", "nul.py"),
     target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "if the inputs are wrong"),
-    target("show huge.json", "huge.json.tool: expected an object, found more than 1e30", "write it anew"),
+    target("show huge.json", "huge.json: tool: a number beyond 1e30", "write it again"),
     usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "take one of float32"),
     usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 inputs, 2 given", "profiler-kit count net.py -i 2,4"),
     # flags
@@ -123,8 +123,8 @@ ROWS = [
     target("show other.json", "other.json: not a profiler_kit report: no 'schema'", "give the report.json"),
     target("show newer.json", "written by a newer version (schema 99, this one reads up to 1)", "upgrade profiler_kit"),
     target("show cut.json", "cut.json: not JSON", "give the report.json that analyze wrote"),
-    target("show missing.json", "missing.json: 'created' is missing", "write it anew"),
-    target("show wrong_type.json", "wrong_type.json.tool: expected an object, found 3", "write it anew"),
+    target("show missing.json", "missing.json: 'created' is missing", "write it again"),
+    target("show wrong_type.json", "wrong_type.json: tool: expected an object, found 3", "write it again"),
     usage("show base.json --run default", "cannot show 'default': no such configuration", "none has samples"),
     # comparing and gating
     target("compare base.json gone.json", "gone.json: cannot be read", "give a report.json"),

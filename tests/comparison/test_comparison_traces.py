@@ -288,7 +288,7 @@ def test_the_document_holds_every_row_for_programs_and_the_largest_for_people() 
     assert isinstance(shown, Table)
     assert len(shown.rows) == 5
     written = json.loads(document.json)
-    assert written["kind"] == "trace comparison"
+    assert written["kind"] == "trace_comparison"
     (whole,) = document.full
     kernels = [row for row in whole.rows if row[0] == "kernels"]
     assert len(kernels) == len(written["kernels"]) >= 30

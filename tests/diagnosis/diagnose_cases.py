@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
-from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool
+from profiler_kit.records.report import Evidence, Finding, Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory, PhaseTiming
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
@@ -247,7 +247,6 @@ def target(name: str = "net", dtype: str = "float32") -> TargetInfo:
 
 def report(*runs: ConfigRun, counts: StaticCount | None = None, about: TargetInfo | None = None) -> Report:
     return Report(
-        schema=SCHEMA,
         tool=Tool(name="profiler_kit", version="0"),
         created="2025-01-01T00:00:00+00:00",
         target=about or target(),

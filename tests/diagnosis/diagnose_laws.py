@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import re
 import types
@@ -11,13 +12,13 @@ from typing import Any
 
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import Finding
-from profiler_kit.records.serde import dumps
+from profiler_kit.records.serde import to_json
 from profiler_kit.units import text
 
 
 def sound_finding(finding: Finding) -> None:
     """`finding` is fit to be shown: its number stands in its sentences, its JSON is plain."""
-    dumps(finding)  # no NaN, no infinity
+    json.dumps(to_json(finding), allow_nan=False)
     assert finding.evidence
     assert 0.0 <= finding.weight <= 1.0
     for words in (finding.title, finding.explanation, finding.advice):
@@ -53,7 +54,7 @@ def thinned(record: Any, chance: random.Random, rate: float) -> Any:
             values[field.name] = Cost() if hit else value
         elif dataclasses.is_dataclass(value):
             values[field.name] = thinned(value, chance, rate)
-        elif hit and isinstance(value, int) and not isinstance(value, bool) and field.name != "schema":
+        elif hit and isinstance(value, int) and not isinstance(value, bool):
             values[field.name] = chance.choice((0, 1, 10**15))
         else:
             values[field.name] = value

@@ -175,7 +175,7 @@ def test_outcomes(budget: str, macs: int, outcome: str) -> None:
 def test_a_warning_never_breaks() -> None:
     budget = Budget(metric="flops", written="+1%", where="x", severity="warn", increase=0.01)
     result = check_reports(net(1000), net(2000), [budget])
-    assert (result.rows[0].outcome, result.exit_code) == ("warned", OK)
+    assert (result.budgets[0].outcome, result.exit_code) == ("warned", OK)
 
 
 def test_a_base_of_zero_allows_no_relative_increase() -> None:
@@ -213,7 +213,7 @@ def test_what_does_not_compare_is_never_passed(options: dict[str, object], said:
     head = net(1, **options)
     assert said in judged("flops=+10%", net(), head).reason
     result = check_reports(net(), head, [parse_budget("flops=+10%"), parse_budget("params=+10%")])
-    assert [row.outcome for row in result.rows] == ["not_comparable", "ok"]
+    assert [row.outcome for row in result.budgets] == ["not_comparable", "ok"]
     assert result.exit_code == NOT_COMPARABLE
 
 
@@ -231,7 +231,7 @@ def test_another_name_for_an_input_is_no_other_input() -> None:
 def test_a_broken_budget_outweighs_one_that_cannot_be_judged() -> None:
     head = net(10_000, mode="infer")
     result = check_reports(net(), head, [parse_budget("flops=+10%"), parse_budget("macs=1")])
-    assert [row.outcome for row in result.rows] == ["not_comparable", "broken"]
+    assert [row.outcome for row in result.budgets] == ["not_comparable", "broken"]
     assert result.exit_code == BUDGET_BROKEN
 
 
@@ -239,7 +239,7 @@ def test_a_side_that_was_not_counted() -> None:
     result = check_reports(report(None), net(), [parse_budget("flops=+10%")])
     assert result.comparison is None
     assert result.exit_code == NOT_COMPARABLE
-    assert check_reports(net(), report(None), [parse_budget("flops=1G")]).rows[0].outcome == "not_comparable"
+    assert check_reports(net(), report(None), [parse_budget("flops=1G")]).budgets[0].outcome == "not_comparable"
 
 
 def test_no_budgets_still_compare() -> None:

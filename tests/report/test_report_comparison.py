@@ -13,7 +13,7 @@ from profiler_kit.records.document import Document, Paragraph, Section, Table
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.render import RenderOptions, by_name
-from profiler_kit.report.comparison import check_document, comparison_document, headline
+from profiler_kit.report.comparison import check_document, comparison_document
 
 
 def net(macs: int = 1000, extra: int = 0, **options: object) -> Report:
@@ -67,12 +67,12 @@ def test_why_names_the_layers_with_their_share() -> None:
     ],
 )
 def test_headlines(budgets: tuple[str, ...], said: str) -> None:
-    assert headline(result(*budgets)) == said
+    assert result(*budgets).verdict == said
 
 
 def test_a_headline_for_what_cannot_be_judged() -> None:
-    assert headline(result("flops=+10%", head=net(mode="infer"))) == "1 of 1 budget could not be judged"
-    assert headline(check_reports(None, net(), [])) == "nothing comparable"
+    assert result("flops=+10%", head=net(mode="infer")).verdict == "1 of 1 budget could not be judged"
+    assert check_reports(None, net(), []).verdict == "nothing comparable"
 
 
 @pytest.mark.parametrize("long", [1, 60])

@@ -232,7 +232,7 @@ def test_json_is_the_record_and_is_read_again(name: str) -> None:
     assert loads_saved(written, "saved.json") == report
     assert dumps(report) == written
     data = json.loads(written)
-    assert list(data)[:4] == ["schema", "tool", "created", "traces"]
+    assert list(data)[:4] == ["kind", "schema", "tool", "created"]
     for one in data["traces"]:
         assert one["busy_ns"] + one["idle_ns"] == one["span_ns"]
         assert {
@@ -251,7 +251,7 @@ def test_json_is_the_record_and_is_read_again(name: str) -> None:
 
 
 def test_a_report_on_traces_is_none_on_a_target() -> None:
-    with pytest.raises(ReportError, match="a report on traces, not on a target"):
+    with pytest.raises(ReportError, match="a trace report, not a report"):
         loads_report(dumps(CASES["convnet"]), "saved.json")
 
 

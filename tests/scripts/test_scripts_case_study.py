@@ -117,7 +117,7 @@ def report(runs: tuple[ConfigRun, ...]) -> Report:
         recompute=nothing, saved_bytes=11, uncounted=(), modules=modules,
     )  # fmt: skip
     info = TargetInfo(spec="x.py", name="Net", inputs=(), mode="train", loss=None, optimizer=None)
-    return Report(schema=1, tool=Tool(name="t", version="0"), created="", target=info, static=static, runs=runs)
+    return Report(tool=Tool(name="t", version="0"), created="", target=info, static=static, runs=runs)
 
 
 def test_run_figures_name_the_kernels_of_the_largest_layer_and_the_largest_workspace() -> None:

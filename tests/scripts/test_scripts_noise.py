@@ -20,7 +20,7 @@ from profiler_kit.measurement.plan import plan
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import Job
 from profiler_kit.records.laboratory import Repeat
-from profiler_kit.records.report import SCHEMA, Report, Tool
+from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.statistics.intervals import median_interval
@@ -138,7 +138,7 @@ def run(name: str, step_ms: float, second_ms: float | None = None, repeat_of: st
 
 def report(*runs: ConfigRun) -> Report:
     tool = Tool(name="profiler_kit", version="0")
-    return Report(schema=SCHEMA, tool=tool, created="2026-01-01", target=INFO, static=None, runs=runs)
+    return Report(tool=tool, created="2026-01-01", target=INFO, static=None, runs=runs)
 
 
 def test_claims_are_counted_against_the_truth() -> None:

@@ -381,6 +381,7 @@ def test_limits_can_be_set_and_lifted(tmp_path: Path) -> None:
         (b'{"segments": [], "device_traces": []}', "memory snapshot"),
         (b'{"schema": "1.0", "nodes": []}', "execution trace"),
         (b'{"schema": 1, "tool": {"name": "profiler_kit"}}', "profiler_kit show"),
+        (b'{"kind": "comparison", "schema": 1, "a": {}}', "profiler_kit show"),
         (b"main;f;g 17\nmain;h 3\n", "folded stacks"),
         (b'[{"ph":"X","cat":"blink","name":"n","ts":1}]', "not of PyTorch.*blink"),
     ],

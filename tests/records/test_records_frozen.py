@@ -1,0 +1,67 @@
+"""Files that an earlier version wrote must open forever.
+
+tests/fixtures/frozen holds one file of each kind. The code of commit 2535294 wrote them, before files said their kind: reports
+from an H100 (cut down to two runs), from a CPU, of a count and of a step that failed; a trace report, two comparisons, a check,
+and a machine. They are never written again. A change that cannot read one of them breaks what users keep: make it read the old
+names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from profiler_kit.cli import main
+from profiler_kit.records.report import Report
+from profiler_kit.records.serde import dumps, loads_saved, read_report, read_saved
+
+FROZEN = Path(__file__).parent.parent / "fixtures" / "frozen"
+# file -> its kind, the start of its SHA-256, what its page says
+FILES = {
+    "check": ("check", "8cfa8d96b9fb", "1 of 2 budgets broken"),
+    "comparison": ("comparison", "7f0389a420e1", "k3 => k5"),
+    "machine": ("machine", "83353a4ac5f9", "162.8 G"),
+    "report_count": ("report", "c46eb1a36d39", "Small (small.py)"),
+    "report_cpu": ("report", "9f9e8438dc07", "One (one.py)"),
+    "report_cuda": ("report", "aec2e016363e", "tried benchmark: 27.07 ms -> 16.79 ms, better"),
+    "report_failed": ("report", "b6eec60db1ca", "the data set is not there"),
+    "trace_comparison": ("trace_comparison", "acbb449021f0", "rank1"),
+    "trace_report": ("trace_report", "11e98eea9230", "rank0.json.gz"),
+}
+
+
+def test_every_frozen_file_is_tested_and_as_it_was() -> None:
+    held = {file.stem: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in FROZEN.iterdir()}
+    assert held == {name: digest for name, (_, digest, _) in FILES.items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_frozen_file_opens_with_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kind, _, words = FILES[name]
+    assert read_saved(FROZEN / f"{name}.json").kind == kind
+    for form in ("terminal", "markdown", "csv", "json"):
+        assert main(["show", str(FROZEN / f"{name}.json"), "-f", form]) == 0
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        assert form != "terminal" or words in " ".join(printed.out.split())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_frozen_file_loses_nothing(name: str) -> None:
+    """Every name and value is still there when the file is written again, its kind is added, and nothing else is."""
+    old = json.loads((FROZEN / f"{name}.json").read_text())
+    new = json.loads(dumps(read_saved(FROZEN / f"{name}.json")))
+    assert new == new | old | {"kind": FILES[name][0]}
+    assert loads_saved(json.dumps(new), name) == read_saved(FROZEN / f"{name}.json")
+
+
+def test_frozen_reports_are_what_they_were_of() -> None:
+    reports = {name: read_report(FROZEN / f"{name}.json") for name in FILES if name.startswith("report")}
+    assert all(isinstance(report, Report) for report in reports.values())
+    assert reports["report_count"].runs == ()
+    assert reports["report_failed"].runs[0].failure is not None
+    assert reports["report_cuda"].runs[0].environment is not None
+    assert reports["report_cuda"].runs[0].environment.device_name == "NVIDIA H100 80GB HBM3"

@@ -1,0 +1,64 @@
+"""The published JSON Schemas hold what the verbs write, and refuse what does not fit. Skipped without `jsonschema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import json_page
+import pytest
+
+from profiler_kit.records.serde import SHOWN, dumps, read_saved
+
+jsonschema = pytest.importorskip("jsonschema")
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
+RECORDED = sorted([*(ROOT / "docs" / "measured").glob("convnet_*.json"), *(FIXTURES / "reports").glob("*.json")])
+FROZEN = sorted((FIXTURES / "frozen").glob("*.json"))
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema in docs/schema."""
+    data: dict[str, Any] = json.loads((ROOT / "docs" / "schema" / f"{kind}.json").read_text())
+    return data
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_a_schema_is_one_and_is_the_code_s(kind: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema(kind))
+    assert json.loads(json_page.json_schema(SHOWN[kind])) == schema(kind)
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_a_recorded_report_fits(file: Path) -> None:
+    data = json.loads(file.read_text())
+    jsonschema.validate(data, schema(data["kind"]))
+
+
+@pytest.mark.parametrize("file", FROZEN, ids=lambda file: file.stem)
+def test_a_frozen_file_fits_as_it_was_and_as_it_is_written_now(file: Path) -> None:
+    record = read_saved(file)
+    old = json.loads(file.read_text())
+    if old.get("kind") != "trace comparison":  # what trace comparisons called themselves then
+        jsonschema.validate(old, schema(record.kind))
+    jsonschema.validate(json.loads(dumps(record)), schema(record.kind))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kind": "check"}, "'report' was expected"),
+        ({"schema": 2}, "1 was expected"),
+        ({"created": 5}, "5 is not of type 'string'"),
+        ({"runs": {}}, "is not of type 'array'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None:
+    data = json.loads((FIXTURES / "frozen" / "report_count.json").read_text())
+    with pytest.raises(jsonschema.ValidationError, match=says):
+        jsonschema.validate(data | change, schema("report"))
+    del data["target"]
+    with pytest.raises(jsonschema.ValidationError, match="'target' is a required property"):
+        jsonschema.validate(data, schema("report"))
