@@ -91,7 +91,7 @@ def _mean_step(same: Sequence[TraceStep]) -> TraceStep:
     times = ("host_ns", "device_ns", "kernel_ns", "idle_ns")
     whole = added(same, *times, steady=all(step.steady for step in same))
     sums: dict[str, Any] = {field: getattr(whole, field) for field in times}
-    means = {field: None if ns is None else ns // len(same) for field, ns in sums.items()}
+    means: dict[str, Any] = {field: None if ns is None else ns // len(same) for field, ns in sums.items()}
     return replace(whole, **means)
 
 
