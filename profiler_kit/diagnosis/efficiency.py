@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.devices.peaks import Peaks, peaks_of
+from profiler_kit.devices.device import Peaks
+from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.diagnosis.words import percent, work

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from profiler_kit.devices.device import FIRST_WITH_TF32
 from profiler_kit.diagnosis.pairs import run_of, same_choice
 from profiler_kit.diagnosis.words import listing, percent, quoted
 from profiler_kit.records.configs import NamedValue, RunConfig
@@ -17,8 +18,6 @@ ON: Final = "on"  # the value of a setting that is a switch
 _FLAG_WORDS: Final = ("benchmark", "deterministic", "no-tf32", "default")
 _TRAINING: Final = ("fused_optimizer", "no_item", "checkpoint")
 _IMAGES: Final = (4, 5)  # dimensions of what has channels to put last
-# bfloat16 on tensor cores, and TF32: compute capability 8.0 (NVIDIA Ampere) and later
-TENSOR_CAPABILITY: Final = (8, 0)
 
 
 def trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Trial | None:
@@ -176,4 +175,4 @@ def has_tensor_cores(run: ConfigRun) -> bool | None:
     if capability is None:
         return None
     parts = capability.split(".")
-    return tuple(int(part) for part in parts[:2] if part.isdigit()) >= TENSOR_CAPABILITY
+    return tuple(int(part) for part in parts[:2] if part.isdigit()) >= divmod(FIRST_WITH_TF32, 10)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiler_kit.pipeline import roofs
-from profiler_kit.pipeline.forecast import ends_told, with_memory, with_what_ifs
+from profiler_kit.pipeline.forecast import ends_told, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.reports import explained, new_report
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.report import Report
@@ -67,10 +67,12 @@ def count_spec(
 
     `gpu` names the device whose memory is predicted (None: the one that is here); `asked`: what else is asked about it.
 
-    `hardware` is a device's name, as in the datasheet table, or ``here`` for what this machine's device reaches: measured
+    `hardware` is a device's name, or ``here`` for what this machine's device reaches: measured
     once, for some seconds, which `say` is told. Raises TargetError, UsageError.
     """
     roofs.check(hardware)
+    if gpu is not None:
+        simulated_device(gpu)  # an unknown name ends here, before anything is loaded
     from profiler_kit.counting import count_both
     from profiler_kit.loading import load
 

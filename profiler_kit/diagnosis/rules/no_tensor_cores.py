@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.devices.peaks import peaks_of
+from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.families import LAYOUT
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio, tf32_convolution_ns
