@@ -296,12 +296,12 @@ def main() -> int:
     check = parser.parse_args().check
     os.chdir(ROOT)  # the commands that pages show name files from there
     stale = []
-    for file, text in pages():
-        if file.exists() and file.read_text(encoding="utf-8") == text:
+    for file, content in pages():
+        if file.exists() and file.read_text(encoding="utf-8") == content:
             continue
         stale.append(str(file.relative_to(ROOT)))
         if not check:
-            file.write_text(text, encoding="utf-8")
+            file.write_text(content, encoding="utf-8")
     if check and stale:
         print(f"stale: {', '.join(stale)}; run: python scripts/make_docs.py", file=sys.stderr)
         return 1

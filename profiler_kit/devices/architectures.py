@@ -11,6 +11,7 @@ MIB: Final = 1 << 20
 # Multiprocessors of a card, by where the number is from.
 PRINTED: Final = "the vendor's description of the architecture"
 FROM_CORES: Final = "derived: FP32 cores of the card's datasheet, divided by those of one multiprocessor"
+FROM_PEAK: Final = "derived: the datasheet's fp32 peak, divided by that of one multiprocessor at the boost clock"
 
 _GUIDE: Final = "CUDA C++ programming guide, technical specifications per compute capability"
 _SDP: Final = "ATen/native/transformers/cuda/sdp_utils.cpp: priority order, and flash attention from sm80 on"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.architectures import FROM_CORES, PRINTED, SM89
+from profiler_kit.devices.architectures import FROM_CORES, FROM_PEAK, PRINTED, SM89
 from profiler_kit.devices.device import Device, Figure, Peaks
 
 _L4: Final = "NVIDIA L4 datasheet (with sparsity: halved): https://nvdam.widen.net/s/rvq98gbwsw/l4-datasheet-2595652"
@@ -28,7 +28,7 @@ DEVICES: Final = (
         short=("l4",),
         names=("NVIDIA L4",),
         architecture=SM89,
-        multiprocessors=Figure(58, FROM_CORES),
+        multiprocessors=Figure(58, FROM_PEAK),
         peaks=Peaks(fp32=30.3e12, tf32=60e12, fp16=121e12, bf16=121e12, bandwidth=300e9, source=_L4),
     ),
     Device(

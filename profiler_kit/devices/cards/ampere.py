@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.architectures import FROM_CORES, PRINTED, SM80, SM86
+from profiler_kit.devices.architectures import FROM_PEAK, PRINTED, SM80, SM86
 from profiler_kit.devices.device import Device, Figure, Peaks
 
 _A100: Final = (
@@ -69,7 +69,7 @@ DEVICES: Final = (
         short=("a10",),
         names=("NVIDIA A10",),
         architecture=SM86,
-        multiprocessors=Figure(72, FROM_CORES),
+        multiprocessors=Figure(72, FROM_PEAK),
         peaks=Peaks(fp32=31.2e12, tf32=62.5e12, fp16=125e12, bf16=125e12, bandwidth=600e9, source=_A10),
     ),
 )

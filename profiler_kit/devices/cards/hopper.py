@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.architectures import FROM_CORES, PRINTED, SM90
+from profiler_kit.devices.architectures import FROM_PEAK, PRINTED, SM90
 from profiler_kit.devices.device import Device, Figure, Peaks
 
 _HOPPER: Final = (
@@ -46,7 +46,7 @@ DEVICES: Final = (
         short=("h100-nvl",),
         names=("NVIDIA H100 NVL",),
         architecture=SM90,
-        multiprocessors=Figure(132, FROM_CORES),
+        multiprocessors=Figure(132, FROM_PEAK),
         peaks=Peaks(fp32=60e12, tf32=417.5e12, fp16=835.5e12, bf16=835.5e12, bandwidth=3900e9, source=_H100),
     ),
     Device(
@@ -54,7 +54,7 @@ DEVICES: Final = (
         short=("h200",),
         names=("NVIDIA H200",),
         architecture=SM90,
-        multiprocessors=Figure(132, FROM_CORES),
+        multiprocessors=Figure(132, FROM_PEAK),
         peaks=Peaks(
             fp32=67e12, tf32=494.5e12, fp16=989.5e12, bf16=989.5e12, bandwidth=4800e9, source=f"{_H200} (SXM)"
         ),
