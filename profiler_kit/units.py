@@ -50,6 +50,11 @@ def text(value: object, unit: Unit = "text") -> str:
             return str(value) if isinstance(value, int) else digits(value)
 
 
+def percent(share: float, significant: int | None = None) -> str:
+    """A share of 1 as ``"42.6 %"``: with one decimal, or with at most `significant` digits."""
+    return f"{digits(100 * share, significant)} %" if significant else text(100.0 * share, "percent")
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """``"1 call"``, ``"3 calls"``."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"

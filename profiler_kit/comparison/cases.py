@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.records.comparison import ExplanationVerdict, MemorySplit, Side, TimeRatio
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.units import Unit, digits, text
+from profiler_kit.units import Unit, text
 
 APART: Final = 0.05  # two figures must differ by this much before anybody explains anything by them
 CLOSE: Final = 1.1  # a prediction within this factor is right
@@ -61,11 +61,6 @@ def judged(predicted: float, measured: float) -> tuple[ExplanationVerdict, float
     """The verdict on a prediction of the right sign, and the factor it is off by: measured over predicted."""
     off_by = measured / predicted
     return ("right" if 1 / CLOSE <= off_by <= CLOSE else "off"), off_by
-
-
-def share_words(share: float) -> str:
-    """A share as text: ``94 %``, ``0.044 %``."""
-    return f"{digits(share * 100, 2)} %"
 
 
 def bytes_words(value: int) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from profiler_kit.comparison.cases import Case, apart, judged, larger_first, share_words
+from profiler_kit.comparison.cases import Case, apart, judged, larger_first
 from profiler_kit.comparison.memory_explanations import activations, checkpointing
 from profiler_kit.comparison.ratios import factor
 from profiler_kit.records.comparison import Explanation, ExplanationVerdict
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import percent
 
 # Of the step: a stopwatch that gives the loss less tempts nobody; and where it gives it this much more than its kernels
 # take, it shows where the host waited, not where the time went.
@@ -37,7 +38,7 @@ def loss(case: Case) -> Explanation | None:
         return None
     wrong = any(one - other >= LOSS_SHARE for one, other in zip(stopwatch, device, strict=True))
     what = "operators" if case.runs[0].clock == "operator" else "kernels"
-    read, took = [share_words(one) for one in stopwatch], [share_words(one) for one in device]
+    read, took = [percent(one, 2) for one in stopwatch], [percent(one, 2) for one in device]
     return Explanation(
         key="loss",
         config=case.config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.comparison.cases import Case, apart, bytes_words, judged, larger_first, share_words
+from profiler_kit.comparison.cases import Case, apart, bytes_words, judged, larger_first
 from profiler_kit.comparison.layer_algorithms import use_words, workspace_algorithm
 from profiler_kit.comparison.ratios import PART_TITLES, factor
 from profiler_kit.comparison.words import signed
@@ -13,6 +13,7 @@ from profiler_kit.records.counts import WhatIf
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.report_noise import noise_between
+from profiler_kit.units import percent
 
 CHECKPOINT: Final = "checkpoint"  # the setting that a checkpointed run has
 SMALL_SHARE: Final = 0.1  # of the peak: where less is kept for backward, letting go of all of it changes little
@@ -150,7 +151,7 @@ def _simulated(case: Case) -> Explanation | None:
         return None
     peaks = [one.difference_bytes or 0 for one in changes]
     work_more = [(one.recompute_percent or 0.0) for one in changes]
-    more = " and ".join(share_words(one / 100) for one in work_more)
+    more = " and ".join(percent(one / 100, 2) for one in work_more)
     return _explained(
         case,
         predicts="less memory, less time",

@@ -10,8 +10,8 @@ from profiler_kit.comparison.metrics import numbers
 from profiler_kit.records.comparison import MetricRow, Side, Verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.report_noise import noise_between, percent, side, step_verdict, within
-from profiler_kit.units import Unit
+from profiler_kit.statistics.report_noise import noise_between, side, step_verdict, within
+from profiler_kit.units import Unit, percent
 
 # The caching allocator serves the same program from the same blocks; what varies are workspaces that a library picks.
 BYTES_NOISE: Final = 0.01
@@ -138,7 +138,7 @@ def _judge(
     if metric.key == STEP_TIME:
         return step_verdict(a, b, one, other)
     if metric.unit == "bytes":
-        limit, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE)} apart"
+        limit, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE, 2)} apart"
     else:
         both = side(a, one), side(b, other)
         noise = noise_between(a, b, *both)

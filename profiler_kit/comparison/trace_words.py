@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.comparison.words import signed
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.units import digits, text
+from profiler_kit.units import percent, text
 
 TOLD: Final = 3  # changes named in one sentence; the tables have all
 WORTH: Final = 0.1  # of the largest change of its kind: smaller ones are left to the table
@@ -74,13 +74,13 @@ def _noise(compared: TraceComparison) -> str:
     """Where the share that is taken for noise comes from."""
     sides = (compared.a, compared.b)
     spreads = [side.spread for side in sides if side.spread is not None]
-    noise = _percent(compared.noise)
+    noise = percent(compared.noise, 2)
     if len(spreads) < len(sides):
         few = " and ".join(side.label for side in sides if side.spread is None)
         return (
             f"Fewer than three steady steps in {few}, too few to tell how far steps differ: {noise} is taken for noise."
         )
-    apart = " and ".join(_percent(spread) for spread in spreads)
+    apart = " and ".join(percent(spread, 2) for spread in spreads)
     least = ", the least that two runs are taken to differ by" if max(spreads) < compared.noise else ""
     return f"The work of steady steps differs by up to {apart}: {noise} is taken for noise{least}."
 
@@ -103,8 +103,8 @@ def _work(compared: TraceComparison) -> str:
     share = abs(busy.change_ns) / max(min(busy.a_ns, busy.b_ns), 1)
     if compared.same_work:
         return (
-            f"The work {where} is the same: {text(busy.a_ns, 'ns')} and {text(busy.b_ns, 'ns')}, {_percent(share)} apart, "
-            f"within the noise of {_percent(compared.noise)}."
+            f"The work {where} is the same: {text(busy.a_ns, 'ns')} and {text(busy.b_ns, 'ns')}, {percent(share, 2)} apart, "
+            f"within the noise of {percent(compared.noise, 2)}."
         )
     moved = _list(compared.phases, compared)
     phases = f": {moved}" if moved else ""
@@ -153,7 +153,7 @@ def _name(row: TimeChange) -> str:
 def _less_or_more(row: TimeChange, than: str) -> str:
     if not row.change_ns:
         return f"as long as {than}"
-    share = f" ({digits(100 * abs(row.change_ns) / row.a_ns, 2)} %)" if row.a_ns else ""
+    share = f" ({percent(abs(row.change_ns) / row.a_ns, 2)})" if row.a_ns else ""
     return f"{text(abs(row.change_ns), 'ns')}{share} {'less' if row.change_ns < 0 else 'more'} than {than}"
 
 
@@ -163,7 +163,3 @@ def _from_to(row: TimeChange) -> str:
 
 def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
-
-
-def _percent(share: float) -> str:
-    return f"{digits(100 * share, 2)} %"

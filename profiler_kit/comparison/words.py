@@ -14,7 +14,7 @@ from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.report_noise import noise_between
-from profiler_kit.units import Unit, digits, text
+from profiler_kit.units import Unit, percent, text
 
 WHY_LAYERS: Final = 4  # named in the sentence; the table has all
 TELLING_RATIO: Final = 1.1  # a time ratio that a flag moves by less tells the same story
@@ -89,7 +89,7 @@ def _dominants(sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
     if min(shares) < DOMINANT_SHARE:
         return ""
     words = [
-        f"{shown_path(path or '')} ({digits(share * 100, 3)} % of {side.label}'s)"
+        f"{shown_path(path or '')} ({percent(share, 3)} of {side.label}'s)"
         for path, share, side in zip((largest[0].a_path, largest[1].b_path), shares, sides, strict=True)
     ]
     return f"The work is in {words[0]} and {words[1]}."
@@ -237,12 +237,5 @@ def notes(
     if (a.runs or b.runs) and not shared:
         told.append("The reports have no configuration in common, so no times are compared.")
     if any(one.step_ns and other.step_ns for one, other in shared):
-        told.append(_noise(a, b))
+        told.append(noise_between(a, b).sentence(significant=2))
     return tuple(told)
-
-
-def _noise(a: Report, b: Report) -> str:
-    gap = noise_between(a, b).gap
-    if gap is None:
-        return "No configuration was run twice, so the noise between processes is not known."
-    return f"The same configuration, run twice, differed by {digits(gap * 100, 2)} %."

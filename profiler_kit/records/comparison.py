@@ -12,10 +12,11 @@ from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.records.report import Evidence
+from profiler_kit.records.samples import Outcome
 from profiler_kit.records.target import InputInfo, Mode
 from profiler_kit.units import Unit
 
-Verdict = Literal["better", "worse", "same", "noise", "failed", "not_comparable"]
+Verdict = Literal[Outcome, "noise", "failed", "not_comparable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
