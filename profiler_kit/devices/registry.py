@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit._family import members
 from profiler_kit.devices import cards
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device, Peaks
 from profiler_kit.errors import UsageError
 

@@ -11,10 +11,8 @@ import pytest
 import profiler_kit.devices.cards as family
 from profiler_kit.cli import main
 from profiler_kit.devices.architectures import GPUS, nearest_architecture
-from profiler_kit.devices.cards.ampere import A100, RTX_3090
 from profiler_kit.devices.cards.cpu import CPU
-from profiler_kit.devices.cards.hopper import H100
-from profiler_kit.devices.cards.turing import T4
+from profiler_kit.devices.cards.data_center import A100, H100, T4
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import architecture_names, choices, devices, find, peaks_of, with_peaks
 from profiler_kit.errors import UsageError
@@ -56,10 +54,11 @@ def test_names_and_labels_are_unambiguous() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [("cpu", CPU), ("sm75", T4), ("sm80", A100), ("sm86", RTX_3090), ("sm90", H100), ("h100", H100)]
+    ("name", "device"), [("cpu", CPU), ("sm75", T4), ("sm80", A100), ("sm90", H100), ("h100", H100)]
 )
 def test_an_architectures_name_is_its_best_known_card(name: str, device: Device) -> None:
     assert find(name, "--gpu", devices()) is device
+    assert find("sm86", "--gpu", devices()) is find("rtx3090", "--gpu", devices())
 
 
 def test_every_architecture_has_a_card_that_stands_for_it() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.devices.cards.cpu import CPU
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device, Figure
 from profiler_kit.devices.registry import devices, find
 from profiler_kit.loading import from_model

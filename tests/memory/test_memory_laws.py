@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import architecture_names, devices, find
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model, load

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.memory import simulate
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured

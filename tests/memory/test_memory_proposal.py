@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.counting import count_target
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families

@@ -13,10 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from profiler_kit.devices.cards.ampere import A100
 from profiler_kit.devices.cards.cpu import CPU
-from profiler_kit.devices.cards.hopper import H100
-from profiler_kit.devices.cards.turing import T4
+from profiler_kit.devices.cards.data_center import A100, H100, T4
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, ruled_ops, scratch_of
 
 POINTS: Final = Path(__file__).parent.parent / "fixtures" / "scratch" / "points.json.gz"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.counting import count_target
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device
 from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate

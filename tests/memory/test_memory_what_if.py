@@ -11,7 +11,7 @@ from torch import nn
 
 from profiler_kit.counting import count_target
 from profiler_kit.devices.cards.cpu import CPU
-from profiler_kit.devices.cards.hopper import H100
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, from_model

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import profiler_kit  # noqa: E402
-from profiler_kit.devices.cards.hopper import H100  # noqa: E402
+from profiler_kit.devices.cards.data_center import H100  # noqa: E402
 from profiler_kit.diagnosis.roofline import datasheet_roof  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402

@@ -10,7 +10,7 @@ from measure_models import job, net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.devices.cards.hopper import H100  # noqa: E402
+from profiler_kit.devices.cards.data_center import H100  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.loading.signature import op_name  # noqa: E402
 from profiler_kit.memory.steps import Setup, record  # noqa: E402
