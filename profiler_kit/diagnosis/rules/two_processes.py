@@ -29,7 +29,7 @@ def check(report: Report) -> Iterator[Finding]:
     noise = noise_of(report)
     both = [(run, second) for run in measured(report) if (second := noise.second(run)) is not None]
     gaps = [(run, second, noise.own_gap(run) or 0.0) for run, second in both]
-    searched = [case for case in gaps if case[0].config.benchmark and case[2] > FLOOR + (noise.gap or 0.0)]
+    searched = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
     noisy = [case for case in gaps if not case[0].config.benchmark and case[2] > NOISY]
     for found in (searched, noisy):
         if found:
