@@ -53,7 +53,8 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
     with ends_told(spec.spec):
         target = load(spec, device="meta")
         try:
-            shown, by_kit = with_memory(*count_both(target, convention), target, device=device, measures=True)
+            simulated = simulated_device(place=device)
+            shown, by_kit = with_memory(*count_both(target, convention), target, simulated, measures=True)
         except NeedsDataError as error:
             note = f"Not counted, what is measured stands: {error}".replace("\nhint: ", "; ")
         except KitError:
@@ -73,22 +74,14 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
 
 
 def with_memory(
-    shown: StaticCount,
-    by_kit: StaticCount,
-    target: Target,
-    *,
-    gpu: str | None = None,
-    device: str | None = None,
-    measures: bool = False,
+    shown: StaticCount, by_kit: StaticCount, target: Target, simulated: Device, *, measures: bool = False
 ) -> tuple[StaticCount, StaticCount]:
     """Both counts of `target` with the memory of its step; without it where that can't be simulated, and a note says why.
 
-    `gpu` names the simulated device, else it is `device`, else what is here. `measures`: the step will be run there as well,
-    and where the simulation is rough, a note says that this stands. Raises UsageError for an unknown `gpu`.
+    `measures`: the step will be run on the device as well, and where the simulation is rough, a note says that this stands.
     """
     from profiler_kit.memory import simulate
 
-    simulated = simulated_device(gpu, device)
     try:
         memory, notes = simulate(target, simulated), shown.notes
         if measures and simulated.is_cuda and memory.traced_on != "meta":
@@ -116,7 +109,7 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
         for run in runs
         if run.memory is not None and run.memory.calls and run.config.is_plain  # another step is not this one
     ]
-    probed = simulated_device(None, device)
+    probed = simulated_device(place=device)
     found = []
     why = ""
     if probes and probed.is_cuda and target is not None and static is not None and static.memory is not None:
@@ -138,8 +131,8 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
 def with_what_ifs(
     static: StaticCount,
     target: Target,
+    simulated: Device,
     *,
-    gpu: str | None,
     asked: MemoryQuestions,
     price: Callable[[StaticCount], float | None],
     say: Callable[[str], None],
@@ -164,7 +157,7 @@ def with_what_ifs(
     assert again is not None  # it was loaded by its words
     study = Study(
         target=target,
-        device=simulated_device(gpu),
+        device=simulated,
         static=static,
         again=lambda words: again("meta", **words),
         simulate=simulate,
@@ -178,7 +171,7 @@ def with_what_ifs(
     return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))
 
 
-def simulated_device(gpu: str | None, place: str | None = None) -> Device:
+def simulated_device(gpu: str | None = None, place: str | None = None) -> Device:
     """The device whose memory is predicted: the one that a person calls `gpu`, else that of `place`, else what is here.
 
     Raises UsageError that lists the choices where no device is called `gpu`; imports nothing slow for a named one.
