@@ -70,9 +70,9 @@ def signed(value: int, unit: Unit) -> str:
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{text(abs(value), unit)}"
 
 
-def percent(share: float, significant: int = 2) -> str:
-    """A share of 1 in percent, with few digits: ``94 %``, ``0.044 %``."""
-    return f"{digits(share * 100, significant)} %"
+def percent(share: float, significant: int | None = None) -> str:
+    """A share of 1 as ``"42.6 %"``: with one decimal, or with at most `significant` digits."""
+    return f"{digits(100 * share, significant)} %" if significant else text(100.0 * share, "percent")
 
 
 def shape_text(shape: Iterable[int]) -> str:

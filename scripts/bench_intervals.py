@@ -16,7 +16,7 @@ from typing import Final
 
 from tabulate import tabulate
 
-from profiler_kit.statistics.intervals import gain
+from profiler_kit.statistics.intervals import gain_of_processes
 
 Side = Sequence[Sequence[int]]
 
@@ -33,7 +33,7 @@ def process(draw: random.Random, step_ns: float, offset: float, noise: float) ->
 
 def by_student(before: Side, after: Side) -> tuple[float, float]:
     """The interval that the tool gives."""
-    found = gain(before, after)
+    found = gain_of_processes(before, after)
     return found.low, found.high
 
 

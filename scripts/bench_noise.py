@@ -32,7 +32,7 @@ from profiler_kit.loading import load
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.statistics.intervals import gain
+from profiler_kit.statistics.intervals import gain_of_processes
 from profiler_kit.statistics.noise import noise_of, verdict
 from profiler_kit.units import DASH
 from profiler_kit.worker.environment import pick_device
@@ -234,7 +234,7 @@ def pair(reports: Sequence[Report], after: str, expected: Literal["same", "worse
         sides = [[run.steps_ns] for run in (one, other)]
         if after != AGAIN:  # which is the default configuration's second process
             sides = [_processes(report, run) for run in (one, other)]
-        found = gain(*sides)
+        found = gain_of_processes(sides[0], sides[1])
         gaps.append(-found.percent)
         if all(len(side) > 1 for side in sides):
             sure.append(found.is_sure)

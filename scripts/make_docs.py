@@ -26,12 +26,15 @@ from json_page import json_page, json_schema, traces_page
 
 from profiler_kit.cli import main as run_command
 from profiler_kit.configurations.naming import FLAGS, all_axes, spelled
+from profiler_kit.devices.architectures import GPUS
+from profiler_kit.devices.registry import devices
 from profiler_kit.diagnosis import diagnose, diagnose_traces, rules_page
 from profiler_kit.measurement import plan as configs
 from profiler_kit.records.serde import SHOWN, dumps, read_report, read_saved
 from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
+from profiler_kit.units import DASH, text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -118,9 +121,63 @@ def configurations_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+ARCHITECTURE_FIGURES: Final = ("threads", "blas_workspace", "blaslt_workspace", "dropout_state", "context")
+
+
+def devices_page() -> str:
+    """The reference of the devices that are known."""
+    cards = [
+        "| name | card | torch's name | architecture | multiprocessors | fp32 | tf32 | fp16 | bf16 | bandwidth |",
+        "|---|---|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    sources = []
+    for device in devices():
+        peaks = device.peaks
+        cells = [", ".join(map(code, device.short)), device.label, "<br>".join(map(code, device.names))]
+        cells += [device.architecture.name, text(device.multiprocessors.value, "count")]
+        cells += [text(rate, "flops/s") for rate in peaks.rates().values()] if peaks else [DASH] * 4
+        cards.append(f"| {' | '.join([*cells, text(peaks.bandwidth if peaks else None, 'bytes/s')])} |")
+        if peaks:
+            cited = re.sub(r"https://[^ ,;]+", r"<\g<0>>", peaks.source)
+            sources.append(f"- {device.label}: {cited}. Multiprocessors: {device.multiprocessors.source}.")
+    figures = [f"| architecture | attention | {' | '.join(ARCHITECTURE_FIGURES)} |", "|---|---|--:|--:|--:|--:|--:|"]
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for architecture in GPUS:
+        reasons.setdefault("attention", {}).setdefault(architecture.attention.source, []).append(architecture.name)
+        cells = [architecture.name, ", ".join(architecture.attention.kernels)]
+        for name in ARCHITECTURE_FIGURES:
+            figure = getattr(architecture, name)
+            reasons.setdefault(name, {}).setdefault(figure.source, []).append(architecture.name)
+            cells.append(text(figure.value, "count" if name == "threads" else "bytes"))
+        figures.append(f"| {' | '.join(cells)} |")
+    why = [
+        f"- {code(name)}" + (f" ({', '.join(names)})" if len(names) < len(GPUS) else "") + f": {source}."
+        for name, by_source in reasons.items()
+        for source, names in by_source.items()
+    ]
+    parts = [
+        "# Devices",
+        GENERATED,
+        "What `count --gpu NAME` predicts the memory of, and `count --hardware NAME` bounds times by. Both take any name of the "
+        "first three columns, in any case, with or without dashes; a part of a name will do where only one device has it. The "
+        "peaks of a run's own device are known where torch's name for it is listed exactly: a slice of a device (MIG) has none.",
+        "\n".join(cards),
+        "Peaks are dense, at boost clock. Datasheets that print them with sparsity are halved.",
+        "\n".join(sources),
+        "## Architectures",
+        "What the memory of a step depends on besides the number of multiprocessors. `threads` and `dropout_state` are per "
+        "multiprocessor. A GPU that is here is simulated by its architecture, or by the nearest older one, with its own number "
+        "of multiprocessors.",
+        "\n".join(figures),
+        "\n".join(why),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
     "configurations.md": configurations_page,
+    "devices.md": devices_page,
     "inspect_json.md": lambda: traces_page(GENERATED),
     "report_json.md": lambda: json_page(GENERATED),
     "rules.md": rules_page,
@@ -192,13 +249,13 @@ def main() -> int:
     check = parser.parse_args().check
     os.chdir(ROOT)  # the commands that pages show name files from there
     stale = []
-    for file, text in pages():
-        if file.exists() and file.read_text(encoding="utf-8") == text:
+    for file, content in pages():
+        if file.exists() and file.read_text(encoding="utf-8") == content:
             continue
         stale.append(str(file.relative_to(ROOT)))
         if not check:
             file.parent.mkdir(exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            file.write_text(content, encoding="utf-8")
     if check and stale:
         print(f"stale: {', '.join(stale)}; run: python scripts/make_docs.py", file=sys.stderr)
         return 1

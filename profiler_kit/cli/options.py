@@ -10,6 +10,7 @@ from profiler_kit._version import VERSION
 from profiler_kit.cli.inspect_options import inspect_options
 from profiler_kit.cli.measure_options import laboratory_options, measure_options
 from profiler_kit.cli.values import numbers, positive, size, whole
+from profiler_kit.devices.registry import DEFAULT, architecture_names, choices, devices, with_peaks
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.target import TargetSpec
@@ -198,7 +199,8 @@ def _memory_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpu",
         metavar="NAME",
-        help="whose memory is predicted: sm75, sm80, sm86, sm90 (default: the one here, or sm90)",
+        help=f"whose memory is predicted: {choices(devices())}; an architecture ({architecture_names()}) is its best-known "
+        f"card (default: the one here, or {DEFAULT.short[0]})",
     )
     group.add_argument("--fits", type=size, metavar="SIZE", help="the largest batch that fits, as 24GiB")
     group.add_argument(
@@ -255,7 +257,7 @@ def _hardware_option(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("roofline")
     group.add_argument(
         "--hardware", metavar="NAME",
-        help="bound each layer and op on this device: h100, a100, rtx4090 … by its datasheet, or here: as measured, once",
+        help=f"bound each layer and op on this device by its datasheet: {choices(with_peaks())}; or here: as measured, once",
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def loss(case: Case) -> Explanation | None:
         return None
     wrong = any(one - other >= LOSS_SHARE for one, other in zip(stopwatch, device, strict=True))
     what = "operators" if case.runs[0].clock == "operator" else "kernels"
-    read, took = [percent(one) for one in stopwatch], [percent(one) for one in device]
+    read, took = [percent(one, 2) for one in stopwatch], [percent(one, 2) for one in device]
     return Explanation(
         key="loss",
         config=case.config,

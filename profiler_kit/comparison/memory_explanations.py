@@ -151,7 +151,7 @@ def _simulated(case: Case) -> Explanation | None:
         return None
     peaks = [one.difference_bytes or 0 for one in changes]
     work_more = [(one.recompute_percent or 0.0) for one in changes]
-    more = " and ".join(percent(one / 100) for one in work_more)
+    more = " and ".join(percent(one / 100, 2) for one in work_more)
     return _explained(
         case,
         predicts="less memory, less time",

@@ -128,7 +128,7 @@ def _judge(
     if metric.key == STEP_TIME:
         return step_verdict(a, b, one, other)
     if metric.unit == "bytes":
-        limit, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE)} apart"
+        limit, why = BYTES_NOISE, f"less than {percent(BYTES_NOISE, 2)} apart"
     else:
         both = side(a, one), side(b, other)
         noise = noise_between(a, b, *both)

@@ -73,13 +73,13 @@ def _noise(compared: TraceComparison) -> str:
     """Where the share that is taken for noise comes from."""
     sides = (compared.a, compared.b)
     spreads = [side.spread for side in sides if side.spread is not None]
-    noise = percent(compared.noise)
+    noise = percent(compared.noise, 2)
     if len(spreads) < len(sides):
         few = " and ".join(side.label for side in sides if side.spread is None)
         return (
             f"Fewer than three steady steps in {few}, too few to tell how far steps differ: {noise} is taken for noise."
         )
-    apart = " and ".join(percent(spread) for spread in spreads)
+    apart = " and ".join(percent(spread, 2) for spread in spreads)
     least = ", the least that two runs are taken to differ by" if max(spreads) < compared.noise else ""
     return f"The work of steady steps differs by up to {apart}: {noise} is taken for noise{least}."
 
@@ -102,8 +102,8 @@ def _work(compared: TraceComparison) -> str:
     share = abs(busy.change_ns) / max(min(busy.a_ns, busy.b_ns), 1)
     if compared.same_work:
         return (
-            f"The work {where} is the same: {text(busy.a_ns, 'ns')} and {text(busy.b_ns, 'ns')}, {percent(share)} apart, "
-            f"within the noise of {percent(compared.noise)}."
+            f"The work {where} is the same: {text(busy.a_ns, 'ns')} and {text(busy.b_ns, 'ns')}, {percent(share, 2)} apart, "
+            f"within the noise of {percent(compared.noise, 2)}."
         )
     moved = _list(compared.phases, compared)
     phases = f": {moved}" if moved else ""
@@ -152,7 +152,7 @@ def _name(row: TimeChange) -> str:
 def _less_or_more(row: TimeChange, than: str) -> str:
     if not row.change_ns:
         return f"as long as {than}"
-    share = f" ({percent(abs(row.change_ns) / row.a_ns)})" if row.a_ns else ""
+    share = f" ({percent(abs(row.change_ns) / row.a_ns, 2)})" if row.a_ns else ""
     return f"{text(abs(row.change_ns), 'ns')}{share} {'less' if row.change_ns < 0 else 'more'} than {than}"
 
 

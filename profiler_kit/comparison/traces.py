@@ -14,11 +14,10 @@ from profiler_kit.errors import NotComparableError
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison, TraceSide
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
+from profiler_kit.statistics.report_noise import LEAST_NOISE
 
 NO_PHASE: Final = "(no phase)"
 NO_MODULE: Final = "(no module)"
-# Two runs of the same work on one GPU: clocks drift by about this much from minute to minute, however equal the steps of one.
-FLOOR: Final = 0.02
 STEPS: Final = 3  # steady ones: two tell nothing of how far steps lie apart
 
 
@@ -49,7 +48,7 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> Trace
     causes = tuple(row for row in _named(IDLE_CAUSES, whole[0].causes, whole[1].causes))
     busy, idle = _total("busy", phases), _total("idle", causes)
     spreads = [side.spread for side in sides if side.spread is not None]
-    noise = max(FLOOR, *spreads) if len(spreads) == len(sides) else FLOOR
+    noise = max(LEAST_NOISE, *spreads) if len(spreads) == len(sides) else LEAST_NOISE
     compared = TraceComparison(
         a=sides[0],
         b=sides[1],

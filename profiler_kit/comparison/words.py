@@ -219,12 +219,5 @@ def notes(
     if (a.runs or b.runs) and not shared:
         told.append("The reports have no configuration in common, so no times are compared.")
     if any(one.step_ns and other.step_ns for one, other in shared):
-        told.append(_noise(a, b))
+        told.append(noise_between(a, b).sentence(significant=2))
     return tuple(told)
-
-
-def _noise(a: Report, b: Report) -> str:
-    gap = noise_between(a, b).gap
-    if gap is None:
-        return "No configuration was run twice, so the noise between processes is not known."
-    return f"The same configuration, run twice, differed by {percent(gap)}."

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.devices.peaks import Peaks, find, peaks_of
+from profiler_kit.devices.device import Peaks
+from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
 from profiler_kit.diagnosis.pairs import does_same_work
 from profiler_kit.records.ceilings import Ceilings
@@ -38,15 +39,9 @@ AUTOCAST_BYTES: Final = (
 )
 
 
-def datasheet_roof(peaks: Peaks, hardware: str | None = None) -> Roof:
-    """The roof by a datasheet; `hardware` is what to call it (default: its first name)."""
-    rates = (("fp32", peaks.fp32), ("tf32", peaks.tf32), ("f16", peaks.fp16), ("bf16", peaks.bf16))
-    return _roof(hardware or peaks.names[0], "datasheet", peaks.source, rates, peaks.bandwidth)
-
-
-def named_roof(asked: str) -> Roof:
-    """The datasheet's roof of the device that a person calls `asked`. Raises UsageError that lists the choices."""
-    return datasheet_roof(find(asked))
+def datasheet_roof(peaks: Peaks, hardware: str) -> Roof:
+    """The roof by a datasheet of the device called `hardware`."""
+    return _roof(hardware, "datasheet", peaks.source, tuple(peaks.rates().items()), peaks.bandwidth)
 
 
 def measured_roof(ceilings: Ceilings) -> Roof | None:
@@ -63,7 +58,7 @@ def roofs(device_name: str | None, ceilings: Ceilings | None) -> tuple[Roof, ...
     """The roofs known for a device: the measured one first, then the datasheet's."""
     measured = measured_roof(ceilings) if ceilings is not None else None
     sheet = peaks_of(device_name)
-    known = (measured, datasheet_roof(sheet, device_name) if sheet is not None else None)
+    known = (measured, datasheet_roof(sheet, device_name) if sheet is not None and device_name is not None else None)
     return tuple(roof for roof in known if roof is not None)
 
 

@@ -7,10 +7,10 @@ from typing import Final
 from profiler_kit.diagnosis.convolution import by
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
 from profiler_kit.diagnosis.traced_layers import Dominant
-from profiler_kit.diagnosis.words import listing, percent, plural, sentences
+from profiler_kit.diagnosis.words import listing, plural, sentences
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.traces import ShapedOperator, TraceReport, TraceSummary
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # What a layer of a network is; all else goes with one.
 LAYERS: Final = ("conv", "gemm", "attention", "rnn")

@@ -1,4 +1,4 @@
-"""Advice that is a configuration: what it is called, whether it means anything here, and what came of running it."""
+"""Advice that is a configuration: what it is called, whether it means anything here, and which runs try it."""
 
 from __future__ import annotations
 
@@ -6,52 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from profiler_kit.devices.device import FIRST_WITH_TF32
 from profiler_kit.diagnosis.pairs import run_of, same_choice
-from profiler_kit.diagnosis.words import listing, percent, quoted
+from profiler_kit.diagnosis.words import listing
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Report, Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import Noise, by_example, gain, rounds, verdict
+from profiler_kit.statistics.noise import Noise
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import percent
 
 ON: Final = "on"  # the value of a setting that is a switch
 _FLAG_WORDS: Final = ("benchmark", "deterministic", "no-tf32", "default")
 _TRAINING: Final = ("fused_optimizer", "no_item", "checkpoint")
 _IMAGES: Final = (4, 5)  # dimensions of what has channels to put last
-# bfloat16 on tensor cores, and TF32: compute capability 8.0 (NVIDIA Ampere) and later
-TENSOR_CAPABILITY: Final = (8, 0)
-
-
-def trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Trial | None:
-    """The advice tried out, where `after` was run and both have a step time; None otherwise."""
-    if after is None or after.failure is not None or before.step_ns is None or after.step_ns is None:
-        return None
-    bounds = [(_saved(was.low, now.high), _saved(was.high, now.low)) for was, now in rounds(before, after, noise)]
-    mean = gain(before, after, noise)
-    digests = (before.output_digest, after.output_digest)
-    return Trial(
-        config=after.config.name,
-        before_ns=before.step_ns,
-        after_ns=after.step_ns,
-        verdict=verdict(before, after, noise),
-        note=f"Beside {quoted(before)}. {noise.sentence()}",
-        per_example=by_example(before, after),
-        gain_percent=_percent(mean),
-        gain_low_percent=_percent(min(low for low, _ in bounds)),
-        gain_high_percent=_percent(max(high for _, high in bounds)),
-        before_peak_bytes=before.peak_allocated_bytes,
-        after_peak_bytes=after.peak_allocated_bytes,
-        before_error=before.max_relative_error,
-        after_error=after.max_relative_error,
-        same_bits=digests[0] == digests[1] if None not in digests and not by_example(before, after) else None,
-    )
-
-
-def _saved(before_ns: int, after_ns: int) -> float:
-    return 1.0 - after_ns / before_ns if before_ns > 0 else 0.0
-
-
-def _percent(share: float | None) -> float | None:
-    return round(100.0 * share, 3) if share is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +60,7 @@ def attempt(report: Report, run: ConfigRun, words: Sequence[str], noise: Noise) 
         if same_choice(config, run.config) or (found is not None and found.failure is not None):
             continue  # what failed has a finding of its own, and would fail again
         names.append(found.config.name if found is not None else config.name)
-        one = trial(run, found, noise)
+        one = sweep_trial(run, found, noise)
         if one is not None:
             tried.append(one)
     best = max(tried, key=_worth, default=None)
@@ -176,4 +144,4 @@ def has_tensor_cores(run: ConfigRun) -> bool | None:
     if capability is None:
         return None
     parts = capability.split(".")
-    return tuple(int(part) for part in parts[:2] if part.isdigit()) >= TENSOR_CAPABILITY
+    return tuple(int(part) for part in parts[:2] if part.isdigit()) >= divmod(FIRST_WITH_TF32, 10)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.pairs import Pair
 from profiler_kit.records.runs import ConfigRun
 
 # A search that takes more of a run than this is a cost of its own, whatever the steps gain.
@@ -24,13 +22,6 @@ def tuning_ns(off: ConfigRun, on: ConfigRun) -> int | None:
     if on.tuning_ns is not None:
         return max(0, on.tuning_ns)
     return max(0, with_it - without) if with_it is not None and without is not None else None
-
-
-def break_even_steps(pair: Pair) -> int | None:
-    """The steps after which the tuning is paid back; None where it never is, or the tuning is not known."""
-    saved_ns = pair.before.median - pair.after.median
-    cost_ns = pair.on.tuning_ns
-    return math.ceil(max(0, cost_ns) / saved_ns) if cost_ns is not None and saved_ns > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Final, Literal
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
-from profiler_kit.units import plural as plural  # one of these words, which reports use too
-from profiler_kit.units import scaled, text
+from profiler_kit.units import percent, scaled, text  # one of these words, which reports use too
+from profiler_kit.units import plural as plural
 
 _OWNERS: Final = {
     "": "the model's own forward code",
@@ -47,11 +47,6 @@ def opening(path: str) -> str:
 def phase(name: str) -> str:
     """The phase called `name`, with its article."""
     return _PHASES.get(name, name)
-
-
-def percent(share: float) -> str:
-    """A share of 1 as ``"42.6 %"``."""
-    return text(100.0 * share, "percent")
 
 
 def threshold(share: float) -> str:

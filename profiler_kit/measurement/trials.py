@@ -1,8 +1,7 @@
 """The findings' advice, run, and what it gained written down.
 
 Before and after are measured in fresh processes, interleaved there and back (A B C, C B A), so that what drifts meanwhile
-weighs on both alike. Whether a gain is one is told by the interval of just these processes (`statistics.intervals.gain`). That is
-another question than which of a sweep's many configurations differ, for which `statistics.noise` takes the noise of them all.
+weighs on both alike. `statistics.trials` says what came of them.
 """
 
 from __future__ import annotations
@@ -11,24 +10,21 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement.bench import Bench, run_visits
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import by_example
+from profiler_kit.statistics.trials import is_undecided, pair_trial
 
 # Trials cost a minute or two each on a slow model; findings come in the order of what is at stake.
 MOST_TRIALS: Final = 8
 # What is tried may leave advice of its own: what computes in bfloat16 waits for its launches, and graphs then help.
 TURNS: Final = 2
-# A gain below this is not worth a line of code, however surely it was measured.
-WORTH_PERCENT: Final = 1.0
 
 Read = Callable[[str], RunConfig | None]
-Verdict = Literal["better", "worse", "same", "failed"]
 
 
 def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
@@ -49,7 +45,7 @@ def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Cal
         if not configs or bench.interrupted:
             break
         visits = run_visits(bench, [baseline.config, *configs], folder, what="trying")
-        unsure = [config for config in configs if _is_open(_trial(report, baseline, config, visits))]
+        unsure = [config for config in configs if is_undecided(_trial(report, baseline, config, visits))]
         if unsure and not bench.interrupted:
             more = run_visits(bench, [baseline.config, *unsure], folder, what="trying once more")
             visits = {name: [*runs, *more.get(name, ())] for name, runs in visits.items()}
@@ -63,13 +59,6 @@ def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Cal
     notes = (*report.notes, *(note for note in bench.notes if note not in report.notes))  # of a turn that ran nothing
     findings = tuple(_with_trial(finding, found, stated) for finding in report.findings)
     return replace(report, findings=findings, notes=notes)
-
-
-def _is_open(made: Trial | None) -> bool:
-    """Whether more processes would tell: a gain or loss that is worth it, by an interval that does not exclude none."""
-    if made is None or made.gain_percent is None or made.gain_low_percent is None or made.gain_high_percent is None:
-        return False
-    return abs(made.gain_percent) >= WORTH_PERCENT and made.gain_low_percent <= 0 <= made.gain_high_percent
 
 
 def _advised(report: Report, read: Read, bench: Bench, seen: set[str]) -> list[RunConfig]:
@@ -115,52 +104,8 @@ def _names(finding: Finding) -> tuple[str, ...]:
 
 
 def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[str, list[ConfigRun]]) -> Trial | None:
-    from profiler_kit.statistics import intervals as samples
-
-    before = [run for run in visits.get(baseline.config.name, ()) if run.steps_ns]
-    after = [run for run in visits.get(config.name, ()) if run.steps_ns]
-    if not before or not visits.get(config.name):
-        return None
-    was = samples.median_interval([ns for run in before for ns in run.steps_ns])
-    if not after:
-        failure = next((run.failure for run in visits[config.name] if run.failure is not None), None)
-        said = failure.message.partition("\n")[0] if failure is not None else "no samples"
-        return Trial(config=config.name, before_ns=was, after_ns=was, verdict="failed", note=said, tried=True)
-    now = samples.median_interval([ns for run in after for ns in run.steps_ns])
-    per_example = by_example(before[0], after[0])
-    gain = samples.gain(
-        [run.steps_ns for run in before],
-        [run.steps_ns for run in after],
-        examples_before=(before[0].samples or 1) if per_example else 1,
-        examples_after=(after[0].samples or 1) if per_example else 1,
-    )
-    one, other = report.run(baseline.config.name), report.run(config.name)
-    same = None
-    if one is not None and other is not None and one.output_digest is not None and other.output_digest is not None:
-        same = one.output_digest == other.output_digest
-    return Trial(
-        config=config.name,
-        before_ns=was,
-        after_ns=now,
-        verdict=_verdict(gain.percent, gain.low, gain.high),
-        note=f'Beside "{baseline.config.name}", {len(before)} and {len(after)} fresh processes, interleaved.',
-        tried=True,
-        per_example=per_example,
-        gain_percent=gain.percent,
-        gain_low_percent=gain.low,
-        gain_high_percent=gain.high,
-        before_peak_bytes=one.peak_allocated_bytes if one is not None else None,
-        after_peak_bytes=other.peak_allocated_bytes if other is not None else None,
-        before_error=one.max_relative_error if one is not None else None,
-        after_error=other.max_relative_error if other is not None else None,
-        same_bits=same,
-    )
-
-
-def _verdict(percent: float, low: float, high: float) -> Verdict:
-    if low > 0 and percent >= WORTH_PERCENT:
-        return "better"
-    return "worse" if high < 0 and -percent >= WORTH_PERCENT else "same"
+    before, after = visits.get(baseline.config.name, ()), visits.get(config.name, ())
+    return pair_trial(config, before, after, (report.run(baseline.config.name), report.run(config.name)))
 
 
 def _with_trial(finding: Finding, found: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from profiler_kit.devices.profiles import PROFILES, SM90, Profile
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import DEFAULT
 from profiler_kit.loading import Target
 from profiler_kit.loading.compiled import COMPILED_NOTE, nothing_compiled
 from profiler_kit.loading.kinds import on_first_kind
-from profiler_kit.memory.choice import profile_for
 from profiler_kit.memory.measured import MeasuredScratch, priced
 from profiler_kit.memory.prediction import on_device, predicted
 from profiler_kit.memory.scratch import LibraryConfig
@@ -17,25 +17,25 @@ from profiler_kit.memory.steps import Setup, record
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 
-__all__ = ["PROFILES", "LibraryConfig", "Profile", "Setup", "profile_for", "simulate", "simulate_measured"]
+__all__ = ["LibraryConfig", "Setup", "simulate", "simulate_measured"]
 
 
-def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None) -> MemoryEstimate:
+def simulate(target: Target, device: Device = DEFAULT, setup: Setup | None = None) -> MemoryEstimate:
     """The memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
-    The step runs twice on meta tensors, where CUDA is imitated as `profile` says. A model that needs values runs on other
+    The step runs twice on meta tensors, where CUDA is imitated as `device` does it. A model that needs values runs on other
     kinds of tensors (see `loading.kinds`), as on their own device; a note says so, and where in the model that is.
 
     Raises: TargetError where the model can't be run on any kind of tensors.
     """
     with nothing_compiled():
-        found = on_first_kind(target, lambda one: predicted(record(one, profile, setup or Setup()), profile))
+        found = on_first_kind(target, lambda one: predicted(record(one, device, setup or Setup()), device))
     notes = list(found.value.notes)
     if any(note.startswith(COMPILED_NOTE) for note in target.info.notes):
         notes.append("memory simulated eager, op by op: what is compiled keeps and makes other tensors")
     if found.note:
         notes.append(f"memory simulated {found.note}")
-    if profile.is_cuda and found.kind != "meta":
+    if device.is_cuda and found.kind != "meta":
         notes.append(
             "memory simulated with the ops of the CPU: dropout, attention and recurrent layers keep less on CUDA"
         )
@@ -43,7 +43,7 @@ def simulate(target: Target, profile: Profile = SM90, setup: Setup | None = None
 
 
 def simulate_measured(
-    target: Target, profile: Profile, probes: Sequence[tuple[PeakMemory, LibraryConfig]]
+    target: Target, device: Device, probes: Sequence[tuple[PeakMemory, LibraryConfig]]
 ) -> tuple[DeviceMemory, ...]:
     """The memory of `target`'s step on the device that was probed, for each of `probes`, with the scratch it saw.
 
@@ -57,11 +57,11 @@ def simulate_measured(
 
     def attempt(one: Target) -> tuple[DeviceMemory, ...]:
         logs = {
-            cudnn: record(one, profile, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
+            cudnn: record(one, device, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
             for cudnn in {config.cudnn for _, config in probes}
         }
         found = zip(seen, probes, strict=True)
-        return tuple(on_device(priced(logs[config.cudnn], scratch), profile) for scratch, (_, config) in found)
+        return tuple(on_device(priced(logs[config.cudnn], scratch), device) for scratch, (_, config) in found)
 
     with nothing_compiled():
         return on_first_kind(target, attempt).value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.log import CATEGORIES, Life, Log, Use
 from profiler_kit.memory.replay import Replay, replay
 from profiler_kit.memory.timeline import timeline
@@ -22,8 +22,8 @@ from profiler_kit.records.counts import (
 _MOST_UNCERTAIN: Final = 5
 
 
-def predicted(log: Log, profile: Profile) -> MemoryEstimate:
-    """What the last step of `log` holds: in tensors alone, and on a device of `profile`."""
+def predicted(log: Log, device: Device) -> MemoryEstimate:
+    """What the last step of `log` holds: in tensors alone, and on `device`."""
     levels = log.levels()
     start = log.steps[-1]
     place = max(range(start, len(levels)), key=lambda i: (levels[i], -i))
@@ -47,7 +47,7 @@ def predicted(log: Log, profile: Profile) -> MemoryEstimate:
         after_forward_bytes=levels[forward_end] if forward_end is not None else None,
         end_bytes=levels[-1],
         modules=_modules(saved),
-        device=on_device(log, profile) if profile.is_cuda else None,
+        device=on_device(log, device) if device.is_cuda else None,
         notes=tuple(log.notes),
     )
 
@@ -103,8 +103,8 @@ def _common(paths: Sequence[str]) -> list[str]:
     return first[: next((i for i in range(length) if any(other[i] != first[i] for other in others)), length)]
 
 
-def on_device(log: Log, profile: Profile) -> DeviceMemory:
-    """What the last step of `log` needs on a device of `profile`."""
+def on_device(log: Log, device: Device) -> DeviceMemory:
+    """What the last step of `log` needs on `device`."""
     levels = log.levels()
     likely = replay(log)
     low, high = (replay(log, "low"), replay(log, "high")) if _is_uncertain(log.uses) else (likely, likely)
@@ -115,8 +115,8 @@ def on_device(log: Log, profile: Profile) -> DeviceMemory:
     categories = _categories(log.alive(likely.peak_place), workspace=scratch)
     forward_end = log.place_of("after loss") or log.place_of("after forward") or 0
     return DeviceMemory(
-        profile=profile.name,
-        card=profile.card,
+        profile=device.architecture.name,
+        card=device.label,
         allocated_bytes=likely.allocated_bytes,
         allocated_low_bytes=min(low.allocated_bytes, likely.allocated_bytes),
         allocated_high_bytes=max(high.allocated_bytes, likely.allocated_bytes),
@@ -128,7 +128,7 @@ def on_device(log: Log, profile: Profile) -> DeviceMemory:
         peak_path=path,
         peak_op=op,
         after_forward_bytes=levels[forward_end] + _kept_by(log, forward_end),
-        context_bytes=profile.context.value,
+        context_bytes=device.architecture.context.value,
         timeline=timeline(log, levels),
         uncertain=_uncertain(log, levels, low),
         kept_bytes=likely.kept_bytes,

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from profiler_kit.devices.profiles import CPU, Profile
+from profiler_kit.devices.cards.cpu import CPU
+from profiler_kit.devices.device import Device
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.checkpointing import checkpointed
@@ -48,16 +49,16 @@ class Setup:
     watched: frozenset[str] = frozenset()
 
 
-def record(target: Target, profile: Profile, setup: Setup) -> Log:
+def record(target: Target, device: Device, setup: Setup) -> Log:
     """What `target`'s steps leave in the log (in ``infer`` mode forward passes); `target` is left as it was.
 
-    On meta tensors CUDA is emulated as `profile` says; other tensors behave as their own device does.
+    On meta tensors CUDA is emulated as on `device`; other tensors behave as their own device does.
 
     Raises: StepError around what the model or the optimizer raised.
     """
     ownership = Ownership(target.paths(), parameter_owners(target.model))
-    tracker = Tracker(ownership, profile, setup.config, target.device.type, setup.watched)
-    imitated = profile if target.device.type == "meta" else CPU
+    tracker = Tracker(ownership, device, setup.config, target.device.type, setup.watched)
+    imitated = device if target.device.type == "meta" else CPU
     batch = target.batch
     inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
     with ExitStack() as stack:
@@ -74,7 +75,7 @@ def record(target: Target, profile: Profile, setup: Setup) -> Log:
             return tracker.finish()
         with telling("optimizer"):
             optimizer = target.make_optimizer()
-        if profile.is_cuda and not imitated.is_cuda:
+        if device.is_cuda and not imitated.is_cuda:
             _step_all_at_once(optimizer)
         for step in range(setup.steps):
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
@@ -148,14 +149,14 @@ class _Run:
             stack.enter_context(self.ownership.watching())
             if saves:
                 stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.tracker.pack, _same))
-            if self.emulation.profile.is_cuda:
+            if self.emulation.device.is_cuda:
                 stack.enter_context(self.emulation)
             stack.enter_context(self.tracker)
             yield
 
     def _autocast(self) -> AbstractContextManager[Any]:
         amp = self.target.spec.amp
-        if amp is not None and self.emulation.profile.is_cuda:
+        if amp is not None and self.emulation.device.is_cuda:
             return torch.autocast("cuda", dtype=DTYPES[amp])
         return self.target.autocast() if self.target.device.type != "meta" else contextlib.nullcontext()
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 
-from profiler_kit.devices.profiles import Profile, Row
+from profiler_kit.devices.device import Device, Figure
 from profiler_kit.loading.flex import WholeFlexAttention
 from profiler_kit.loading.ownership import Ownership
 from profiler_kit.loading.place import shown, user_frame
@@ -58,7 +58,7 @@ class Tracker(WholeFlexAttention):
     def __init__(
         self,
         ownership: Ownership,
-        profile: Profile,
+        device: Device,
         config: LibraryConfig | None = None,
         device_type: str = "meta",
         watched: frozenset[str] = frozenset(),
@@ -67,7 +67,7 @@ class Tracker(WholeFlexAttention):
         exclusive_counts()  # measured now, since not while a mode is active
         self._ownership = ownership
         self._device_type = device_type
-        self._profile = profile
+        self._device = device
         self._config = config or LibraryConfig()
         self._watched = watched
         self._alive: dict[int, Life] = {}
@@ -115,18 +115,18 @@ class Tracker(WholeFlexAttention):
 
     def use(self, call: OpCall, called_with: str = "") -> None:
         """Logs what libraries take behind `call`, which was `called_with` this."""
-        scratch = scratch_of(call, self._profile, self._config)
+        scratch = scratch_of(call, self._device, self._config)
         if scratch.high > 0 or call.op in self._watched:
             place, phase, owner = len(self.log.events), self._phase_now(), self._owner()
             self.log.uses.append(Use(place, scratch, phase, owner, call.op, None, called_with))
 
-    def keep(self, keeper: str, row: Row, op: str) -> None:
+    def keep(self, keeper: str, figure: Figure, op: str) -> None:
         """Logs what `keeper` takes at its first use on this thread, for good."""
         named = f"{keeper}, {'backward' if self.in_backward else 'main'} thread"
-        if named in self._kept or row.value <= 0:
+        if named in self._kept or figure.value <= 0:
             return
         self._kept.add(named)
-        scratch = exactly(row.value, row.source)
+        scratch = exactly(figure.value, figure.source)
         self.log.uses.append(Use(len(self.log.events), scratch, self._phase_now(), self._owner(), op, named))
 
     def finish(self) -> Log:
@@ -158,13 +158,13 @@ class Tracker(WholeFlexAttention):
             called_with = signature(args, kwargs) if self._watched else ""
             self.use(call_of(plan.name, args, kwargs, out, in_backward=self.in_backward), called_with)
         if plan.is_product:
-            for library, row in workspaces(plan.name, self._profile, bias_is_vector=args[0].dim() == 1):
-                self.keep(library, row, plan.name)
+            for library, size in workspaces(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
+                self.keep(library, size, plan.name)
         return out
 
     def _plan(self, func: Any) -> _Plan:
         name = name_of(func)
-        simulated = self._profile.is_cuda
+        simulated = self._device.is_cuda
         is_used = name in ruled_ops() or name in self._watched
         plan = _Plan(name, simulated and is_used, simulated and takes_workspace(name, cudnn=self._config.cudnn), func)
         self._plans[id(func)] = plan

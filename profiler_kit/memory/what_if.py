@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import DEFAULT
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading import Target
 from profiler_kit.loading.in_place import refused, switchable
@@ -21,7 +22,7 @@ from profiler_kit.units import text
 AUTO: Final = "auto"
 AS_IT_IS: Final = Variation()
 
-Simulate = Callable[[Target, Profile, Setup], MemoryEstimate]
+Simulate = Callable[[Target, Device, Setup], MemoryEstimate]
 Count = Callable[[Target, tuple[str, ...]], StaticCount]
 Price = Callable[[StaticCount], "float | None"]
 
@@ -44,7 +45,7 @@ class Study:
     """
 
     target: Target
-    profile: Profile
+    device: Device
     static: StaticCount
     again: Callable[[Mapping[str, Any]], Target]
     simulate: Simulate
@@ -60,10 +61,12 @@ class Study:
     def answers(self, asked: MemoryQuestions) -> Iterator[WhatIf]:
         """One row per question; that of the step as it is comes first.
 
-        Raises UsageError for a profile without a device's figures, or a path that is no module's or is never called.
+        Raises UsageError for the CPU, or a path that is no module's or is never called.
         """
-        if not self.profile.is_cuda:
-            raise UsageError("a CPU has no memory of its own to fit into", hint="name a GPU with --gpu, such as sm90")
+        if not self.device.is_cuda:
+            raise UsageError(
+                "a CPU has no memory of its own to fit into", hint=f"name a GPU with --gpu, such as {DEFAULT.short[0]}"
+            )
         yield self.at(AS_IT_IS)
         for batch in asked.batches:
             yield self.at(Variation(batch=batch))
@@ -93,7 +96,7 @@ class Study:
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
         setup = Setup(checkpoint=variation.checkpoint, zero_grad=zero_grad, in_place=in_place)
         try:
-            memory = self.simulate(target, self.profile, setup)
+            memory = self.simulate(target, self.device, setup)
         except TargetError as error:
             if variation == AS_IT_IS:
                 raise
@@ -188,7 +191,7 @@ class Study:
             yield smallest
             self._note(
                 f"Not even batch 1 fits in {text(self.fits_bytes, 'bytes')}: it takes {text(smallest.total_bytes, 'bytes')}, "
-                f"of which {text(self.profile.context.value, 'bytes')} are the context."
+                f"of which {text(self.device.architecture.context.value, 'bytes')} are the context."
             )
 
     def _proposed(self) -> Iterator[WhatIf]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.profiles import Profile, Row
+from profiler_kit.devices.device import Architecture, Figure
 
 _PRODUCTS: Final = frozenset(
     "aten." + name for name in ("mm", "bmm", "baddbmm", "addmv", "mv", "dot", "addmm", "_addmm_activation")
@@ -22,8 +22,8 @@ def takes_workspace(op: str, *, cudnn: bool = True) -> bool:
     return op in _PRODUCTS or (op in _CONVOLUTIONS and not cudnn)
 
 
-def workspaces(op: str, profile: Profile, *, bias_is_vector: bool) -> tuple[tuple[str, Row], ...]:
+def workspaces(op: str, architecture: Architecture, *, bias_is_vector: bool) -> tuple[tuple[str, Figure], ...]:
     """(library, bytes) of each handle that `op` uses; a product with a bias per column goes to cuBLASLt as well."""
     if op in _WITH_BIAS and bias_is_vector:
-        return ("cuBLAS", profile.blas_workspace), ("cuBLASLt", profile.blaslt_workspace)
-    return (("cuBLAS", profile.blas_workspace),)
+        return ("cuBLAS", architecture.blas_workspace), ("cuBLASLt", architecture.blaslt_workspace)
+    return (("cuBLAS", architecture.blas_workspace),)

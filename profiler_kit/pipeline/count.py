@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiler_kit.pipeline import roofs
-from profiler_kit.pipeline.forecast import ends_told, with_memory, with_what_ifs
+from profiler_kit.pipeline.forecast import ends_told, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.reports import explained, new_report
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.report import Report
@@ -46,7 +46,9 @@ def count(
     else:
         with ends_told(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
-            static, by_kit = with_memory(*count_both(live, convention, cross_check=cross_check), live)
+            static, by_kit = with_memory(
+                *count_both(live, convention, cross_check=cross_check), live, simulated_device()
+            )
         report = explained(new_report(live.info, static), by_kit, _under(hardware, _silent))
     if strict:
         require_counted(report)
@@ -67,19 +69,20 @@ def count_spec(
 
     `gpu` names the device whose memory is predicted (None: the one that is here); `asked`: what else is asked about it.
 
-    `hardware` is a device's name, as in the datasheet table, or ``here`` for what this machine's device reaches: measured
+    `hardware` is a device's name, or ``here`` for what this machine's device reaches: measured
     once, for some seconds, which `say` is told. Raises TargetError, UsageError.
     """
     roofs.check(hardware)
+    simulated = simulated_device(gpu)  # an unknown name ends here, before the target is loaded
     from profiler_kit.counting import count_both
     from profiler_kit.loading import load
 
     with ends_told(spec.spec):
         target = load(spec, device="meta")
-        static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, gpu=gpu)
+        static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, simulated)
         if asked is not None:
             price = roofs.recompute_price(hardware, target.info, say or _silent)
-            static = with_what_ifs(static, target, gpu=gpu, asked=asked, price=price, say=say or _silent)
+            static = with_what_ifs(static, target, simulated, asked=asked, price=price, say=say or _silent)
     report = new_report(target.info, static)  # now the info names the loss, which the first output settled
     return explained(report, by_kit, _under(hardware, say or _silent))
 

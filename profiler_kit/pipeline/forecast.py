@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import architecture_names, devices, find
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.records.counts import MemoryQuestions, StaticCount
 from profiler_kit.records.runs import ConfigRun
@@ -51,7 +53,8 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
     with ends_told(spec.spec):
         target = load(spec, device="meta")
         try:
-            shown, by_kit = with_memory(*count_both(target, convention), target, device=device, measures=True)
+            simulated = simulated_device(place=device)
+            shown, by_kit = with_memory(*count_both(target, convention), target, simulated, measures=True)
         except NeedsDataError as error:
             note = f"Not counted, what is measured stands: {error}".replace("\nhint: ", "; ")
         except KitError:
@@ -71,29 +74,21 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
 
 
 def with_memory(
-    shown: StaticCount,
-    by_kit: StaticCount,
-    target: Target,
-    *,
-    gpu: str | None = None,
-    device: str | None = None,
-    measures: bool = False,
+    shown: StaticCount, by_kit: StaticCount, target: Target, simulated: Device, *, measures: bool = False
 ) -> tuple[StaticCount, StaticCount]:
     """Both counts of `target` with the memory of its step; without it where that can't be simulated, and a note says why.
 
-    `gpu` names the simulated device, else it is `device`, else what is here. `measures`: the step will be run there as well,
-    and where the simulation is rough, a note says that this stands. Raises UsageError for an unknown `gpu`.
+    `measures`: the step will be run on the device as well, and where the simulation is rough, a note says that this stands.
     """
-    from profiler_kit.memory import profile_for, simulate
+    from profiler_kit.memory import simulate
 
-    profile = profile_for(gpu, device)
     try:
-        memory, notes = simulate(target, profile), shown.notes
-        if measures and profile.is_cuda and memory.traced_on != "meta":
+        memory, notes = simulate(target, simulated), shown.notes
+        if measures and simulated.is_cuda and memory.traced_on != "meta":
             memory = replace(memory, notes=(*memory.notes, _MEASURED_STANDS))
     except EXPECTED as error:
         why = f"memory is not predicted: {_told(error)}"
-        if measures and profile.is_cuda:
+        if measures and simulated.is_cuda:
             why += f"; {_MEASURED_STANDS}"
         memory, notes = None, (*shown.notes, why)
     made = replace(shown, memory=memory, notes=notes)
@@ -106,7 +101,7 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
     The probe's single calls, which nothing else needs, are dropped. Runs without a probe stay as they are, and so do all
     where the step can't be simulated: a note of the count says so then.
     """
-    from profiler_kit.memory import LibraryConfig, profile_for, simulate_measured
+    from profiler_kit.memory import LibraryConfig, simulate_measured
 
     target, static = counted.target, counted.by_kit
     probes = [
@@ -114,12 +109,12 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
         for run in runs
         if run.memory is not None and run.memory.calls and run.config.is_plain  # another step is not this one
     ]
-    profile = profile_for(None, device)
+    probed = simulated_device(place=device)
     found = []
     why = ""
-    if probes and profile.is_cuda and target is not None and static is not None and static.memory is not None:
+    if probes and probed.is_cuda and target is not None and static is not None and static.memory is not None:
         try:
-            found = list(simulate_measured(target, profile, probes))
+            found = list(simulate_measured(target, probed, probes))
         except EXPECTED as error:
             why = f"memory is not predicted with measured scratch: {_told(error)}"
     made, predictions = [], iter(found)
@@ -136,8 +131,8 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
 def with_what_ifs(
     static: StaticCount,
     target: Target,
+    simulated: Device,
     *,
-    gpu: str | None,
     asked: MemoryQuestions,
     price: Callable[[StaticCount], float | None],
     say: Callable[[str], None],
@@ -149,7 +144,7 @@ def with_what_ifs(
     """
     from profiler_kit.counting import count_target
     from profiler_kit.loading.checkpointing import checkpointed
-    from profiler_kit.memory import profile_for, simulate
+    from profiler_kit.memory import simulate
     from profiler_kit.memory.what_if import Study
 
     def counted(one: Target, paths: tuple[str, ...]) -> StaticCount:
@@ -162,7 +157,7 @@ def with_what_ifs(
     assert again is not None  # it was loaded by its words
     study = Study(
         target=target,
-        profile=profile_for(gpu),
+        device=simulated,
         static=static,
         again=lambda words: again("meta", **words),
         simulate=simulate,
@@ -174,6 +169,18 @@ def with_what_ifs(
     )
     answers = tuple(study.answers(asked))
     return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))
+
+
+def simulated_device(gpu: str | None = None, place: str | None = None) -> Device:
+    """The device whose memory is predicted: the one that a person calls `gpu`, else that of `place`, else what is here.
+
+    Raises UsageError that lists the choices where no device is called `gpu`; imports nothing slow for a named one.
+    """
+    if gpu is not None:
+        return find(gpu, "--gpu", devices(), also=f"; or an architecture: {architecture_names()}")
+    from profiler_kit.memory.choice import device_here
+
+    return device_here(place)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Puts a report under a roof: a datasheet's, or what its device was measured to reach. A part of the pipeline.
 
-It is here that measured ceilings meet the datasheet table: `measure` knows the one, `diagnose` the other.
+It is here that measured ceilings meet the datasheets: `measurement` knows the one, `devices` the other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from profiler_kit.devices.registry import find, with_peaks
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
@@ -25,14 +26,12 @@ ANALYZE_LIMIT_S: Final = 6.0
 def check(hardware: str | None) -> None:
     """Raises UsageError that lists the choices where no device is called `hardware`; imports nothing slow."""
     if hardware is not None and hardware.lower() != HERE:
-        from profiler_kit.diagnosis.roofline import named_roof
-
-        named_roof(hardware)
+        _named_roof(hardware)
 
 
 def under_hardware(report: Report, hardware: str | None, say: Say) -> Report:
     """The counted `report` with its floors on `hardware`; as it is where that is None."""
-    from profiler_kit.diagnosis.roofline import named_roof, roofline
+    from profiler_kit.diagnosis.roofline import roofline
 
     if hardware is None or report.static is None:
         return report
@@ -40,18 +39,18 @@ def under_hardware(report: Report, hardware: str | None, say: Say) -> Report:
     if hardware.lower() == HERE:
         roofs, notes = _roofs_here(say)
     else:
-        roofs = (named_roof(hardware),)
+        roofs = (_named_roof(hardware),)
     lines = tuple(roofline(report.static, report.target, roof) for roof in roofs)
     return replace(report, roofline=lines, notes=(*report.notes, *notes))
 
 
 def recompute_price(hardware: str | None, target: TargetInfo, say: Say) -> Callable[[StaticCount], float | None]:
     """A function from a count to the least time, in ns, of what its backward computes again; None without `hardware`."""
-    from profiler_kit.diagnosis.roofline import named_roof, roofline
+    from profiler_kit.diagnosis.roofline import roofline
 
     if hardware is None:
         return lambda static: None
-    found = _roofs_here(say)[0] if hardware.lower() == HERE else (named_roof(hardware),)
+    found = _roofs_here(say)[0] if hardware.lower() == HERE else (_named_roof(hardware),)
 
     def price(static: StaticCount) -> float | None:
         if not found:
@@ -76,6 +75,15 @@ def under_own_device(report: Report, device: str, say: Say) -> Report:
     ceilings, notes = ceiling_store.ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
     lines = rooflines(report, ceilings)
     return replace(report, roofline=lines, notes=(*report.notes, *_unmeasured(notes, ceilings, bool(lines))))
+
+
+def _named_roof(hardware: str) -> Roof:
+    """The datasheet's roof of the device that a person calls `hardware`. Raises UsageError that lists the choices."""
+    from profiler_kit.diagnosis.roofline import datasheet_roof
+
+    device = find(hardware, "--hardware", with_peaks(), also=f"; or {HERE}, to measure this machine")
+    assert device.peaks is not None
+    return datasheet_roof(device.peaks, device.names[0] if device.names else device.label)
 
 
 def _roofs_here(say: Say) -> tuple[tuple[Roof, ...], tuple[str, ...]]:

@@ -12,11 +12,12 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.families import brief_math_words, brief_words
 from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.records.report import Evidence
+from profiler_kit.records.samples import Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import InputInfo, Mode
 from profiler_kit.units import Unit
 
-Verdict = Literal["better", "worse", "same", "noise", "failed", "not_comparable"]
+Verdict = Literal[Outcome, "noise", "failed", "not_comparable"]
 Clock = Literal["kernel", "operator"]
 
 

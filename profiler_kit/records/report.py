@@ -9,7 +9,7 @@ from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.units import Unit
@@ -42,7 +42,7 @@ class Trial:
     config: str
     before_ns: Interval
     after_ns: Interval
-    verdict: Literal["better", "worse", "same", "failed"]
+    verdict: Literal[Outcome, "failed"]
     note: str = ""
     tried: bool = False
     per_example: bool = False

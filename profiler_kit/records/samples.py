@@ -1,8 +1,11 @@
-"""Samples, summed up."""
+"""Samples summed up, and what came of comparing two of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["better", "worse", "same"]  # a later time beside an earlier one; same: as far as can be told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import WorkUnit
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import plural, text
+from profiler_kit.units import percent, plural, text
 
 WARNING = "warning: "
 # Below this many timed steps a median's interval says little, and the reader is told so.
@@ -196,7 +196,7 @@ def noise(report: Report, run: ConfigRun) -> str | None:
     apart = noise_of(report).own_gap(run)
     if apart is None:
         return None
-    return f"{run.config.name} in a second process differs by {text(100 * apart, 'percent')}: a smaller difference is noise."
+    return f"{run.config.name} in a second process differs by {percent(apart)}: a smaller difference is noise."
 
 
 def sweep(time: SweepTime) -> str:

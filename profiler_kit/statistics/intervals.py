@@ -1,4 +1,4 @@
-"""Samples to a median with its uncertainty, two sets of them to a gain, and how many steps a time budget buys."""
+"""Samples to a median with its uncertainty, and the processes of two sides to a gain with its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from profiler_kit.records.samples import Interval
 
 RESAMPLES: Final = 1000
 CONFIDENCE: Final = 0.95
-FEWEST_STEPS: Final = 3  # below three samples a median says no more than one of them
-MOST_STEPS: Final = 100  # beyond this the interval narrows more slowly than the user waits
-MOST_WARMUP_STEPS: Final = 20
-STEADY_SPREAD: Final = 0.05  # three warm-up steps within 5 % of each other: caches, clocks and plans have settled
 
 # Student's t at 97.5 % by degrees of freedom, from 1; from the last one on it stays, which errs towards a wider interval.
 _STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -50,16 +46,10 @@ def median_interval(samples_ns: Sequence[int]) -> Interval:
     return Interval(median=round(statistics.median(samples_ns)), low=round(low), high=round(high))
 
 
-def gain(
-    before: Sequence[Sequence[int]],
-    after: Sequence[Sequence[int]],
-    *,
-    examples_before: int = 1,
-    examples_after: int = 1,
-) -> Gain:
+def gain_of_processes(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]], factor: float = 1.0) -> Gain:
     """What `after` saves of the median step of `before`; each is a sequence of processes, a process its steps in ns.
 
-    A side's step is the geometric mean of its processes' medians, over the examples in a step where these are given.
+    A side's step is the geometric mean of its processes' medians; `after` is multiplied by `factor`.
 
     The interval is the wider of two. Student's t over the processes' medians, in logarithms, the spread pooled over both
     sides: a process has an offset that no number of steps in it averages out, so processes are the samples. And a bootstrap of
@@ -73,11 +63,10 @@ def gain(
     """
     if not before or not after or not all((*before, *after)):
         raise ValueError("no samples")
-    off = [math.log(statistics.median(steps) / examples_before) for steps in before]
-    on = [math.log(statistics.median(steps) / examples_after) for steps in after]
-    change = statistics.fmean(on) - statistics.fmean(off)
+    off, on = ([math.log(statistics.median(steps)) for steps in side] for side in (before, after))
+    shift = math.log(factor)
+    change = statistics.fmean(on) - statistics.fmean(off) + shift
     low, high = _by_steps(before, after)
-    shift = math.log(examples_before / examples_after)
     half = _half_width_by_processes(off, on)
     low, high = min(low + shift, change - half), max(high + shift, change + half)
     return Gain(percent=_saved_percent(change), low=_saved_percent(high), high=_saved_percent(low))
@@ -127,14 +116,3 @@ def _resampled_median(ordered: Sequence[int], draw: random.Random) -> float:
         return upper
     below = at * draw.random() ** (1 / (rank - 1))
     return (upper + ordered[min(count - 1, int(count * below))]) / 2
-
-
-def is_steady(warmup_ns: Sequence[int]) -> bool:
-    """Whether the last three warm-up steps lie within 5 % of each other."""
-    last = warmup_ns[-3:]
-    return len(last) == 3 and max(last) <= min(last) * (1 + STEADY_SPREAD)
-
-
-def steps_within(budget_ns: int, step_ns: int) -> int:
-    """How many timed steps of `step_ns` fit into `budget_ns`: at least three, at most a hundred."""
-    return max(FEWEST_STEPS, min(MOST_STEPS, budget_ns // max(1, step_ns)))

@@ -1,21 +1,19 @@
 """When a difference between two runs is one: intervals apart, beyond the noise between processes, and found twice.
 
-The runs of one report are told apart by this, and those of two reports (the gate, which asks for more). The laboratory's trials
-ask another question, of one pair and its own processes: `statistics.intervals.gain` answers it.
+The runs of one report are told apart by this, and those of two reports (the gate, which asks for more). Trials ask another
+question, of one pair and its own processes: `statistics.intervals.gain_of_processes` answers it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final
 
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
-from profiler_kit.units import text
-
-Verdict = Literal["better", "worse", "same"]
+from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.units import percent
 
 # A change of the step below this is not worth a flag, however surely it was measured: it is less than the clock of a
 # device drifts while it warms up.
@@ -43,13 +41,14 @@ class Noise:
     twice: int = 1
     least: float = 0.0
 
-    def sentence(self) -> str:
-        """What the noise was, in words."""
+    def sentence(self, significant: int | None = None) -> str:
+        """What the noise was, in words; the gap with at most `significant` digits, else with one decimal."""
         if self.gap is None:
             return "No configuration was run twice (no A/A run), so the noise between processes is not known."
         if self.twice < 2:
-            return f"The same configuration, run twice, differed by {_percent(self.gap)}."
-        return f"Run twice, each of {self.twice} configurations differed from itself by at most {_percent(self.gap)}."
+            return f"The same configuration, run twice, differed by {percent(self.gap, significant)}."
+        gap = percent(self.gap, significant)
+        return f"Run twice, each of {self.twice} configurations differed from itself by at most {gap}."
 
     def second(self, run: ConfigRun) -> Interval | None:
         """The step of the run's second process, where it has one."""
@@ -95,25 +94,34 @@ def _gap(first: Interval | None, second: Interval | None) -> float | None:
     return abs(second.median - first.median) / first.median
 
 
-def _percent(share: float) -> str:
-    return text(100.0 * share, "percent")
-
-
 def saving(before: Interval, after: Interval) -> float:
     """The share of `before` that `after` saves; negative where it is slower, 0 where there is nothing to save from."""
-    return (before.median - after.median) / before.median if before.median > 0 else 0.0
+    return _saved(before.median, after.median)
 
 
-def by_example(before: ConfigRun, after: ConfigRun) -> bool:
-    """Whether the steps of the two hold different numbers of examples, so that times are compared per example."""
-    return bool(before.samples and after.samples and before.samples != after.samples)
+def _saved(before_ns: int, after_ns: int) -> float:
+    return (before_ns - after_ns) / before_ns if before_ns > 0 else 0.0
+
+
+def break_even_steps(tuning_ns: int | None, before: Interval, after: Interval) -> int | None:
+    """The steps of `after` that pay back what tuning cost; None where they save nothing, or the cost is not known."""
+    saved_ns = before.median - after.median
+    return -(-max(0, tuning_ns) // saved_ns) if tuning_ns is not None and saved_ns > 0 else None
+
+
+def example_factor(before: ConfigRun, after: ConfigRun) -> float:
+    """What a step of `after` is multiplied by to hold as many examples as one of `before`: 1.0 where it does, or none is known.
+
+    Times are compared per example where this is not 1.0.
+    """
+    return before.samples / after.samples if before.samples and after.samples else 1.0
 
 
 def rounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[tuple[Interval, Interval], ...]:
     """(before, after) in the first processes, and in the second ones where both have one; `after` as if of equal examples."""
-    scale = before.samples / after.samples if by_example(before, after) and before.samples and after.samples else 1.0
+    factor = example_factor(before, after)
     pairs = ((before.step_ns, after.step_ns), (noise.second(before), noise.second(after)))
-    return tuple((was, _scaled(now, scale)) for was, now in pairs if was is not None and now is not None)
+    return tuple((was, _scaled(now, factor)) for was, now in pairs if was is not None and now is not None)
 
 
 def _scaled(value: Interval, factor: float) -> Interval:
@@ -122,24 +130,33 @@ def _scaled(value: Interval, factor: float) -> Interval:
     return Interval(median=round(value.median * factor), low=round(value.low * factor), high=round(value.high * factor))
 
 
-def gain(before: ConfigRun, after: ConfigRun, noise: Noise) -> float | None:
+def mean_saving(before: ConfigRun, after: ConfigRun, noise: Noise) -> float | None:
     """The share of the time (per example, where the steps hold different numbers) that `after` saves, over all rounds."""
-    found = [saving(was, now) for was, now in rounds(before, after, noise)]
-    return sum(found) / len(found) if found and before.step_ns is not None and after.step_ns is not None else None
+    savings = [saving(was, now) for was, now in rounds(before, after, noise)]
+    return sum(savings) / len(savings) if savings and before.step_ns is not None and after.step_ns is not None else None
+
+
+def saving_bounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[float, float]:
+    """The least and the largest share that `after` may save, by the ends of the intervals of all rounds.
+
+    Raises ValueError where there is no round.
+    """
+    both = rounds(before, after, noise)
+    return min(_saved(was.low, now.high) for was, now in both), max(_saved(was.high, now.low) for was, now in both)
 
 
 def faster(after: ConfigRun, before: ConfigRun, noise: Noise) -> bool:
     """Whether `after` is surely faster: its 95 % interval lies below, it gains more than the noise, and did so twice."""
     both = rounds(before, after, noise)
-    mean = gain(before, after, noise)
+    mean = mean_saving(before, after, noise)
     if mean is None:
         return False
     was, now = both[0]
-    gains = [saving(a, b) for a, b in both]
-    return now.high < was.low and mean > noise.limit(before, after) and min(gains) >= AGREES * mean
+    savings = [saving(a, b) for a, b in both]
+    return now.high < was.low and mean > noise.limit(before, after) and min(savings) >= AGREES * mean
 
 
-def verdict(before: ConfigRun, after: ConfigRun, noise: Noise) -> Verdict:
+def verdict(before: ConfigRun, after: ConfigRun, noise: Noise) -> Outcome:
     """`after` beside `before`: better, worse, or the same as far as can be told.
 
     A loss is measured against the same base as a gain would be, the slower one, so that swapping the two swaps the verdict.

@@ -14,10 +14,11 @@ from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.noise import Noise, gain, noise_of, verdict
-from profiler_kit.units import digits
+from profiler_kit.statistics.noise import Noise, mean_saving, noise_of, verdict
+from profiler_kit.units import percent
 
-# Two processes of one configuration agree by luck now and then, so a small gap between them proves little.
+# What was measured at different times on one device is taken to differ by this much: clocks drift by as much from minute to
+# minute, and two processes agree by luck now and then, so that a small gap between them proves little.
 LEAST_NOISE: Final = 0.02
 # Without a repeated run: steps of one process are no replicates, processes on a shared machine differ by a few percent.
 ASSUMED_NOISE: Final = 0.05
@@ -44,10 +45,10 @@ def side(report: Report, run: ConfigRun) -> ConfigRun:
 
 def within(noise: Noise, *sides: ConfigRun) -> str:
     """Why a time that differs by no more than ``noise.limit`` is not said to differ."""
-    limit, gap = percent(noise.limit(*sides)), noise.largest_gap(*sides)
+    limit, gap = percent(noise.limit(*sides), 2), noise.largest_gap(*sides)
     if gap is None:
         return f"less than {limit} apart, and no configuration was run twice, so processes may differ by as much"
-    return f"less than {limit} apart; the same configuration, run twice, differed by {percent(gap)}"
+    return f"less than {limit} apart; the same configuration, run twice, differed by {percent(gap, 2)}"
 
 
 def step_verdict(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -> tuple[Verdict, str]:
@@ -58,8 +59,8 @@ def step_verdict(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -> tupl
     apart = not overlap(before, after, noise)
     if outcome != "same" and apart:
         return outcome, ""
-    gains = gain(before, after, noise), gain(after, before, noise)
-    if max(found or 0.0 for found in gains) <= noise.limit(*sides):
+    savings = mean_saving(before, after, noise), mean_saving(after, before, noise)
+    if max(saved or 0.0 for saved in savings) <= noise.limit(*sides):
         return "noise", within(noise, *sides)
     return "noise", "second processes do not show it again" if apart else "the 95 % intervals overlap"
 
@@ -71,11 +72,6 @@ def overlap(one: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
         return False
     faster, slower = sorted(sides, key=lambda intervals: intervals[0].median)
     return max(interval.high for interval in faster) >= min(interval.low for interval in slower)
-
-
-def percent(share: float) -> str:
-    """A share as text: ``2.3 %``."""
-    return f"{digits(share * 100, 2)} %"
 
 
 def _intervals(run: ConfigRun, noise: Noise) -> tuple[Interval, ...]:

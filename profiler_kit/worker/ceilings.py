@@ -22,8 +22,9 @@ from profiler_kit.process.protocol import write_result
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import from_json
-from profiler_kit.statistics import intervals as samples
+from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker import environment
+from profiler_kit.worker.pacing import FEWEST_STEPS
 
 # With Python's start (importing torch, creating the context) both stay near 5 s.
 GPU_BUDGET_S: Final = 1.5
@@ -141,7 +142,7 @@ def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
     call = _product(size, _DTYPES[math], place)
     end_ns = began_ns + share_ns
     _times(call, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
-    times = _times(call, place, until_ns=end_ns, fewest=samples.FEWEST_STEPS)
+    times = _times(call, place, until_ns=end_ns, fewest=FEWEST_STEPS)
     return MathRate(
         math=math,
         flops_per_s=2 * size**3 / (statistics.median(times) * 1e-9),
@@ -170,7 +171,7 @@ def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
 
     _times(copy, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
     until_ns = time.perf_counter_ns() + round(share_ns * (1 - WARMUP_SHARE))
-    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, fewest=samples.FEWEST_STEPS)
+    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, fewest=FEWEST_STEPS)
 
 
 def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, fewest: int) -> list[int]:
@@ -209,7 +210,7 @@ def _largest(place: torch.device, itemsize: int) -> int:
 
 
 def _spread(times: list[int]) -> float:
-    interval = samples.median_interval(times)
+    interval = median_interval(times)
     return 50.0 * (interval.high - interval.low) / interval.median
 
 

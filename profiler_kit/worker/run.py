@@ -27,10 +27,11 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import Job
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.serde import from_json
-from profiler_kit.statistics import intervals as samples
+from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker import accuracy, checks, environment, probe, threads, tracing, variant
 from profiler_kit.worker import parts_trace as algorithms
 from profiler_kit.worker.device_state import device_state
+from profiler_kit.worker.pacing import FEWEST_STEPS, MOST_WARMUP_STEPS, is_steady, steps_within
 from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps
 
 TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
@@ -126,19 +127,19 @@ def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
     step_ns = min(warmup)
     left_ns = max(0, deadline_ns - time.perf_counter_ns())
     timed_ns = round(left_ns * (TIMED_SHARE if not job.again else 1.0))
-    count = job.steps or samples.steps_within(timed_ns, step_ns)
+    count = job.steps or steps_within(timed_ns, step_ns)
     say(f"{count} timed steps of about {step_ns / 1e6:.4g} ms")
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
     until_ns = None if job.steps else time.perf_counter_ns() + timed_ns
-    timed = timed_steps(runner, count, fewest=samples.FEWEST_STEPS, until_ns=until_ns)
+    timed = timed_steps(runner, count, fewest=FEWEST_STEPS, until_ns=until_ns)
     run = ConfigRun(
         config=job.config,
         environment=where,
         first_step_ns=first_ns,
         warmup_steps=len(warmup),
         steps_ns=tuple(timed.steps_ns),
-        step_ns=samples.median_interval(timed.steps_ns),
+        step_ns=median_interval(timed.steps_ns),
         phases=timed.phases(),
         samples=_examples(target.batch),
         first_step_peak_bytes=first_peak,
@@ -202,11 +203,11 @@ def _first_step(runner: Runner) -> int:
 def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[int]:
     """Durations of warm-up steps, run until steady; at least one, and no more than leaves time for the fewest timed steps."""
     done: list[int] = []
-    while len(done) < samples.MOST_WARMUP_STEPS:
+    while len(done) < MOST_WARMUP_STEPS:
         say(f"warm-up step {len(done) + 1}")
         done.append(synced_step_ns(runner))
-        needed_ns = (samples.FEWEST_STEPS + 3) * min(done)  # the timed, the traced and one step more
-        if samples.is_steady(done) or time.perf_counter_ns() + needed_ns > deadline_ns:
+        needed_ns = (FEWEST_STEPS + 3) * min(done)  # the timed, the traced and one step more
+        if is_steady(done) or time.perf_counter_ns() + needed_ns > deadline_ns:
             break
     return done
 

@@ -10,8 +10,8 @@ from typing import Final
 import torch
 
 from profiler_kit.records.laboratory import NewThread
-from profiler_kit.statistics import intervals as samples
 from profiler_kit.worker import environment
+from profiler_kit.worker.pacing import is_steady
 from profiler_kit.worker.steps import Runner
 
 FEWEST_CALLS: Final = 3  # what is steady is a median
@@ -45,7 +45,7 @@ def _in_thread(runner: Runner) -> list[int]:
 def _calls(runner: Runner) -> list[int]:
     """Durations of forward passes until they are steady."""
     done: list[int] = []
-    while len(done) < FEWEST_CALLS or (len(done) < MOST_CALLS and not samples.is_steady(done)):
+    while len(done) < FEWEST_CALLS or (len(done) < MOST_CALLS and not is_steady(done)):
         done.append(_forward_ns(runner))
     return done
 

@@ -29,6 +29,18 @@ def test_the_gpu_is_named(here: Path, gpu: str, capsys: pytest.CaptureFixture[st
     assert f"On {gpu} (" in printed
 
 
+@pytest.mark.parametrize("card", ["h100", "H100 SXM", "NVIDIA H100 80GB HBM3"])
+def test_a_card_predicts_what_its_architecture_predicts(here: Path, card: str) -> None:
+    assert memory(here, "--gpu", card) == memory(here, "--gpu", "sm90")
+
+
+@pytest.mark.parametrize(("card", "profile"), [("gtx1080ti", "sm61"), ("v100", "sm70"), ("l40s", "sm89")])
+def test_a_card_without_measurements_is_simulated_by_its_architectures_row(here: Path, card: str, profile: str) -> None:
+    found = memory(here, "--gpu", card).device
+    assert found is not None
+    assert (found.profile, found.allocated_bytes > 0) == (profile, True)
+
+
 def test_a_gpu_that_is_not_known(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["count", "net.py", "--gpu", "sm12"]) == 2
     assert "sm90" in capsys.readouterr().err

@@ -8,20 +8,18 @@ import pytest
 from diagnose_cases import CPU, H100
 from sample_reports import SAMPLES, count_only, transformer, v0_cuda
 
-from profiler_kit.devices import peaks as hardware
-from profiler_kit.devices.peaks import DEVICES, find
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import with_peaks
 from profiler_kit.diagnosis.arithmetic import arithmetic, kernel_math
 from profiler_kit.diagnosis.roofline import (
     AUTOCAST_BYTES,
     datasheet_roof,
     floor_of,
     measured_roof,
-    named_roof,
     roofline,
     rooflines,
     roofs,
 )
-from profiler_kit.errors import UsageError
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, OpTotal
@@ -202,28 +200,12 @@ def test_what_is_taken_for_something_else_is_said() -> None:
     assert AUTOCAST_BYTES in notes
 
 
-@pytest.mark.parametrize("row", DEVICES, ids=lambda row: row.short[0])
-def test_every_device_is_found_by_all_its_names(row: hardware.Peaks) -> None:
-    for name in (*row.names, *row.short):
-        assert find(name) is row
-        assert find(name.upper().replace(" ", "-")) is row
-    roof = datasheet_roof(row)
-    assert roof.source == "datasheet"
-    assert roof.citation == row.source
-    assert all(peak.ridge_flops_per_byte == peak.flops_per_s / row.bandwidth for peak in roof.peaks)
-    assert (row.tf32 or row.fp32) >= row.fp32
-    assert row.fp16 is None or row.fp16 >= row.fp32
-
-
-@pytest.mark.parametrize("asked", ["", "x", "h300", "nvidia", "rtx"])
-def test_an_unknown_device_is_told_with_the_choices(asked: str) -> None:
-    with pytest.raises(UsageError) as error:
-        named_roof(asked)
-    assert error.value.hint is not None
-    assert error.value.hint.startswith("one of: ")
-    assert "here" in error.value.hint
-
-
-def test_a_part_of_a_name_will_do_where_one_device_has_it() -> None:
-    assert find("l40").short[0] == "l40s"
-    assert find("1080").short[0] == "gtx1080ti"
+@pytest.mark.parametrize("device", with_peaks(), ids=lambda device: device.short[0])
+def test_a_datasheets_roof_has_its_peaks_and_its_citation(device: Device) -> None:
+    peaks = device.peaks
+    assert peaks is not None
+    roof = datasheet_roof(peaks, device.names[0])
+    assert (roof.hardware, roof.source, roof.citation) == (device.names[0], "datasheet", peaks.source)
+    assert all(peak.ridge_flops_per_byte == peak.flops_per_s / peaks.bandwidth for peak in roof.peaks)
+    assert (peaks.tf32 or peaks.fp32) >= peaks.fp32
+    assert peaks.fp16 is None or peaks.fp16 >= peaks.fp32

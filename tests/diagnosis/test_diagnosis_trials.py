@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from diagnose_cases import MS, around, config, measured, v0
 
-from profiler_kit.diagnosis.trials import trial
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.statistics.noise import Noise, noise_of
+from profiler_kit.statistics.trials import sweep_trial
 
 XMMA = "conv:xmma_igemm"
 
@@ -24,7 +24,7 @@ def run(name: str, step_ms: float) -> ConfigRun:
 def test_a_trial_of_another_batch_is_told_per_example() -> None:
     small = ConfigRun(config=config("default"), step_ns=around(10 * MS), samples=8)
     large = ConfigRun(config=config("batch"), step_ns=around(15 * MS), samples=16)
-    tried = trial(small, large, Noise(0.0))
+    tried = sweep_trial(small, large, Noise(0.0))
     assert tried is not None
     assert tried.per_example
     assert tried.gain_percent == pytest.approx(25.0)
@@ -34,7 +34,7 @@ def test_a_trial_holds_both_steps_and_says_the_noise() -> None:
     whole = v0()
     before, after = whole.run("default"), whole.run("benchmark")
     assert before is not None
-    tried = trial(before, after, noise_of(whole))
+    tried = sweep_trial(before, after, noise_of(whole))
     assert tried is not None
     assert (tried.config, tried.verdict) == ("benchmark", "better")
     assert (tried.before_ns.median, tried.after_ns.median) == (26_200_000, 15_030_000)
@@ -43,8 +43,9 @@ def test_a_trial_holds_both_steps_and_says_the_noise() -> None:
 
 def test_there_is_no_trial_of_what_was_not_run() -> None:
     before = run("default", 10.0)
-    assert trial(before, None, Noise(None)) is None
+    assert sweep_trial(before, None, Noise(None)) is None
     assert (
-        trial(before, replace(run("benchmark", 5.0), failure=Failure(kind="timeout", message="")), Noise(None)) is None
+        sweep_trial(before, replace(run("benchmark", 5.0), failure=Failure(kind="timeout", message="")), Noise(None))
+        is None
     )
-    assert trial(before, replace(run("benchmark", 5.0), step_ns=None), Noise(None)) is None
+    assert sweep_trial(before, replace(run("benchmark", 5.0), step_ns=None), Noise(None)) is None

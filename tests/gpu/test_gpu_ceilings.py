@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 import profiler_kit  # noqa: E402
-from profiler_kit.devices.peaks import peaks_of  # noqa: E402
+from profiler_kit.devices.registry import peaks_of  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402
 from profiler_kit.pipeline import roofs  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_kit.devices.profiles import PROFILES
+from profiler_kit.devices.registry import architecture_names, devices, find
 from profiler_kit.loading import load
 from profiler_kit.memory import simulate
 from profiler_kit.records.counts import LOSS_PATH, MemoryEstimate
@@ -16,9 +16,9 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 BATCH, SIZE, CLASSES = 8, 256, 2
 
 
-def simulated(name: str, profile: str = "sm90", **options: str) -> MemoryEstimate:
+def simulated(name: str, device: str = "sm90", **options: str) -> MemoryEstimate:
     spec = TargetSpec(spec=str(MODELS / f"convnet_{name}.py"), batch=BATCH, loss="cross_entropy", **options)  # type: ignore[arg-type]
-    return simulate(load(spec), PROFILES[profile])
+    return simulate(load(spec), find(device, "--gpu", devices()))
 
 
 def test_the_peak_of_v0() -> None:
@@ -38,10 +38,10 @@ def test_the_peak_of_v0() -> None:
     assert memory.categories.gradients == late_gradients
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("device", ["cpu", *architecture_names().split(", ")])
 @pytest.mark.parametrize(("name", "saved"), [("v0", 179_012_548), ("v1", 65_798_148)])
-def test_what_is_kept_for_backward(name: str, saved: int, profile: str) -> None:
-    memory = simulated(name, profile)
+def test_what_is_kept_for_backward(name: str, saved: int, device: str) -> None:
+    memory = simulated(name, device)
     assert memory.saved_bytes == saved
     assert sum(module.created_bytes for module in memory.modules) == saved
     assert sum(module.saved_bytes for module in memory.modules) == saved

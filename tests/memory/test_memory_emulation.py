@@ -14,7 +14,10 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.devices.profiles import CPU, PROFILES, SM90, Profile, Row
+from profiler_kit.devices.cards.cpu import CPU
+from profiler_kit.devices.cards.data_center import H100
+from profiler_kit.devices.device import Device, Figure
+from profiler_kit.devices.registry import devices, find
 from profiler_kit.loading import from_model
 from profiler_kit.loading.ownership import Ownership
 from profiler_kit.memory import simulate
@@ -35,7 +38,7 @@ class Heard:
     def use(self, call: OpCall) -> None:
         self.calls.append(call)
 
-    def keep(self, keeper: str, row: Row, op: str) -> None:
+    def keep(self, keeper: str, row: Figure, op: str) -> None:
         self.kept.append(keeper)
 
 
@@ -52,9 +55,9 @@ class Ops(TorchDispatchMode):
 
 
 @contextmanager
-def imitated(profile: Profile = SM90, heard: Heard | None = None) -> Any:
+def imitated(device: Device = H100, heard: Heard | None = None) -> Any:
     listener = heard or Heard()
-    with emulated(profile, listener, listener.notes.append) as emulation, emulation:
+    with emulated(device, listener, listener.notes.append) as emulation, emulation:
         yield emulation
 
 
@@ -82,7 +85,7 @@ def test_dropout_that_drops_nothing_makes_no_mask(call: Callable[[Tensor], Tenso
 
 
 HALF, FULL = torch.bfloat16, torch.float32
-ATTENTION = [  # profile, type, head size, with a mask, grouped, kernel
+ATTENTION = [  # device, type, head size, with a mask, grouped, kernel
     ("sm90", HALF, 64, False, False, "cudnn"),
     ("sm90", HALF, 64, True, False, "cudnn"),
     ("sm90", HALF, 60, False, False, "flash"),
@@ -100,14 +103,14 @@ ATTENTION = [  # profile, type, head size, with a mask, grouped, kernel
 ]
 
 
-@pytest.mark.parametrize(("profile", "dtype", "head", "masked", "grouped", "kernel"), ATTENTION)
+@pytest.mark.parametrize(("device", "dtype", "head", "masked", "grouped", "kernel"), ATTENTION)
 def test_the_kernel_of_attention(
-    profile: str, dtype: torch.dtype, head: int, masked: bool, grouped: bool, kernel: str
+    device: str, dtype: torch.dtype, head: int, masked: bool, grouped: bool, kernel: str
 ) -> None:
     query, key = meta(2, 8, 16, head, dtype=dtype), meta(2, 4 if grouped else 8, 16, head, dtype=dtype)
     mask = torch.zeros(16, 16, dtype=torch.bool, device="meta") if masked else None
-    assert chosen(PROFILES[profile], query, key, key, mask, enable_gqa=grouped) == kernel
-    with imitated(PROFILES[profile]), Ops() as ops:
+    assert chosen(find(device, "--gpu", devices()), query, key, key, mask, enable_gqa=grouped) == kernel
+    with imitated(find(device, "--gpu", devices())), Ops() as ops:
         out = F.scaled_dot_product_attention(query, key, key, mask, enable_gqa=grouped)
     assert out.shape == query.shape
     names = {"cudnn": "cudnn_attention", "flash": "flash_attention", "efficient": "efficient_attention"}
@@ -227,12 +230,12 @@ CELLS = {"LSTMCell": (5_668_864, 2_981_888), "GRUCell": (4_882_432, 2_539_520), 
 
 def grown(call: Callable[[], object], amp: bool) -> int:
     """The bytes that a call leaves behind, held by its result."""
-    tracker = Tracker(Ownership({}), SM90)
+    tracker = Tracker(Ownership({}), H100)
 
     def held() -> int:
         return sum(change for change, _ in tracker.log.events)
 
-    with emulated(SM90, tracker, tracker.log.note) as emulation, emulation, tracker:
+    with emulated(H100, tracker, tracker.log.note) as emulation, emulation, tracker:
         with torch.autocast("cuda", torch.bfloat16, enabled=amp):
             call()  # the first call makes the weights known
             before = held()
@@ -288,11 +291,11 @@ def test_a_cell_has_its_gradients(kind: str) -> None:
     assert all(weight.grad is not None and weight.grad.shape == weight.shape for weight in cell.parameters())
 
 
-@pytest.mark.parametrize(("profile", "copies"), [(CPU, 0), (SM90, 3)])
-def test_optimizers_step_all_parameters_at_once_on_cuda(profile: Profile, copies: int) -> None:
+@pytest.mark.parametrize(("device", "copies"), [(CPU, 0), (H100, 3)])
+def test_optimizers_step_all_parameters_at_once_on_cuda(device: Device, copies: int) -> None:
     """AdamW over lists holds the square roots of all parameters' second moments at once."""
     model = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8)))
-    memory = simulate(from_model(model, (torch.zeros(1, 64),), loss="sum", optimizer="adamw", device="meta"), profile)
+    memory = simulate(from_model(model, (torch.zeros(1, 64),), loss="sum", optimizer="adamw", device="meta"), device)
     all_at_once = 4 * 8 * 64 * 64
     assert memory.peak_phase == "optimizer"
     temporary = memory.categories.temporaries or 0

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.devices.profiles import PROFILES, SM90
+from profiler_kit.devices.cards.data_center import H100
+from profiler_kit.devices.registry import architecture_names, devices, find
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
@@ -58,18 +59,18 @@ def total(parts: MemoryCategories) -> int:
     return sum(getattr(parts, field.name) or 0 for field in fields(parts))
 
 
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "cpu"])
+@pytest.mark.parametrize("device", architecture_names().split(", "))
 @pytest.mark.parametrize("name", MODELS)
-def test_categories_and_rounding_sum_to_what_is_allocated(name: str, profile: str) -> None:
-    memory = simulate(target(name), PROFILES[profile])
-    device = memory.device
-    assert device is not None
+def test_categories_and_rounding_sum_to_what_is_allocated(name: str, device: str) -> None:
+    memory = simulate(target(name), find(device, "--gpu", devices()))
+    held = memory.device
+    assert held is not None
     assert total(memory.categories) == memory.peak_bytes
-    assert total(device.categories) + device.rounding_bytes == device.allocated_bytes
-    assert device.rounding_bytes >= 0
-    assert device.allocated_low_bytes <= device.allocated_bytes <= device.allocated_high_bytes
-    assert device.allocated_bytes <= device.reserved_bytes <= (device.reserved_high_bytes or 0)
-    assert device.allocated_bytes >= memory.peak_bytes
+    assert total(held.categories) + held.rounding_bytes == held.allocated_bytes
+    assert held.rounding_bytes >= 0
+    assert held.allocated_low_bytes <= held.allocated_bytes <= held.allocated_high_bytes
+    assert held.allocated_bytes <= held.reserved_bytes <= (held.reserved_high_bytes or 0)
+    assert held.allocated_bytes >= memory.peak_bytes
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -87,7 +88,7 @@ def test_what_is_left_after_a_step_is_parameters_inputs_and_optimizer_state(name
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_stand_beside_all_that_when_backward_ends(name: str) -> None:
     made = target(name)
-    log = record(made, SM90, Setup())
+    log = record(made, H100, Setup())
     place = log.place_of("after backward")
     assert place is not None
     held: dict[str, int] = {}
@@ -104,7 +105,7 @@ def test_two_identical_steps_have_the_same_timeline(name: str) -> None:
 
         return [told(change, life) for change, life in log.events[log.steps[-1] :]]
 
-    two, three, four = (record(target(name), SM90, Setup(steps=steps)) for steps in (2, 3, 4))
+    two, three, four = (record(target(name), H100, Setup(steps=steps)) for steps in (2, 3, 4))
     assert of_the_last_step(three) == of_the_last_step(four)
     # the first step's output dies in the second, so the second step is like all later ones but for what it inherits
     assert [event[0] for event in of_the_last_step(two)] == [event[0] for event in of_the_last_step(three)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_kit.devices.profiles import SM90
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.memory import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ CHOSEN = [
 
 @pytest.mark.parametrize("case", CHOSEN)
 def test_a_step_takes_what_was_measured(case: str) -> None:
-    memory = simulate(target_of(case), SM90).device
+    memory = simulate(target_of(case), H100).device
     assert memory is not None
     assert abs(memory.after_forward_bytes - CASES[case]["after_forward"]) <= 4096
     assert memory.allocated_bytes == pytest.approx(CASES[case]["peak"], rel=0.01)
@@ -40,7 +40,7 @@ def test_a_step_takes_what_was_measured(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["v0|b8|sgd|fp32", "v0|b32|adam|bf16", "v1|b8|sgd|fp32", "v1|b32|adam|bf16"])
 def test_what_is_held_after_forward_is_exact_where_scratch_is_not(case: str) -> None:
-    memory = simulate(target_of(case), SM90).device
+    memory = simulate(target_of(case), H100).device
     assert memory is not None
     assert memory.after_forward_bytes == CASES[case]["after_forward"]
 
@@ -52,7 +52,7 @@ MORE = json.loads((ROOT / "docs" / "measured" / "memory_more_h100.json").read_te
     "case", ["resnet_cifar|b32|infer|fp32", "lstm_cells|b32|infer|fp32", "convmixer|b32|infer|fp32"]
 )
 def test_inference_holds_what_libraries_kept_from_the_pass_before(case: str) -> None:
-    memory = simulate(more_target_of(case), SM90).device
+    memory = simulate(more_target_of(case), H100).device
     assert memory is not None
     assert memory.allocated_low_bytes <= MORE[case]["peak"] * 1.005
     assert memory.allocated_high_bytes >= MORE[case]["peak"] * 0.995

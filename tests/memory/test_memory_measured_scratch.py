@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.devices.profiles import SM90
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured
@@ -77,12 +77,12 @@ def real_calls() -> list[OpMemory]:
 
 
 def device_of(*calls: OpMemory) -> DeviceMemory:
-    (found,) = simulate_measured(twins(), SM90, [(probe(*calls), WITH)])
+    (found,) = simulate_measured(twins(), H100, [(probe(*calls), WITH)])
     return found
 
 
 def test_a_call_on_a_device_reads_as_its_like_without_data() -> None:
-    log = record(twins(), SM90, Setup(watched=frozenset((op_name(FORWARD), op_name(BACKWARD)))))
+    log = record(twins(), H100, Setup(watched=frozenset((op_name(FORWARD), op_name(BACKWARD)))))
     simulated = {(use.op, use.call) for use in log.uses if "convolution" in use.op}
     real = {(op_name(each.op), each.call) for each in real_calls() if "convolution" in each.op}
     assert (
@@ -92,7 +92,7 @@ def test_a_call_on_a_device_reads_as_its_like_without_data() -> None:
 
 
 def test_without_a_measured_call_the_rules_hold() -> None:
-    by_rules = simulate(twins(), SM90).device
+    by_rules = simulate(twins(), H100).device
     assert device_of() == by_rules
     assert device_of(op("aten.cholesky.default", "", "forward", MIB, "float32[3]")) == by_rules
 
@@ -134,9 +134,9 @@ def test_an_op_without_a_rule_counts_once_it_is_seen_to_take_something() -> None
 @pytest.mark.parametrize("seen", [1, 2, 3])
 def test_a_call_told_otherwise_is_known_by_its_place_where_as_many_were_seen(seen: int) -> None:
     model = from_model(nn.LSTM(8, 8), (torch.zeros(5, 2, 8),), loss="sum", optimizer="sgd", device="meta")
-    (ruled,) = simulate_measured(model, SM90, [(probe(), WITH)])
+    (ruled,) = simulate_measured(model, H100, [(probe(), WITH)])
     calls = [op("aten._cudnn_rnn_backward.default", "", "backward", 50 * MIB, "told otherwise")] * seen
-    (found,) = simulate_measured(model, SM90, [(probe(*calls), WITH)])
+    (found,) = simulate_measured(model, H100, [(probe(*calls), WITH)])
     if seen == 1:
         assert found.categories.workspace == 50 * MIB
         assert found.peak_op == "aten._cudnn_rnn_backward"
@@ -148,7 +148,7 @@ def test_each_configuration_has_its_own_scratch() -> None:
     backward = next(each for each in real_calls() if each.op == BACKWARD)
     sizes = (10, 400, 90)
     found = simulate_measured(
-        twins(), SM90, [(probe(replace(backward, workspace_bytes=size * MIB)), WITH) for size in sizes]
+        twins(), H100, [(probe(replace(backward, workspace_bytes=size * MIB)), WITH) for size in sizes]
     )  # fmt: skip
     peaks = [one.allocated_bytes for one in found]
     assert peaks[0] < peaks[2] < peaks[1]
@@ -157,7 +157,7 @@ def test_each_configuration_has_its_own_scratch() -> None:
 
 def test_what_a_library_keeps_stays_beside_measured_scratch() -> None:
     model = from_model(nn.Linear(8, 8), (torch.zeros(4, 8),), loss="sum", optimizer="sgd", device="meta")
-    log = record(model, SM90, Setup(watched=frozenset(("aten.addmm",))))
+    log = record(model, H100, Setup(watched=frozenset(("aten.addmm",))))
     made = priced(log, MeasuredScratch([op("aten.addmm.default", "", "forward", MIB)]))
     kept = [use for use in made.uses if use.keeper is not None]
     assert kept == [use for use in log.uses if use.keeper is not None] != []
@@ -170,7 +170,7 @@ def test_recomputed_calls_are_those_of_backward() -> None:
     part = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
     model = nn.Sequential(part, nn.Conv2d(4, 4, 3))
     target = from_model(model, (torch.zeros(2, 3, 16, 16),), loss="sum", optimizer="sgd", device="meta")
-    log = record(target, SM90, Setup(checkpoint=("0",), watched=frozenset(("aten.convolution",))))
+    log = record(target, H100, Setup(checkpoint=("0",), watched=frozenset(("aten.convolution",))))
     again = [use for use in log.uses if use.phase == "recompute" and use.op == "aten.convolution"]
     assert [use.path for use in again] == ["0.0", "0.0"]  # in each of the two steps
     made = priced(log, MeasuredScratch([op(FORWARD, "0.0", "backward", 3 * MIB)]))
@@ -188,9 +188,11 @@ def test_signatures_tell_strides_and_leave_places_out() -> None:
 
 
 def test_convolutions_without_cudnn_take_the_workspaces_of_products() -> None:
-    with_it, without = simulate_measured(twins(), SM90, [(probe(), WITH), (probe(), WITHOUT)])
+    with_it, without = simulate_measured(twins(), H100, [(probe(), WITH), (probe(), WITHOUT)])
     assert with_it.kept_bytes == 0
-    assert without.kept_bytes == 2 * SM90.blas_workspace.value  # one for each thread: of forward, and of backward
+    assert (
+        without.kept_bytes == 2 * H100.architecture.blas_workspace.value
+    )  # one for each thread: of forward, and of backward
 
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -209,7 +211,7 @@ def test_peaks_of_every_configuration_on_an_h100_are_met_with_the_scratch_it_mea
         for run in runs
         if run.memory is not None
     ]
-    for run, found in zip(runs, simulate_measured(target, SM90, probes), strict=True):
+    for run, found in zip(runs, simulate_measured(target, H100, probes), strict=True):
         assert run.memory is not None
         assert found.allocated_bytes == pytest.approx(run.peak_allocated_bytes, rel=0.006), run.config.name
         assert (found.peak_phase, found.peak_path) == (run.memory.peak_phase, run.memory.peak_path)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.devices.profiles import CPU
+from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.loading import from_model
 from profiler_kit.loading.optimizers import OPTIMIZERS
 from profiler_kit.memory import simulate

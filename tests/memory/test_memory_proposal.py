@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.counting import count_target
-from profiler_kit.devices.profiles import SM90
+from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
@@ -75,7 +75,7 @@ def worked_out(name: str) -> tuple[tuple[Candidate, ...], dict[tuple[str, ...], 
 
 
 def peak(target: Target, paths: tuple[str, ...]) -> int:
-    device = simulate(target, SM90, Setup(checkpoint=paths)).device
+    device = simulate(target, H100, Setup(checkpoint=paths)).device
     assert device is not None
     return device.allocated_bytes
 
@@ -121,7 +121,7 @@ def test_what_a_module_lets_go_of_is_what_checkpointing_it_saves() -> None:
     plain = simulate(target)
     for one in candidates(count_target(target), plain.modules):
         if one.path.count(".") == 1:
-            again = simulate(target, SM90, Setup(checkpoint=(one.path,)))
+            again = simulate(target, H100, Setup(checkpoint=(one.path,)))
             assert (plain.saved_bytes or 0) - (again.saved_bytes or 0) == one.inside_bytes
 
 

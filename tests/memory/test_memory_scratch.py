@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from profiler_kit.devices.profiles import CPU, SM75, SM80, SM90
+from profiler_kit.devices.cards.cpu import CPU
+from profiler_kit.devices.cards.data_center import A100, H100, T4
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, ruled_ops, scratch_of
 
 POINTS: Final = Path(__file__).parent.parent / "fixtures" / "scratch" / "points.json.gz"
@@ -102,7 +103,7 @@ def convolutions(*, held_out: bool, tuned: bool = False) -> dict[str, list[Check
         config = convolution_config(sizes, tuned=tuned)
         for which, nbytes in zip(PASSES, taken, strict=True):
             if nbytes is not None:
-                said = scratch_of(convolution_call(sizes, which), SM90, config)
+                said = scratch_of(convolution_call(sizes, which), H100, config)
                 found[convolution_family(sizes, which)].append((nbytes, said))
     return found
 
@@ -112,7 +113,7 @@ def other_ops() -> dict[str, list[Checked]]:
     found: dict[str, list[Checked]] = defaultdict(list)
     for name, arguments, keywords, nbytes, _ in points()["ops"]:
         call = OpCall(f"aten.{name}", parsed(arguments), {key: parsed(value) for key, value in keywords.items()})
-        found[name].append((nbytes, scratch_of(call, SM90, LibraryConfig())))
+        found[name].append((nbytes, scratch_of(call, H100, LibraryConfig())))
     return found
 
 
@@ -134,7 +135,7 @@ def recurrent_call(name: str, told: dict[str, Any], rows: int) -> OpCall:
 def recurrent() -> dict[str, list[Checked]]:
     found: dict[str, list[Checked]] = defaultdict(list)
     for name, told, rows, nbytes in points()["recurrent"]:
-        said = scratch_of(recurrent_call(name, told, rows), SM90, LibraryConfig())
+        said = scratch_of(recurrent_call(name, told, rows), H100, LibraryConfig())
         found[told["kind"] + (" packed" if told.get("packed") else "")].append((nbytes, said))
     return found
 
@@ -221,7 +222,7 @@ def test_the_likely_figure_of_common_convolutions_is_mostly_what_was_measured(
     taps: int, which: int, least: float
 ) -> None:
     checked = [
-        (taken[which] or 0, scratch_of(convolution_call(sizes, PASSES[which]), SM90, convolution_config(sizes)))
+        (taken[which] or 0, scratch_of(convolution_call(sizes, PASSES[which]), H100, convolution_config(sizes)))
         for sizes, taken in common(taps)
     ]
     assert len(checked) >= 50
@@ -245,7 +246,7 @@ def test_a_larger_batch_copies_more(which: str) -> None:
     sizes = {"n": 4, "cin": 64, "cout": 64, "size": [64, 64], "k": [3, 3], "s": [1, 1], "p": [1, 1], "d": [1, 1],
              "op": [0, 0], "dtype": "bf16"}  # fmt: skip
     small, large = (
-        scratch_of(convolution_call({**sizes, "n": n}, which), SM90, LibraryConfig()).likely for n in (4, 64)
+        scratch_of(convolution_call({**sizes, "n": n}, which), H100, LibraryConfig()).likely for n in (4, 64)
     )
     assert large >= small + 2 * 60 * 64 * 64 * 64 * 2  # image and result of 60 more samples
 
@@ -253,14 +254,14 @@ def test_a_larger_batch_copies_more(which: str) -> None:
 def test_without_tensor_cores_the_weight_is_not_copied() -> None:
     sizes = {"n": 4, "cin": 64, "cout": 64, "size": [64, 64], "k": [3, 3], "s": [2, 2], "p": [1, 1], "d": [1, 1],
              "op": [0, 0], "dtype": "fp32"}  # fmt: skip
-    assert scratch_of(convolution_call(sizes, "forward"), SM90, LibraryConfig(conv_tf32=False)).likely == 0
-    assert scratch_of(convolution_call(sizes, "forward"), SM90, LibraryConfig(conv_tf32=True)).likely > 0
-    assert scratch_of(convolution_call(sizes, "forward"), SM75, LibraryConfig(conv_tf32=True)).likely == 0
+    assert scratch_of(convolution_call(sizes, "forward"), H100, LibraryConfig(conv_tf32=False)).likely == 0
+    assert scratch_of(convolution_call(sizes, "forward"), H100, LibraryConfig(conv_tf32=True)).likely > 0
+    assert scratch_of(convolution_call(sizes, "forward"), T4, LibraryConfig(conv_tf32=True)).likely == 0
 
 
 def test_a_card_that_was_not_measured_has_a_wider_interval_that_says_so() -> None:
     call = convolution_call(points()["convolutions"][0][3], "wgrad")
-    here, there = (scratch_of(call, profile, LibraryConfig()) for profile in (SM90, SM80))
+    here, there = (scratch_of(call, device, LibraryConfig()) for device in (H100, A100))
     assert there.low <= here.low <= here.high < there.high
     assert "A100" in there.source
 
@@ -274,21 +275,21 @@ def test_nothing_is_taken_on_the_cpu() -> None:
 def test_both_half_precisions_take_the_same(which: str) -> None:
     for _, _, _, sizes, *_ in points()["convolutions"][::7]:
         half = [convolution_call({**sizes, "dtype": dtype}, which) for dtype in ("bf16", "fp16")]
-        said = [scratch_of(call, SM90, LibraryConfig()) for call in half]
+        said = [scratch_of(call, H100, LibraryConfig()) for call in half]
         assert said[0] == said[1]
 
 
 def test_a_backward_pass_takes_no_more_than_the_larger_of_its_parts_and_the_bias_needs() -> None:
     for _, _, _, sizes, *_ in points()["convolutions"][::5]:
         config = convolution_config(sizes)
-        parts = [scratch_of(convolution_call(sizes, which), SM90, config) for which in ("dgrad", "wgrad")]
-        whole = scratch_of(convolution_call(sizes, "backward"), SM90, config)
+        parts = [scratch_of(convolution_call(sizes, which), H100, config) for which in ("dgrad", "wgrad")]
+        whole = scratch_of(convolution_call(sizes, "backward"), H100, config)
         if not sizes.get("cl"):  # there the bias's sum takes its share
             assert whole.high <= max(part.high for part in parts) + NEAR
 
 
 def test_elements_side_by_side_are_summed_without_a_buffer() -> None:
     call = OpCall("aten.sum", (facts(64, 4096), (1,), False))
-    assert scratch_of(call, SM90, LibraryConfig()).high <= NEAR
+    assert scratch_of(call, H100, LibraryConfig()).high <= NEAR
     slow = OpCall("aten.sum", (facts(4096, 64), (0,), False))
-    assert scratch_of(slow, SM90, LibraryConfig()).low > NEAR
+    assert scratch_of(slow, H100, LibraryConfig()).low > NEAR

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.counting import count_target
-from profiler_kit.devices.profiles import SM90, Profile
+from profiler_kit.devices.cards.data_center import H100
+from profiler_kit.devices.device import Device
 from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
 from profiler_kit.records.counts import MemoryEstimate
@@ -21,11 +22,11 @@ B, D, H = 16, 32, 64
 CATEGORIES = ("parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries")
 
 
-def memory(model: nn.Module, x: Tensor, *, profile: Profile = SM90, **options: Any) -> MemoryEstimate:
+def memory(model: nn.Module, x: Tensor, *, device: Device = H100, **options: Any) -> MemoryEstimate:
     options = {"loss": "sum", "optimizer": "sgd", **options}
     if options.get("mode") == "infer":
         options = {"mode": "infer"}
-    return simulate(from_model(model, (x,), device="meta", **options), profile)
+    return simulate(from_model(model, (x,), device="meta", **options), device)
 
 
 def at(estimate: MemoryEstimate, name: str) -> int:

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from profiler_kit.counting import count_target
-from profiler_kit.devices.profiles import CPU, SM90, Profile
+from profiler_kit.devices.cards.cpu import CPU
+from profiler_kit.devices.cards.data_center import H100
+from profiler_kit.devices.device import Device
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, from_model
 from profiler_kit.loading.checkpointing import checkpointed
@@ -57,7 +59,7 @@ class Line:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def __call__(self, target: Any, profile: Profile, setup: Setup) -> MemoryEstimate:
+    def __call__(self, target: Any, device: Device, setup: Setup) -> MemoryEstimate:
         batch = target if isinstance(target, int) else 8
         self.batches.append(batch)
         tensors = BASE + SAMPLE * batch - sum(BLOCKS[path][0] for path in setup.checkpoint)
@@ -75,7 +77,7 @@ class Line:
         )
 
 
-def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) -> Study:
+def study(line: Line, fits_bytes: int | None = None, device: Device = H100) -> Study:
     def count(target: Any, paths: Sequence[str]) -> StaticCount:
         static = counted()
         flops = sum(BLOCKS[path][1] for path in paths)
@@ -89,7 +91,7 @@ def study(line: Line, fits_bytes: int | None = None, profile: Profile = SM90) ->
     def again(words: Mapping[str, Any]) -> Any:
         return words["batch"]
 
-    return Study(target, profile, counted(), again, line, count, fits_bytes)
+    return Study(target, device, counted(), again, line, count, fits_bytes)
 
 
 def answers(asked: MemoryQuestions, line: Line | None = None) -> list[WhatIf]:
@@ -154,7 +156,7 @@ def test_differences_are_from_the_step_as_it_is() -> None:
 
 def test_a_cpu_has_no_memory_to_fit_into() -> None:
     with pytest.raises(UsageError, match="CPU"):
-        list(study(Line(), profile=CPU).answers(MemoryQuestions(batches=(2,))))
+        list(study(Line(), device=CPU).answers(MemoryQuestions(batches=(2,))))
 
 
 class Deep(nn.Module):
@@ -180,7 +182,7 @@ def test_real_answers() -> None:
 
     target = made({"batch": 4096})
     asked = MemoryQuestions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
-    found = list(Study(target, SM90, count_target(target), made, simulate, count).answers(asked))
+    found = list(Study(target, H100, count_target(target), made, simulate, count).answers(asked))
     plain, double, named, proposed = found
     assert double.saved_bytes == 2 * (plain.saved_bytes or 0)
     inside = 2 * 4 * 4096 * 512  # what GELU keeps and what the second layer keeps
@@ -221,7 +223,7 @@ def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], Study]:
             return count_target(target)
 
     target = made({})
-    asked = Study(target, SM90, count_target(target), made, simulate, count, price=lambda static: 7.0)
+    asked = Study(target, H100, count_target(target), made, simulate, count, price=lambda static: 7.0)
     variations = tuple(one for text in texts for one in read_variations(text))
     return list(asked.answers(MemoryQuestions(variations=variations))), asked
 
@@ -237,7 +239,7 @@ def test_only_activations_that_may_work_in_place_are_switched() -> None:
 
 def test_in_place_activations_hold_one_buffer_less_in_inference() -> None:
     target = from_model(Activated(), (torch.zeros(4096, 64),), mode="infer", device="meta")
-    peaks = [simulate(target, SM90, Setup(in_place=paths)).peak_bytes for paths in ((), ("may",))]
+    peaks = [simulate(target, H100, Setup(in_place=paths)).peak_bytes for paths in ((), ("may",))]
     assert peaks[0] - peaks[1] == 4 * 4096 * (512 - 64)  # the second layer then makes the peak, beside the one buffer
 
 
@@ -264,7 +266,7 @@ def test_the_optimizer_the_gradients_and_the_types_are_varied() -> None:
 
 def test_gradients_that_are_kept_are_there_at_the_end_of_the_step() -> None:
     target = from_model(Deep(), (torch.zeros(8, 64),), loss="sum", optimizer="sgd", device="meta")
-    ends = [simulate(target, SM90, Setup(zero_grad=how)).end_bytes or 0 for how in ("none", "zero")]  # type: ignore[arg-type]
+    ends = [simulate(target, H100, Setup(zero_grad=how)).end_bytes or 0 for how in ("none", "zero")]  # type: ignore[arg-type]
     assert ends[1] - ends[0] == sum(4 * p.numel() for p in target.model.parameters())
 
 

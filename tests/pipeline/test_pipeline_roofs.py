@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import profiler_kit  # noqa: E402
-from profiler_kit.diagnosis.roofline import named_roof  # noqa: E402
+from profiler_kit.devices.cards.data_center import H100  # noqa: E402
+from profiler_kit.diagnosis.roofline import datasheet_roof  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402
 from profiler_kit.pipeline import roofs  # noqa: E402
@@ -124,7 +125,7 @@ def test_the_api_takes_hardware_for_models_and_texts(spec: TargetSpec) -> None:
     for target, inputs in ((model, (torch.zeros(4, 3),)), ("net.py", ()), (spec, ())):
         report = profiler_kit.count(target, *inputs, hardware="A100")
         assert report.roofline[0].roof.hardware == "NVIDIA A100-SXM4-80GB"
-        with pytest.raises(UsageError, match="is in no row of the datasheet table"):
+        with pytest.raises(UsageError, match="is not a known device"):
             profiler_kit.count(target, *inputs, hardware="abacus")
 
 
@@ -240,7 +241,8 @@ def test_a_machine_is_shown_in_every_format(
 
 
 def test_ceilings_stand_beside_the_datasheet(asked: list[dict[str, Any]]) -> None:
-    sheet = named_roof("h100")
+    assert H100.peaks is not None
+    sheet = datasheet_roof(H100.peaks, H100.names[0])
     machine = profiler_kit.env("cpu")
     document = machine_document(replace(machine, roofs=(*machine.roofs, sheet)))
     table = next(table for table in document.full if table.name == "ceilings")

@@ -14,8 +14,9 @@ import pytest
 from profiler_kit.cli.options import parser
 from profiler_kit.diagnosis.rules import unsteady
 from profiler_kit.measurement import bench, sweep, trials
-from profiler_kit.statistics import intervals as samples
 from profiler_kit.statistics import noise
+from profiler_kit.statistics.trials import WORTH_A_LINE_PERCENT
+from profiler_kit.worker import pacing
 from profiler_kit.worker import run as worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,15 +82,15 @@ def test_the_laboratorys_page_has_the_codes_numbers() -> None:
     text = " ".join((ROOT / "docs" / "laboratory.md").read_text(encoding="utf-8").split())
     said = (
         f"one process ahead for every {sweep.CORES_TO_GET_READY} cores, at most {sweep.MOST_READY}",
-        f"lie within {samples.STEADY_SPREAD:.0%} of each other".replace("%", " %"),
-        f"at most {samples.MOST_WARMUP_STEPS} steps, or what",
-        f"{samples.FEWEST_STEPS} to {samples.MOST_STEPS}, without the profiler",
+        f"lie within {pacing.STEADY_SPREAD:.0%} of each other".replace("%", " %"),
+        f"at most {pacing.MOST_WARMUP_STEPS} steps, or what",
+        f"{pacing.FEWEST_STEPS} to {pacing.MOST_STEPS}, without the profiler",
         f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
         f"at least {bench.LEAST_RUN_BUDGET_S:g} s for each configuration's first one",
         f"or of the two at hand, and {noise.FLOOR:.0%} beyond that".replace("%", " %"),
         f"For less than {noise.WORTH:.0%} nothing is advised".replace("%", " %"),
         f"at most {trials.MOST_TRIALS} configurations",
-        f"a gain or loss of {trials.WORTH_PERCENT:g} %",
+        f"a gain or loss of {WORTH_A_LINE_PERCENT:g} %",
         f"first and second half differ by more than {unsteady.HALVES:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []

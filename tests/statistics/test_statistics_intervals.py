@@ -11,32 +11,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.statistics import intervals as samples
+from profiler_kit.statistics import intervals
+from profiler_kit.statistics.intervals import gain_of_processes, median_interval
 
 SAMPLES = st.lists(st.integers(1, 10**12), min_size=1, max_size=60)
 
 
 @given(SAMPLES)
 def test_the_interval_holds_the_median_and_lies_within_the_samples(values: list[int]) -> None:
-    found = samples.median_interval(values)
+    found = median_interval(values)
     assert min(values) <= found.low <= found.median <= found.high <= max(values)
     assert abs(found.median - statistics.median(values)) <= 0.5
 
 
 @given(SAMPLES)
 def test_the_same_samples_give_the_same_interval(values: list[int]) -> None:
-    assert samples.median_interval(values) == samples.median_interval(values)
+    assert median_interval(values) == median_interval(values)
 
 
 def test_more_samples_of_the_same_spread_narrow_the_interval() -> None:
-    few = samples.median_interval([90, 100, 110] * 2)
-    many = samples.median_interval([90, 95, 100, 105, 110] * 40)
+    few = median_interval([90, 100, 110] * 2)
+    many = median_interval([90, 95, 100, 105, 110] * 40)
     assert many.high - many.low < few.high - few.low
 
 
 def test_no_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no samples"):
-        samples.median_interval([])
+        median_interval([])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
@@ -44,7 +45,7 @@ def test_medians_are_resampled_as_if_all_were_drawn(count: int) -> None:
     """The short cut has the distribution of drawing `count` of `count` samples and taking their median."""
     ordered, draws = [10 * i for i in range(count)], 20_000
     short, long = random.Random(1), random.Random(2)
-    quick = [samples._resampled_median(ordered, short) for _ in range(draws)]
+    quick = [intervals._resampled_median(ordered, short) for _ in range(draws)]
     slow = [statistics.median(long.choices(ordered, k=count)) for _ in range(draws)]
     for value in {*quick, *slow}:
         shares = [sum(one <= value for one in of) / draws for of in (quick, slow)]
@@ -65,7 +66,7 @@ def test_the_gain_is_within_its_interval_as_often_as_it_says(processes: int) -> 
     for _ in range(300):
         before = [process(draw, 1e7, 0.005) for _ in range(processes)]
         after = [process(draw, 1e7 * (1 - truth / 100), 0.005) for _ in range(processes)]
-        found = samples.gain(before, after)
+        found = gain_of_processes(before, after)
         covered += found.low <= truth <= found.high
     assert 270 <= covered < 300
 
@@ -77,36 +78,36 @@ def test_no_gain_is_seldom_claimed_and_five_percent_nearly_always() -> None:
         for _ in range(100):
             before = [process(draw, 1e7, 0.003) for _ in range(2)]
             after = [process(draw, 1e7 * (1 - truth / 100), 0.003) for _ in range(2)]
-            claimed[truth] += samples.gain(before, after).is_sure
+            claimed[truth] += gain_of_processes(before, after).is_sure
     assert claimed[0.0] <= 10
     assert claimed[5.0] >= 97
 
 
 def test_processes_that_agree_by_chance_do_not_make_it_surer_than_their_steps() -> None:
     before, after = [[90, 100, 110] * 5] * 2, [[85, 99, 113] * 5] * 2
-    found = samples.gain(before, after)
+    found = gain_of_processes(before, after)
     assert found.percent == pytest.approx(1)
     assert found.low < 0 < found.high
 
 
 def test_processes_that_disagree_widen_it() -> None:
-    near = samples.gain([[1000] * 9, [1001] * 9], [[950] * 9, [951] * 9])
-    far = samples.gain([[1000] * 9, [1050] * 9], [[950] * 9, [1000] * 9])
+    near = gain_of_processes([[1000] * 9, [1001] * 9], [[950] * 9, [951] * 9])
+    far = gain_of_processes([[1000] * 9, [1050] * 9], [[950] * 9, [1000] * 9])
     assert near.is_sure
     assert not far.is_sure
     assert far.high - far.low > 10 * (near.high - near.low)
 
 
 def test_one_process_a_side_has_the_interval_of_its_steps() -> None:
-    found = samples.gain([[90, 100, 110] * 10], [[45, 50, 55] * 10])
+    found = gain_of_processes([[90, 100, 110] * 10], [[45, 50, 55] * 10])
     assert found.percent == pytest.approx(50)
     assert found.low < 50 < found.high
 
 
 def test_a_gain_of_unequal_steps_is_per_example() -> None:
-    found = samples.gain([[100] * 5] * 2, [[150] * 5] * 2, examples_before=8, examples_after=16)
+    found = gain_of_processes([[100] * 5] * 2, [[150] * 5] * 2, factor=8 / 16)
     assert (found.percent, found.low, found.high) == pytest.approx((25, 25, 25))
-    assert samples.gain([[100] * 5] * 2, [[150] * 5] * 2).percent == pytest.approx(-50)
+    assert gain_of_processes([[100] * 5] * 2, [[150] * 5] * 2).percent == pytest.approx(-50)
 
 
 SIDES = st.lists(st.lists(st.integers(1, 10**12), min_size=1, max_size=20), min_size=1, max_size=3)
@@ -116,15 +117,15 @@ SIDES = st.lists(st.lists(st.integers(1, 10**12), min_size=1, max_size=20), min_
 def test_the_gain_lies_in_its_interval_and_the_same_steps_give_the_same(
     before: list[list[int]], after: list[list[int]]
 ) -> None:
-    found = samples.gain(before, after)
+    found = gain_of_processes(before, after)
     assert found.low <= found.percent <= found.high <= 100
-    assert found == samples.gain(before, after)
+    assert found == gain_of_processes(before, after)
 
 
 def test_a_side_without_steps_is_an_error() -> None:
     for before, after in (([], [[1]]), ([[1]], []), ([[1], []], [[1]])):
         with pytest.raises(ValueError, match="no samples"):
-            samples.gain(before, after)
+            gain_of_processes(before, after)
 
 
 def test_uncertainty_costs_next_to_nothing() -> None:
@@ -133,22 +134,6 @@ def test_uncertainty_costs_next_to_nothing() -> None:
     took = []
     for _ in range(5):
         begin = time.perf_counter()
-        samples.gain(side, side)
+        gain_of_processes(side, side)
         took.append(time.perf_counter() - begin)
     assert min(took) < 0.05
-
-
-@pytest.mark.parametrize(
-    ("warmup", "steady"),
-    [([100], False), ([100, 100], False), ([500, 102, 100, 103], True), ([100, 100, 120], False)],
-)
-def test_steady_means_three_within_five_percent(warmup: list[int], steady: bool) -> None:
-    assert samples.is_steady(warmup) is steady
-
-
-@pytest.mark.parametrize(
-    ("budget", "step", "count"),
-    [(10, 7, samples.FEWEST_STEPS), (1000, 10, 100), (10**9, 1, samples.MOST_STEPS), (0, 0, samples.FEWEST_STEPS)],
-)
-def test_steps_within_a_budget(budget: int, step: int, count: int) -> None:
-    assert samples.steps_within(budget, step) == count

@@ -11,7 +11,7 @@ from noise_cases import MS, again, around, of, report
 
 from profiler_kit.records.runs import Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.noise import FLOOR, Noise, faster, gain, noise_of, saving, verdict
+from profiler_kit.statistics.noise import FLOOR, Noise, faster, mean_saving, noise_of, saving, verdict
 
 
 def test_the_gap_is_between_a_run_and_its_repetition() -> None:
@@ -78,7 +78,7 @@ def test_a_search_that_ends_otherwise_makes_no_noise_for_others_but_for_its_own_
 def test_steps_of_different_sizes_are_compared_per_example() -> None:
     small, large = of("default", around(10 * MS), samples=8), of("batch", around(15 * MS), samples=16)
     assert verdict(small, large, Noise(0.0)) == "better"
-    assert gain(small, large, Noise(0.0)) == pytest.approx(0.25)
+    assert mean_saving(small, large, Noise(0.0)) == pytest.approx(0.25)
     assert verdict(small, replace(large, samples=None), Noise(0.0)) == "worse"
 
 

@@ -8,11 +8,11 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.trials import attempt
-from profiler_kit.diagnosis.words import layer, percent, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import layer, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Half of the peak: nothing else can lower it as much.
 SHARE: Final = 0.50

@@ -8,12 +8,12 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import pairs, run_of, with_settings, without
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import trial
 from profiler_kit.diagnosis.tuning import planned, tuning_ns
 from profiler_kit.diagnosis.words import plural, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
+from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import text
 
 SETTING: Final = "benchmark_limit"
@@ -68,7 +68,7 @@ def check(report: Report) -> Iterator[Finding]:
         else f"Set torch.backends.cudnn.benchmark_limit = {best.limit} beside benchmark = True, before the first step.",
         evidence=tuple(piece for row in (best, *(r for r in rows if r is not best)) for piece in _evidence(row)),
         config=best.run.config.name,
-        trial=trial(off, best.run, noise),
+        trial=sweep_trial(off, best.run, noise),
         tries=(best.run.config.name,),
     )
 

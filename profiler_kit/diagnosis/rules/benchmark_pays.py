@@ -7,13 +7,14 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import Pair, pairs
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import changed, trial
-from profiler_kit.diagnosis.tuning import TUNING_SHARE, Planned, break_even_steps, planned
-from profiler_kit.diagnosis.words import interval, percent, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.trials import changed
+from profiler_kit.diagnosis.tuning import TUNING_SHARE, Planned, planned
+from profiler_kit.diagnosis.words import interval, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import WORTH, Noise, faster, noise_of, saving
-from profiler_kit.units import text
+from profiler_kit.statistics.noise import WORTH, Noise, break_even_steps, faster, noise_of, saving
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import percent, text
 
 # A fifth of the step is more than most changes to a model bring; a twentieth is worth one line of code.
 LARGE: Final = 0.20
@@ -47,7 +48,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     pair = tried[0]
     pays = _pays(pair.off, pair.on, noise)
-    even = break_even_steps(pair) if pays else None
+    even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after) if pays else None
     whole = planned(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
     dear = pays and whole is not None and whole.share > TUNING_SHARE
     few = changed(pair.on.config, FEW).name
@@ -68,7 +69,7 @@ def check(report: Report) -> Iterator[Finding]:
         advice=_advice(pays, even, whole, dear),
         evidence=_evidence(pair, pays, even, whole),
         config=pair.on.config.name,
-        trial=trial(pair.off, pair.on, noise),
+        trial=sweep_trial(pair.off, pair.on, noise),
         tries=(pair.on.config.name, *([few] if dear else [])),
         weight=saving(pair.before, pair.after) if pays else 0.0,
     )
@@ -158,7 +159,7 @@ def _others(rest: tuple[Pair, ...], noise: Noise) -> str:
     said = []
     for pair in rest:
         steps = f"{text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
-        even = break_even_steps(pair)
+        even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after)
         if not _pays(pair.off, pair.on, noise):
             when = "never pays"
         else:

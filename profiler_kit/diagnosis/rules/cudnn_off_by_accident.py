@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import trial
-from profiler_kit.diagnosis.words import listing, percent, plural, quoted, sentences
+from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import percent
 
 DOC = """
 The target's file sets `cudnn.enabled = False`, or calls `cudnn.flags(...)` without `enabled`, whose default is False, so that
@@ -37,7 +38,7 @@ def _off(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
     without = next((run for run in plain(report) if run.config.enabled is False), None)
     base = report.baseline()
     base = base if base is not None and base.config.enabled is not False else None
-    tried = trial(without, base, noise_of(report)) if without is not None and base is not None else None
+    tried = sweep_trial(without, base, noise_of(report)) if without is not None and base is not None else None
     grave = tried is not None and tried.verdict == "better"
     where = f"line{'' if len(lines) == 1 else 's'} {listing([str(line) for line in lines])}"
     title = (

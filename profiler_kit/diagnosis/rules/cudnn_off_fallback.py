@@ -9,12 +9,12 @@ from profiler_kit.diagnosis.families import IM2COL
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio
-from profiler_kit.diagnosis.trials import trial
-from profiler_kit.diagnosis.words import percent, quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of, saving, verdict
-from profiler_kit.units import text
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import percent, text
 
 # A tenth more memory is im2col's buffers; less may be the allocator's rounding.
 MORE_MEMORY: Final = 0.10
@@ -63,7 +63,7 @@ def check(report: Report) -> Iterator[Finding]:
             ),
         ),
         config=off.config.name if outcome == "better" else None,
-        trial=trial(fair, off, noise) if outcome == "better" else None,
+        trial=sweep_trial(fair, off, noise) if outcome == "better" else None,
         weight=max(0.0, saving(fair.step_ns, off.step_ns)) if outcome == "better" else 0.0,
     )
 

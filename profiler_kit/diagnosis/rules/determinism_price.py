@@ -9,13 +9,13 @@ from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.diagnosis.pairs import Pair, pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.trials import trial
-from profiler_kit.diagnosis.words import interval, layer, percent, phase, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import interval, layer, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
-from profiler_kit.units import text
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import percent, text
 
 # A tenth of the step is what one would notice and pay for; users report 2.4x to 80x (pytorch/pytorch issue 28777).
 PRICE: Final = 0.10
@@ -60,7 +60,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         paths=(slower[0].path,) if slower is not None else (),
         config=on.config.name,
-        trial=trial(off, on, noise),
+        trial=sweep_trial(off, on, noise),
         weight=min(1.0, price) if costs else 0.0,
     )
 

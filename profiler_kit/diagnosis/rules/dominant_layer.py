@@ -12,12 +12,12 @@ from profiler_kit.diagnosis.timing import ratio, time_by_path
 from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnosis.traced_shapes import dominant_shape
 from profiler_kit.diagnosis.what_if import Change, StepBounds, changes, step_bounds
-from profiler_kit.diagnosis.words import opening, percent, plural, sentences, threshold, times, work
+from profiler_kit.diagnosis.words import opening, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import TraceReport
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # With four fifths of the work in one place, making all the rest free saves a fifth (Amdahl): there is one place to look.
 WORK_SHARE: Final = 0.80

@@ -10,14 +10,14 @@ from profiler_kit.diagnosis.channels import MULTIPLE, channels_of
 from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.trials import attempt
-from profiler_kit.diagnosis.words import capital, layer, listing, percent, phase, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Under a third of what the device reaches in this arithmetic something is in the way; past 60 % it is as good as it gets.
 LOW: Final = 0.30

@@ -12,13 +12,13 @@ from profiler_kit.diagnosis.families import FEWER_OPERATIONS, FFT
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import listing, opening, percent, quoted, sentences, threshold, times, work
+from profiler_kit.diagnosis.words import listing, opening, quoted, sentences, threshold, times, work
 from profiler_kit.records.counts import ModuleNode, StaticCount
 from profiler_kit.records.families import family_words
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # A third of the work is padding. Below, tiles at an image's border and a bias may be all of it.
 PADDED: Final = 1.5

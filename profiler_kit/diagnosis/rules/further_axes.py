@@ -8,13 +8,14 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import is_limited, run_of, with_settings
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import outcome, trial
-from profiler_kit.diagnosis.words import percent, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.trials import outcome
+from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import Noise, noise_of
-from profiler_kit.units import digits, text
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import digits, percent, text
 
 # A fifth of the time is more than most changes to a model bring; a twentieth is worth a line of code.
 LARGE: Final = 0.20
@@ -75,7 +76,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _case(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Case | None:
-    tried = trial(base, run, noise)
+    tried = sweep_trial(base, run, noise)
     bare = RunConfig(
         name="",
         enabled=run.config.enabled,
@@ -85,7 +86,7 @@ def _case(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Cas
     )
     twin = run_of(report, bare)
     twin = twin if twin is not None and twin is not base else None
-    beside = trial(twin, run, noise) if twin is not None and twin.failure is None else None
+    beside = sweep_trial(twin, run, noise) if twin is not None and twin.failure is None else None
     return _Case(run=run, tried=tried, twin=twin, beside_twin=beside) if tried is not None else None
 
 

@@ -9,11 +9,11 @@ from profiler_kit.diagnosis.families import FEWER_OPERATIONS, LAYOUT
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio
 from profiler_kit.diagnosis.trials import attempt, is_float32, outcome
-from profiler_kit.diagnosis.words import percent, quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.statistics.noise import WORTH, noise_of
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Below a fifth of the step, twice the speed of its products saves less than a tenth of it.
 SHARE: Final = 0.20

@@ -11,12 +11,12 @@ from profiler_kit.diagnosis.timing import device_share, kernels, median_kernel_n
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
 from profiler_kit.diagnosis.trials import attempt
-from profiler_kit.diagnosis.words import capital, listing, percent, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import capital, listing, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleCause, TraceReport, TraceSummary
-from profiler_kit.statistics.noise import gain, noise_of, verdict
-from profiler_kit.units import text
+from profiler_kit.statistics.noise import mean_saving, noise_of, verdict
+from profiler_kit.units import percent, text
 
 # Below this, launching decides how long the step takes.
 BUSY: Final = 0.6
@@ -71,7 +71,9 @@ def check(report: Report) -> Iterator[Finding]:
         for run in with_settings(report)
         if base is not None and not is_limited(run.config) and verdict(base, run, noise) == "better"
     ]
-    first = max(faster, key=lambda run: gain(base, run, noise) or 0.0, default=None) if base is not None else None
+    first = (
+        max(faster, key=lambda run: mean_saving(base, run, noise) or 0.0, default=None) if base is not None else None
+    )
     if first is not None and not {item.name for item in first.config.settings} & LAUNCH_LESS:
         yield from _bound(report, first, TRIES_ON_TOP)
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import layer, listing, percent, phase, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import layer, listing, phase, quoted, sentences, threshold
 from profiler_kit.records.counts import DeviceMemory
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Half of the predictions are within 0.1 % on the device that the rules are from; beyond this something is not modelled.
 TOLERATED: Final = 0.03

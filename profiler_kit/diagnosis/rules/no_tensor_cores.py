@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.devices.peaks import peaks_of
+from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.families import LAYOUT
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnosis.trials import attempt, has_tensor_cores, is_float32
-from profiler_kit.diagnosis.words import layer, listing, percent, quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceReport, TraceSummary
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # A tenth of the device time is what one would notice if it took an eighth of itself.
 SHARE: Final = 0.10

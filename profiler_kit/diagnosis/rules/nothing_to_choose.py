@@ -9,12 +9,12 @@ from profiler_kit.diagnosis.families import is_convolution
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, time_by_family
-from profiler_kit.diagnosis.words import listing, percent, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Below this the device waits for the host most of the time one would want to save.
 BUSY: Final = 0.6

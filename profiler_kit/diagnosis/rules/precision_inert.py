@@ -9,10 +9,10 @@ from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.trials import is_float32
-from profiler_kit.diagnosis.words import listing, percent, plural, quoted, sentences
+from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 LEGACY: Final = "cudnn.allow_tf32"
 PER_KIND: Final = "cudnn.conv.fp32_precision"

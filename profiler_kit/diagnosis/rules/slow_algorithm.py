@@ -11,25 +11,15 @@ from profiler_kit.diagnosis.families import DIRECT, Algorithm, algorithm, is_con
 from profiler_kit.diagnosis.pairs import changed_flags, counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.trials import attempt, trial
-from profiler_kit.diagnosis.words import (
-    capital,
-    layer,
-    listing,
-    opening,
-    percent,
-    phase,
-    quoted,
-    sentences,
-    threshold,
-    times,
-)
+from profiler_kit.diagnosis.trials import attempt
+from profiler_kit.diagnosis.words import capital, layer, listing, opening, phase, quoted, sentences, threshold, times
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import text
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import percent, text
 
 # A layer below a tenth of the device time can't change the step by more than that, whatever algorithm it runs by.
 LEAST_SHARE: Final = 0.10
@@ -155,7 +145,7 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
     at_stake = min(1.0, sum(c.at_stake for c in cases))
     noise = noise_of(report)
     more = attempt(report, case.run, TRIES if case.run is report.baseline() else (), noise)
-    best = trial(case.run, tried, noise)
+    best = sweep_trial(case.run, tried, noise)
     if best is None and more.trial is not None:
         best = more.trial
     names = ([tried.config.name] if tried is not None else []) + list(more.tries)

@@ -8,10 +8,10 @@ from typing import Final
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import listing, percent, quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # The first step lacks gradients and optimizer state, so it should need less than a steady one; a third more is a search.
 FACTOR: Final = 1.3

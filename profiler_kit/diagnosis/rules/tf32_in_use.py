@@ -10,11 +10,11 @@ from profiler_kit.diagnosis.pairs import counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.trials import attempt, is_float32
-from profiler_kit.diagnosis.words import percent, quoted, sentences
+from profiler_kit.diagnosis.words import quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import digits, text
+from profiler_kit.units import digits, percent, text
 
 # One percent of the largest output is an error a training curve can show; TF32 keeps 10 bits, about 1e-3 per product.
 LARGE_ERROR: Final = 1e-2

@@ -7,12 +7,12 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import listing, percent, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.noise import FLOOR, Noise, noise_of
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Processes of one configuration lie within 1 % on an idle device; past this, gains of 5 % can no longer be told.
 NOISY: Final = 0.03
@@ -29,7 +29,7 @@ def check(report: Report) -> Iterator[Finding]:
     noise = noise_of(report)
     both = [(run, second) for run in measured(report) if (second := noise.second(run)) is not None]
     gaps = [(run, second, noise.own_gap(run) or 0.0) for run, second in both]
-    searched = [case for case in gaps if case[0].config.benchmark and case[2] > FLOOR + (noise.gap or 0.0)]
+    searched = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
     noisy = [case for case in gaps if not case[0].config.benchmark and case[2] > NOISY]
     for found in (searched, noisy):
         if found:

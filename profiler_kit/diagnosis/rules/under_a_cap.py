@@ -10,13 +10,13 @@ from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.diagnosis.pairs import run_of, without
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.trials import trial
-from profiler_kit.diagnosis.words import capital, layer, listing, percent, phase, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of, saving
-from profiler_kit.units import parse_bytes, text
+from profiler_kit.statistics.trials import sweep_trial
+from profiler_kit.units import parse_bytes, percent, text
 
 SETTING: Final = "memory_limit"
 # A tenth of the time is what one would notice and buy memory for.
@@ -60,7 +60,7 @@ def check(report: Report) -> Iterator[Finding]:
             or (run.failure is not None and run.failure.kind != "out_of_memory")
         ):
             continue
-        tried = trial(free, run, noise)
+        tried = sweep_trial(free, run, noise)
         if tried is not None or run.failure is not None:
             cases.append(_Case(capped=run, free=free, tried=tried, changes=tuple(_changes(free, run))))
     if cases:

@@ -8,9 +8,10 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import listing, percent, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import percent
 
 # Halves of a steady run lie within 1 % of each other on an idle H100; three times that is a clock, or somebody else.
 HALVES: Final = 0.03

@@ -11,13 +11,13 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, phase_shares
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.trials import attempt
-from profiler_kit.diagnosis.words import capital, listing, percent, phase, plural, sentences, span
+from profiler_kit.diagnosis.words import capital, listing, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import PhaseTime, TraceReport, TraceSummary, WaitedFor
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 
 # Percentage points between the two clocks. Below this, launch gaps and rounding explain the difference; the networks that
 # led people to wrong conclusions differ by 42 to 95 (StackOverflow 51124101; pytorch/pytorch issues 37264 and 18786).

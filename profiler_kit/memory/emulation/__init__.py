@@ -21,7 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from profiler_kit import _family
-from profiler_kit.devices.profiles import Profile, Row
+from profiler_kit.devices.device import Device, Figure
 from profiler_kit.memory.emulation._plain import plain_functions
 from profiler_kit.memory.scratch import OpCall
 
@@ -39,7 +39,7 @@ class Libraries(Protocol):
     def use(self, call: OpCall) -> None:
         """A library takes scratch for `call`."""
 
-    def keep(self, keeper: str, row: Row, op: str) -> None:
+    def keep(self, keeper: str, figure: Figure, op: str) -> None:
         """`keeper` takes bytes at its first use, for good."""
 
 
@@ -78,21 +78,21 @@ def import_all() -> None:
 
 
 class Emulation(TorchFunctionMode):
-    """A function mode under which torch functions behave as they do on the device that `profile` describes.
+    """A function mode under which torch functions behave as they do on `device`.
 
     `libraries` is told what they take behind functions that are replaced; `note` what is emulated only roughly.
     `weights` holds the low-precision copies that autocast keeps of parameters.
     """
 
-    def __init__(self, profile: Profile, libraries: Libraries, note: Callable[[str], None]) -> None:
+    def __init__(self, device: Device, libraries: Libraries, note: Callable[[str], None]) -> None:
         super().__init__()
         import_all()
-        self.profile = profile
+        self.device = device
         self.libraries = libraries
         self.note = note
         self.weights: dict[int, torch.Tensor] = {}
-        self._stands = dict(_STANDS) if profile.is_cuda else {}
-        self._casts = tuple(_CASTS) if profile.is_cuda else ()
+        self._stands = dict(_STANDS) if device.is_cuda else {}
+        self._casts = tuple(_CASTS) if device.is_cuda else ()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -106,14 +106,14 @@ class Emulation(TorchFunctionMode):
 
 
 @contextmanager
-def emulated(profile: Profile, libraries: Libraries, note: Callable[[str], None]) -> Iterator[Emulation]:
-    """While it lasts, what torch asks about devices is answered as on `profile`'s; everything is put back after.
+def emulated(device: Device, libraries: Libraries, note: Callable[[str], None]) -> Iterator[Emulation]:
+    """While it lasts, what torch asks about devices is answered as on `device`; everything is put back after.
 
     Yields the emulation, to be entered around what calls torch's functions: forward, loss and backward.
     """
-    emulation = Emulation(profile, libraries, note)
+    emulation = Emulation(device, libraries, note)
     with ExitStack() as stack:
-        if profile.is_cuda:
+        if device.is_cuda:
             stack.enter_context(plain_functions())
             for made in _PATCHES:
                 stack.enter_context(made(emulation))

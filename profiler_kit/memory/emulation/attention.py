@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from profiler_kit.devices.profiles import Attention, Profile
+from profiler_kit.devices.device import AttentionKernel, Device
 from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
 from profiler_kit.memory.emulation.autocast import HALF
 
@@ -40,7 +40,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    kernel = chosen(emulation.profile, query, key, value, attn_mask, enable_gqa=enable_gqa)
+    kernel = chosen(emulation.device, query, key, value, attn_mask, enable_gqa=enable_gqa)
     if kernel == "math":
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
@@ -57,23 +57,23 @@ def _attention(
 
 
 def chosen(
-    profile: Profile, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, enable_gqa: bool = False
-) -> Attention:
-    """The first kernel of the profile's order that takes these tensors."""
+    device: Device, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, enable_gqa: bool = False
+) -> AttentionKernel:
+    """The first kernel of the device's order that takes these tensors."""
     if query.dim() != 4 or not query.is_floating_point() or query.dtype is torch.float64:
         return "math"
     if query.shape[-1] > _MOST_HEAD_SIZE or key.shape[-1] != value.shape[-1] or 0 in query.shape:
         return "math"
     grouped = enable_gqa and query.shape[1] != key.shape[1]
-    for kernel in profile.attention.order:
-        if _takes(kernel, profile, query, mask, grouped=grouped):
+    for kernel in device.architecture.attention.kernels:
+        if _takes(kernel, device, query, mask, grouped=grouped):
             return kernel
     return "math"
 
 
-def _takes(kernel: Attention, profile: Profile, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
+def _takes(kernel: AttentionKernel, device: Device, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
     head = query.shape[-1]
-    is_half = query.dtype in HALF and (query.dtype is torch.float16 or profile.capability >= 80)
+    is_half = query.dtype in HALF and (query.dtype is torch.float16 or device.architecture.capability >= 80)
     if not torch.backends.cuda.flash_sdp_enabled() and kernel == "flash":
         return False
     if not torch.backends.cuda.mem_efficient_sdp_enabled() and kernel == "efficient":
@@ -86,16 +86,16 @@ def _takes(kernel: Attention, profile: Profile, query: Tensor, mask: Tensor | No
         case "flash":
             return is_half and mask is None
         case "efficient":
-            return head % _alignment(profile, query.dtype) == 0 and not grouped and (is_half or query.dtype not in HALF)
+            return head % _alignment(device, query.dtype) == 0 and not grouped and (is_half or query.dtype not in HALF)
         case "math":
             return True
 
 
-def _alignment(profile: Profile, dtype: torch.dtype) -> int:
+def _alignment(device: Device, dtype: torch.dtype) -> int:
     """The multiple that the efficient kernel wants head sizes to be of: 16 bytes with tensor cores, else one element."""
     if dtype in HALF:
-        return 8 if profile.capability >= 75 else 4
-    return 4 if profile.capability >= 80 else 1
+        return 8 if device.architecture.capability >= 75 else 4
+    return 4 if device.architecture.capability >= 80 else 1
 
 
 def _additive(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:

@@ -98,7 +98,7 @@ def _layers(
             f"{name}{' on packed sequences' if batch_sizes is not None else ''}: cuDNN's needs are estimated"
         )
     if dropout and train:
-        emulation.libraries.keep("cuDNN's dropout state", emulation.profile.dropout_state, "aten._cudnn_rnn")
+        emulation.libraries.keep("cuDNN's dropout state", emulation.device.dropout_state, "aten._cudnn_rnn")
     facts = {
         "kind": name, "rows": rows, "batch": h.shape[1], "input_size": x.shape[-1], "hidden": hidden, "depth": depth,
         "directions": directions, "element_bytes": element, "dropout": dropout, "train": train,

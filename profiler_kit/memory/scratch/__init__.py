@@ -4,7 +4,7 @@ A rule is a function from what an op was called with to an interval of bytes, un
 torch or tensors, so that a rule can be tried on any shape::
 
     @rule("aten.convolution")
-    def convolution(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes: ...
+    def convolution(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes: ...
 
 What a library keeps for good (a cuBLAS handle's workspace) is no scratch: see `profiler_kit.memory.workspaces`.
 
@@ -24,7 +24,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from profiler_kit import _family
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ScratchBytes:
     source: str = ""
 
 
-Rule: TypeAlias = Callable[[OpCall, Profile, LibraryConfig], ScratchBytes]
+Rule: TypeAlias = Callable[[OpCall, Device, LibraryConfig], ScratchBytes]
 
 MEASURED_CAPABILITY: Final = 90
 MARGIN: Final = 0.25  # of the largest scratch seen for such a shape
@@ -96,7 +96,7 @@ def exactly(nbytes: int, source: str) -> ScratchBytes:
     return ScratchBytes(nbytes, nbytes, nbytes, source)
 
 
-def on_card(scratch: ScratchBytes, profile: Profile) -> ScratchBytes:
+def on_card(scratch: ScratchBytes, device: Device) -> ScratchBytes:
     """`scratch` with room for what was not among the shapes it was measured on, on Hopper; elsewhere from nothing to more.
 
     The room is `MARGIN` of the upper end, where there is an interval at all. Of 285 cases of networks that no rule was
@@ -104,9 +104,9 @@ def on_card(scratch: ScratchBytes, profile: Profile) -> ScratchBytes:
     """
     known = scratch.low == scratch.high
     roomy = scratch if known else replace(scratch, high=round(scratch.high * (1 + MARGIN)))
-    if profile.capability == MEASURED_CAPABILITY or scratch.high == 0:
+    if device.architecture.capability == MEASURED_CAPABILITY or scratch.high == 0:
         return roomy
-    return ScratchBytes(0, scratch.likely, scratch.high * 3 // 2, f"{scratch.source}; a guess for {profile.card}")
+    return ScratchBytes(0, scratch.likely, scratch.high * 3 // 2, f"{scratch.source}; a guess for {device.label}")
 
 
 def rule(*ops: str) -> Callable[[Rule], Rule]:
@@ -127,8 +127,8 @@ def ruled_ops() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-def scratch_of(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
-    """The scratch of `call` on the device that `profile` describes; none for an op without a rule, and on the CPU."""
-    if not profile.is_cuda or call.op not in ruled_ops():
+def scratch_of(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
+    """The scratch of `call` on `device`; none for an op without a rule, and on the CPU."""
+    if not device.is_cuda or call.op not in ruled_ops():
         return NOTHING
-    return _RULES[call.op](call, profile, config)
+    return _RULES[call.op](call, device, config)

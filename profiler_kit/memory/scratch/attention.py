@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
 
 _SOURCE: Final = "ATen/native/transformers/cuda, and an H100, torch 2.11"
@@ -22,7 +22,7 @@ _MOST_SPLITS: Final = 128
 
 
 @rule("aten._scaled_dot_product_cudnn_attention_backward")
-def cudnn_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def cudnn_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The query's gradient in float32, and a sum for each row."""
     query, key = call.args[1], call.args[2]
     nbytes = 4 * query.numel + _rows(query) * _ROW_BYTES + _CUDNN_ALIGNMENT
@@ -33,7 +33,7 @@ def cudnn_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> Scr
 
 
 @rule("aten._scaled_dot_product_efficient_attention_backward")
-def efficient_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def efficient_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The larger of both halves: rows' sums, made of a product in float32; then the query's gradient by tiles."""
     gradient, query, out = call.args[0], call.args[1], call.args[5]
     batch, heads, queries, width = query.shape
@@ -48,11 +48,11 @@ def efficient_backward(call: OpCall, profile: Profile, config: LibraryConfig) ->
 
 
 @rule("aten._scaled_dot_product_flash_attention")
-def flash_forward(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def flash_forward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Partial results where keys are split, because queries alone leave multiprocessors idle; none with dropout."""
     query, key = call.args[0], call.args[1]
     dropout = call.args[3] if len(call.args) > 3 else call.kwargs.get("dropout_p", 0.0)
-    splits = 1 if dropout else _splits(query, key, profile)
+    splits = 1 if dropout else _splits(query, key, device)
     if splits == 1:
         return exactly(0, _SOURCE)
     width = -(-query.shape[-1] // _FLASH_COLUMNS) * _FLASH_COLUMNS
@@ -60,7 +60,7 @@ def flash_forward(call: OpCall, profile: Profile, config: LibraryConfig) -> Scra
 
 
 @rule("aten._scaled_dot_product_flash_attention_backward")
-def flash_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def flash_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The query's gradient in float32 and a sum for each row, filled up to whole tiles; copies of gradient and output."""
     gradient, query, key, out = call.args[0], call.args[1], call.args[2], call.args[4]
     batch, heads, queries, width = query.shape
@@ -73,7 +73,7 @@ def flash_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> Scr
 
 
 @rule("aten._safe_softmax")
-def safe_softmax(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def safe_softmax(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Which elements are minus infinity, and which rows are so whole."""
     scores = call.args[0]
     return exactly(scores.numel + scores.numel // max(scores.shape[-1], 1), "seen on an H100, torch 2.11")
@@ -93,13 +93,13 @@ def _turned_bytes(tensor: Any) -> int:
     return 0
 
 
-def _splits(query: TensorFacts, key: TensorFacts, profile: Profile) -> int:
+def _splits(query: TensorFacts, key: TensorFacts, device: Device) -> int:
     """flash_api.cpp, num_splits_heuristic: the fewest splits that keep 85 % of the best possible share busy."""
     batch, heads, queries, width = query.shape
     block = 256 if width <= 64 else 128 if width <= 128 else 64
     blocks = -(-key.shape[2] // block)
     tiles = batch * heads * -(-queries // 64)
-    slots = 2 * profile.multiprocessors.value
+    slots = 2 * device.multiprocessors.value
     if tiles >= 0.8 * slots or not tiles:
         return 1
     shares: dict[int, float] = {}

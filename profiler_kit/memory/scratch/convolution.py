@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import (
     NOTHING,
     LibraryConfig,
@@ -33,22 +33,22 @@ _FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradien
 
 
 @rule("aten.convolution")
-def convolution(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def convolution(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Scratch of the forward pass."""
     x, weight, _, stride, _, dilation, transposed, _, groups = call.args[:9]
-    shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, profile, config)
-    return on_card(scratch_of_pass("forward", shape, config), profile)
+    shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, device, config)
+    return on_card(scratch_of_pass("forward", shape, config), device)
 
 
 @rule("aten.convolution_backward")
-def convolution_backward(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def convolution_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Scratch of the gradients asked for, one after the other: what is taken before a gradient exists lies in its place."""
     gradient, x, weight, _, stride, _, dilation, transposed, _, groups, wanted = call.args[:11]
-    shape = geometry_of(x, weight, gradient, stride, dilation, transposed, groups, profile, config)
-    bias = _bias_gradient(gradient, profile) if wanted[2] else NOTHING
+    shape = geometry_of(x, weight, gradient, stride, dilation, transposed, groups, device, config)
+    bias = _bias_gradient(gradient, device) if wanted[2] else NOTHING
     bias_bytes = gradient.shape[1] * gradient.element_bytes if wanted[2] else 0
-    of_weight = on_card(scratch_of_pass("weight_gradient", shape, config), profile) if wanted[1] else NOTHING
-    of_input = on_card(scratch_of_pass("input_gradient", shape, config), profile) if wanted[0] else NOTHING
+    of_weight = on_card(scratch_of_pass("weight_gradient", shape, config), device) if wanted[1] else NOTHING
+    of_input = on_card(scratch_of_pass("input_gradient", shape, config), device) if wanted[0] else NOTHING
     later = bias_bytes + (weight.nbytes if wanted[1] else 0)
 
     def peak(end: str) -> int:
@@ -73,6 +73,6 @@ def scratch_of_pass(which: Pass, shape: Geometry, config: LibraryConfig) -> Scra
     return map_pass(which, shape)
 
 
-def _bias_gradient(gradient: TensorFacts, profile: Profile) -> ScratchBytes:
+def _bias_gradient(gradient: TensorFacts, device: Device) -> ScratchBytes:
     dims = tuple(dim for dim in range(len(gradient.shape)) if dim != 1)
-    return exactly(reduce_bytes(gradient, dims, profile), "the bias's gradient is a sum: ATen/native/cuda/Reduce.cuh")
+    return exactly(reduce_bytes(gradient, dims, device), "the bias's gradient is a sum: ATen/native/cuda/Reduce.cuh")

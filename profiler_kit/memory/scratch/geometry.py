@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import LibraryConfig, TensorFacts
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Precision = Literal["half", "tf32", "float32", "float64"]
 
-FIRST_WITH_TF32: Final = 80
 _PADDED_TO_BYTES: Final = 16  # the width of a load of tensor-core kernels, along channels
 _HALVES: Final = frozenset(("float16", "bfloat16"))
 
@@ -125,7 +124,7 @@ def geometry_of(
     dilation: tuple[int, ...],
     is_transposed: bool,
     groups: int,
-    profile: Profile,
+    device: Device,
     config: LibraryConfig,
 ) -> Geometry:
     """The geometry of the convolution of `x` with `weight` to `out`, as aten.convolution is given them."""
@@ -142,7 +141,7 @@ def geometry_of(
         dilation=_spread(dilation, dims),
         groups=groups,
         element_bytes=weight.element_bytes,
-        precision=_precision(weight.dtype, profile, config),
+        precision=_precision(weight.dtype, device, config),
         is_channels_last=has_channels_last(x) or has_channels_last(weight),
         is_transposed=is_transposed,
     )
@@ -161,9 +160,9 @@ def _spread(value: tuple[int, ...], dims: int) -> tuple[int, ...]:
     return value * dims if len(value) == 1 else value
 
 
-def _precision(dtype: str, profile: Profile, config: LibraryConfig) -> Precision:
+def _precision(dtype: str, device: Device, config: LibraryConfig) -> Precision:
     if dtype in _HALVES:
         return "half"
     if dtype == "float64":
         return "float64"
-    return "tf32" if config.conv_tf32 and profile.capability >= FIRST_WITH_TF32 else "float32"
+    return "tf32" if config.conv_tf32 and device.architecture.has_tf32 else "float32"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
 
 _SOURCE: Final = "seen on an H100, torch 2.11"
@@ -21,7 +21,7 @@ _SORTER_SHARE: Final = 0.25  # bytes of workspace per element beside keys and in
 
 
 @rule("aten.embedding_dense_backward")
-def embedding(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def embedding(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Partial sums of rows by index; nothing for few indices."""
     gradient, indices, rows = call.args[:3]
     scaled = bool(call.args[4]) if len(call.args) > 4 else False
@@ -31,7 +31,7 @@ def embedding(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchB
 
 
 @rule("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward")
-def embedding_bag(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def embedding_bag(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Partial sums of rows by index; nothing where the largest is taken (mode 2)."""
     gradient, indices = call.args[:2]
     rows, mode = (call.args[6], call.args[8]) if call.op == "aten._embedding_bag_backward" else call.args[5:8:2]
@@ -50,7 +50,7 @@ def _rows_by_index(count: int, rows: int, gradient: TensorFacts) -> ScratchBytes
 
 
 @rule("aten.index_put", "aten.index_put_", "aten._index_put_impl_", "aten._unsafe_index_put")
-def index_put(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def index_put(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Indices, sorted, where values add up; nothing where they replace."""
     adds = call.args[3] if len(call.args) > 3 else call.kwargs.get("accumulate", False)
     given = [index for index in call.args[1] if isinstance(index, TensorFacts)]
@@ -62,7 +62,7 @@ def index_put(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchB
 
 
 @rule("aten.sort")
-def sort(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def sort(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Indices and the sorter's workspace; where rows are long and many, copies of both in order as well."""
     tensor = call.args[0]
     if not tensor.shape:
@@ -81,7 +81,7 @@ def sort(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
 
 
 @rule("aten.median")
-def median(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def median(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """All elements, sorted; nothing along one dimension."""
     if len(call.args) > 1:
         return NOTHING
@@ -91,20 +91,20 @@ def median(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchByte
 
 
 @rule("aten.randperm")
-def permutation(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def permutation(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Random keys, the numbers, and both sorted."""
     count = int(call.args[0])
     return exactly(3 * _INDEX * count + _sorter_bytes(count, _INDEX), _SOURCE)
 
 
 @rule("aten.multinomial")
-def multinomial(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def multinomial(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """A random number for every probability."""
     return exactly(call.args[0].nbytes, _SOURCE)
 
 
 @rule("aten.topk")
-def largest(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def largest(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Counts of long rows, taken by several blocks; nothing of short ones."""
     tensor = call.args[0]
     long = tensor.shape and max(tensor.shape) > 2 * _SORTED_IN_A_BLOCK
@@ -112,7 +112,7 @@ def largest(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchByt
 
 
 @rule("aten.roll", "aten._fft_c2r", "aten.cumprod")
-def one_copy(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def one_copy(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """A copy: between two dimensions that are rolled, of what an inverse transform destroys, of what lies in disorder."""
     tensor = call.args[0]
     if call.op == "aten.roll":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, exactly, rule
 
 _SOURCE: Final = "seen on an H100, torch 2.11"
@@ -12,7 +12,7 @@ _UNREDUCED: Final = 0
 
 
 @rule("aten.mse_loss", "aten.smooth_l1_loss", "aten.huber_loss")
-def elements(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def elements(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The elements' losses."""
     if _reduction(call, 2) == _UNREDUCED:
         return NOTHING
@@ -20,14 +20,14 @@ def elements(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBy
 
 
 @rule("aten.binary_cross_entropy_with_logits")
-def logits(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def logits(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The elements' losses, and one of their terms."""
     copies = 1 if _reduction(call, 4) == _UNREDUCED else 2
     return exactly(copies * call.args[0].nbytes, _SOURCE)
 
 
 @rule("aten.binary_cross_entropy")
-def probabilities(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def probabilities(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The elements' losses."""
     return NOTHING if _reduction(call, 3) == _UNREDUCED else exactly(call.args[0].nbytes, _SOURCE)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, on_card, rule
 
 _SOURCE: Final = "H100, cuDNN 9.19: workspace by layer, weight, row and sample"
@@ -26,7 +26,7 @@ _PLAIN_SMALL: Final = (300, 300)
 
 
 @rule("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
-def recurrent(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def recurrent(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The workspace of either pass. Half precision is taken for float16, the one that autocast runs these layers in."""
     told = call.kwargs
     kind, size, train = told["kind"], told["element_bytes"], told["train"]
@@ -46,7 +46,7 @@ def recurrent(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchB
     spare = size * rows * inputs + more * (directions - 1)
     if told["packed"]:
         rough = ScratchBytes(base * 4 // 5, base, base * 6 // 5 + more, _SOURCE + "; packed sequences by guess")
-        return on_card(rough, profile)
+        return on_card(rough, device)
     is_small = hidden <= _SMALL.get(kind, _PLAIN_SMALL)[size == 4]
     likely = base + more if is_small else base
-    return on_card(ScratchBytes(base * 3 // 4, likely, base + base // 10 + more + spare, _SOURCE), profile)
+    return on_card(ScratchBytes(base * 3 // 4, likely, base + base // 10 + more + spare, _SOURCE), device)

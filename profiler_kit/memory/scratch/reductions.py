@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from profiler_kit.devices.profiles import Profile
+from profiler_kit.devices.device import Device
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
 
 _SOURCE: Final = "ATen/native/cuda/Reduce.cuh: setReduceConfig, global_memory_size"
@@ -19,32 +19,32 @@ _WITH_INDEX: Final = 16  # a value and its place; Welford's mean, sum of squares
 
 
 @rule("aten.sum", "aten.mean", "aten.prod", "aten.linalg_vector_norm", "aten.norm")
-def reduction(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def reduction(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Partial results in the type that is accumulated in."""
     at = 2 if call.op in ("aten.linalg_vector_norm", "aten.norm") else 1
-    return exactly(reduce_bytes(call.args[0], _dims(call, at), profile), _SOURCE)
+    return exactly(reduce_bytes(call.args[0], _dims(call, at), device), _SOURCE)
 
 
 @rule("aten.amax", "aten.amin", "aten.any", "aten.all")
-def choice(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def choice(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Partial results in the tensor's own type."""
     tensor = call.args[0]
-    return exactly(reduce_bytes(tensor, _dims(call, 1), profile, tensor.element_bytes), _SOURCE)
+    return exactly(reduce_bytes(tensor, _dims(call, 1), device, tensor.element_bytes), _SOURCE)
 
 
 @rule("aten.argmax", "aten.argmin", "aten.max", "aten.min", "aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
-def compound(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def compound(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """Partial results that are a value and its place, or a mean with its spread."""
     if len(call.args) > 1 and isinstance(call.args[1], TensorFacts):
         return exactly(0, _SOURCE)  # the larger of two tensors, element by element
-    return exactly(reduce_bytes(call.args[0], _dims(call, 1), profile, _WITH_INDEX), _SOURCE)
+    return exactly(reduce_bytes(call.args[0], _dims(call, 1), device, _WITH_INDEX), _SOURCE)
 
 
 @rule("aten.logsumexp")
-def log_sum(call: OpCall, profile: Profile, config: LibraryConfig) -> ScratchBytes:
+def log_sum(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The exponentials, beside the larger of both reductions' buffers."""
     tensor = call.args[0]
-    return exactly(tensor.nbytes + reduce_bytes(tensor, _dims(call, 1), profile), "seen on an H100, torch 2.11")
+    return exactly(tensor.nbytes + reduce_bytes(tensor, _dims(call, 1), device), "seen on an H100, torch 2.11")
 
 
 def _dims(call: OpCall, at: int) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ def _dims(call: OpCall, at: int) -> tuple[int, ...]:
     return found if isinstance(found, tuple) else ()
 
 
-def reduce_bytes(tensor: TensorFacts, dims: tuple[int, ...], profile: Profile, partial_bytes: int = 0) -> int:
+def reduce_bytes(tensor: TensorFacts, dims: tuple[int, ...], device: Device, partial_bytes: int = 0) -> int:
     """Bytes of the global buffer of a CUDA reduction of `tensor` over `dims`, all of them when none is given.
 
     `partial_bytes`: what each block keeps per output; 0 for the type that sums of the tensor are accumulated in.
@@ -82,7 +82,7 @@ def reduce_bytes(tensor: TensorFacts, dims: tuple[int, ...], profile: Profile, p
     else:
         stride_out *= block_y
     per_thread = -(-inputs // stride_in)
-    target = profile.multiprocessors.value * (profile.threads.value // (block_x * block_y))
+    target = device.multiprocessors.value * (device.architecture.threads.value // (block_x * block_y))
     grid = -(-width // stride_out)
     if not shares or per_thread < 256 or grid > target:
         return 0

@@ -12,7 +12,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
-from profiler_kit.statistics.noise import WORTH
+from profiler_kit.statistics.noise import WORTH, break_even_steps, example_factor, saving
 
 NEVER: Final = "never"
 
@@ -49,15 +49,10 @@ def _spread(row: RunRow) -> float | None:
 
 
 def _ratio(row: RunRow) -> float | None:
-    if (
-        row.run.step_ns is None
-        or row.baseline is None
-        or row.baseline.step_ns is None
-        or not row.baseline.step_ns.median
-    ):
+    base = row.baseline
+    if row.run.step_ns is None or base is None or base.step_ns is None or not base.step_ns.median:
         return None
-    examples = (row.run.samples or 1) / (row.baseline.samples or 1) if row.run.samples and row.baseline.samples else 1.0
-    return row.run.step_ns.median / row.baseline.step_ns.median / examples
+    return row.run.step_ns.median / base.step_ns.median * example_factor(base, row.run)
 
 
 def break_even(row: RunRow) -> Value:
@@ -65,10 +60,9 @@ def break_even(row: RunRow) -> Value:
     run, off = row.run, row.untuned
     if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None:
         return None
-    gain_ns = off.step_ns.median - run.step_ns.median
-    if gain_ns < WORTH * off.step_ns.median:
+    if saving(off.step_ns, run.step_ns) < WORTH:
         return NEVER
-    return max(0, -(-run.tuning_ns // gain_ns))
+    return break_even_steps(run.tuning_ns, off.step_ns, run.step_ns)
 
 
 def phase_shares(run: ConfigRun) -> str | None:

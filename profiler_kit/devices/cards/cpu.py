@@ -1,0 +1,11 @@
+"""The CPU as a device whose memory is simulated."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler_kit.devices.architectures import HOST
+from profiler_kit.devices.device import Device, Figure
+
+CPU: Final = Device(label="any CPU", short=("cpu",), architecture=HOST, multiprocessors=Figure(0, "none"))
+DEVICES: Final = (CPU,)

@@ -1,0 +1,109 @@
+"""Advice that was run, written down as a trial: by the runs of a sweep, or by interleaved processes of one pair.
+
+A sweep has many configurations, so its gains are held against the noise of them all. A pair that was run for one piece of
+advice has an interval of its own, of just its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.report import Trial
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Outcome
+from profiler_kit.statistics.intervals import Gain, gain_of_processes, median_interval
+from profiler_kit.statistics.noise import Noise, example_factor, mean_saving, saving_bounds, verdict
+
+# A gain below this is not worth a line of code, however surely it was measured.
+WORTH_A_LINE_PERCENT: Final = 1.0
+
+
+def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Trial | None:
+    """The trial of `after` beside `before`, two runs of a sweep with this `noise`; None where a step time is missing."""
+    if after is None or after.failure is not None or before.step_ns is None or after.step_ns is None:
+        return None
+    low, high = saving_bounds(before, after, noise)
+    made = Trial(
+        config=after.config.name,
+        before_ns=before.step_ns,
+        after_ns=after.step_ns,
+        verdict=verdict(before, after, noise),
+        note=f'Beside "{before.config.name}". {noise.sentence()}',
+        per_example=example_factor(before, after) != 1.0,
+        gain_percent=_percent(mean_saving(before, after, noise)),
+        gain_low_percent=_percent(low),
+        gain_high_percent=_percent(high),
+    )
+    return _with_effects(made, before, after)
+
+
+def pair_trial(
+    config: RunConfig,
+    before: Sequence[ConfigRun],
+    after: Sequence[ConfigRun],
+    swept: tuple[ConfigRun | None, ConfigRun | None],
+) -> Trial | None:
+    """The trial of `config`: its fresh processes `after`, interleaved with the baseline's, `before`.
+
+    `swept`: the report's runs of the baseline and of `config`, whose peaks, errors and bits the trial shows. None where a side
+    was not run; where all of `after` failed, the trial has failed.
+    """
+    off, on = [run for run in before if run.steps_ns], [run for run in after if run.steps_ns]
+    if not off or not after:
+        return None
+    before_ns = median_interval([ns for run in off for ns in run.steps_ns])
+    if not on:
+        failure = next((run.failure for run in after if run.failure is not None), None)
+        note = failure.message.partition("\n")[0] if failure is not None else "no samples"
+        return Trial(
+            config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
+        )
+    factor = example_factor(off[0], on[0])
+    gain = gain_of_processes([run.steps_ns for run in off], [run.steps_ns for run in on], factor)
+    made = Trial(
+        config=config.name,
+        before_ns=before_ns,
+        after_ns=median_interval([ns for run in on for ns in run.steps_ns]),
+        verdict=_verdict(gain),
+        note=f'Beside "{off[0].config.name}", {len(off)} and {len(on)} fresh processes, interleaved.',
+        tried=True,
+        per_example=factor != 1.0,
+        gain_percent=gain.percent,
+        gain_low_percent=gain.low,
+        gain_high_percent=gain.high,
+    )
+    return _with_effects(made, *swept)
+
+
+def is_undecided(trial: Trial | None) -> bool:
+    """Whether more processes would tell: a gain or loss that is worth it, by an interval that does not exclude none."""
+    if trial is None or trial.gain_percent is None or trial.gain_low_percent is None or trial.gain_high_percent is None:
+        return False
+    gain = Gain(percent=trial.gain_percent, low=trial.gain_low_percent, high=trial.gain_high_percent)
+    return abs(gain.percent) >= WORTH_A_LINE_PERCENT and not gain.is_sure
+
+
+def _verdict(gain: Gain) -> Outcome:
+    if not gain.is_sure or abs(gain.percent) < WORTH_A_LINE_PERCENT:
+        return "same"
+    return "better" if gain.percent > 0 else "worse"
+
+
+def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:
+    """`trial` with what the two runs show beside time; bits are compared where the steps hold the same examples."""
+    digests = [run.output_digest if run is not None else None for run in (before, after)]
+    return replace(
+        trial,
+        before_peak_bytes=before.peak_allocated_bytes if before is not None else None,
+        after_peak_bytes=after.peak_allocated_bytes if after is not None else None,
+        before_error=before.max_relative_error if before is not None else None,
+        after_error=after.max_relative_error if after is not None else None,
+        same_bits=digests[0] == digests[1] if None not in digests and not trial.per_example else None,
+    )
+
+
+def _percent(share: float | None) -> float | None:
+    return round(100.0 * share, 3) if share is not None else None
