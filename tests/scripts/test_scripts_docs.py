@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import make_docs
 import pytest
 
 from profiler_kit.cli.options import parser
@@ -17,6 +16,7 @@ from profiler_kit.measurement import bench, sweep, trials
 from profiler_kit.statistics import intervals as samples
 from profiler_kit.statistics import noise
 from profiler_kit.worker import run as worker
+from scripts.docs import make_docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
