@@ -1,0 +1,66 @@
+"""The names that options accept, for their help: read from the registries, so that a newcomer there is listed here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import profiler_kit
+
+_CONVENTION = re.compile(r'^CONVENTION = Convention\(\s*name="([^"]+)"', re.MULTILINE)
+
+
+def formats() -> str:
+    """The output formats."""
+    from profiler_kit.render import renderers
+
+    return ", ".join(renderer.name for renderer in renderers())
+
+
+def suffixes() -> str:
+    """The suffixes of files that a format is written to."""
+    from profiler_kit.render import renderers
+
+    return ", ".join(suffix for renderer in renderers() for suffix in renderer.suffixes)
+
+
+def conventions() -> str:
+    """The conventions of counting. Their files are read as text: importing them needs torch."""
+    folder = Path(profiler_kit.__path__[0]) / "counting" / "conventions"
+    texts = (file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py")))
+    return ", ".join(name for text in texts for name in _CONVENTION.findall(text))
+
+
+def gpus() -> str:
+    """The GPUs whose memory can be simulated."""
+    from profiler_kit.devices.profiles import PROFILES
+
+    return ", ".join(profile.name for profile in PROFILES.values() if profile.is_cuda)
+
+
+def cards() -> str:
+    """The devices with a datasheet, by their short names."""
+    from profiler_kit.devices.peaks import DEVICES
+
+    return ", ".join(row.short[0] for row in DEVICES)
+
+
+def cudnn_configurations() -> str:
+    """The default configuration and cuDNN's flags."""
+    from profiler_kit.configurations.naming import DEFAULT, FLAGS
+
+    return ", ".join((DEFAULT, *FLAGS))
+
+
+def axes() -> str:
+    """The axes, as a configuration's name spells them."""
+    from profiler_kit.configurations.naming import all_axes, spelled
+
+    return ", ".join(spelled(axis) for axis in all_axes())
+
+
+def changes() -> str:
+    """The changes of ``--what-if``."""
+    from profiler_kit.records.variation import CHANGES, spelled
+
+    return ", ".join(spelled(change) for change in CHANGES)
