@@ -72,7 +72,10 @@ def dataframe(
         trace_data_tables(report) if isinstance(report, TraceReport) else data_tables(report, chosen_run(report, run))
     )
     found = next(t for t in tables if t.name == wanted)
-    return pandas.DataFrame({head.key: _series(found, i, pandas) for i, head in enumerate(found.heads)})
+    frame: pandas.DataFrame = pandas.DataFrame(
+        {head.key: _series(found, i, pandas) for i, head in enumerate(found.heads)}
+    )
+    return frame
 
 
 def _series(table: Table, index: int, pandas: Any) -> Any:
