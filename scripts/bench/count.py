@@ -3,7 +3,7 @@
 Every counter gets a process of its own, so that what it patches, leaves behind or breaks is its own; one that is not
 installed is a line that says so. Figures are over the truth that `networks.counted` derives from shapes. In its process a
 counter and the bare pass take turns, and medians of CPU time are compared, so that the ratios hold on a busy machine. With
-the package installed, and its extra `bench` for the other counters::
+the package installed, and its dependency group `bench` for the other counters::
 
     python -m scripts.bench.count [--repeats 7] [--networks llama_7b] [--counters fvcore thop]
     python -m scripts.bench.count --cases [--device meta]    # the hand-derived cases of the tests, put to every counter

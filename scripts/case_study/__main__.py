@@ -1,7 +1,7 @@
 """Reproduces the case study of the slow small network and prints, claim by claim, what is said and what was measured.
 
 On a CUDA machine everything is measured; on a CPU the networks shrink, and the claims that need CUDA say so. With the
-package installed (``pip install -e .``)::
+package installed (``pip install -e '.[torch]'``)::
 
     python -m scripts.case_study --json figures.json
     python -m scripts.case_study --claims a,d --budget 60 --json figures.json --add
@@ -36,7 +36,11 @@ def letters(written: str) -> tuple[str, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    line = argparse.ArgumentParser(
+        prog="python -m scripts.case_study",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     line.add_argument("--claims", type=letters, default=LETTERS, metavar="a,d", help="only these claims (default: all)")
     line.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     line.add_argument(
