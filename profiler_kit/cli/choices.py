@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
-import profiler_kit
-
-_CONVENTION = re.compile(r'^CONVENTION = Convention\(\s*name="([^"]+)"', re.MULTILINE)
+CONVENTIONS: Final = Path(__file__).resolve().parents[1] / "counting" / "conventions"
+_CONVENTION: Final = re.compile(r'^CONVENTION = Convention\(\s*name="([^"]+)"', re.MULTILINE)
 
 
 def formats() -> str:
@@ -26,8 +26,7 @@ def suffixes() -> str:
 
 def conventions() -> str:
     """The conventions of counting. Their files are read as text: importing them needs torch."""
-    folder = Path(profiler_kit.__path__[0]) / "counting" / "conventions"
-    texts = (file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py")))
+    texts = (file.read_text(encoding="utf-8") for file in sorted(CONVENTIONS.glob("*.py")))
     return ", ".join(name for text in texts for name in _CONVENTION.findall(text))
 
 

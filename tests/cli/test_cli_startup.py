@@ -57,6 +57,20 @@ assert not REFUSED & set(sys.modules)
     assert "Traceback" not in done.stderr
 
 
+def test_the_list_of_verbs_loads_no_records_and_no_formats(tmp_path: Path) -> None:
+    """What a verb's own options need is loaded for that verb."""
+    code = """
+from profiler_kit.cli import main
+assert main(["--help"]) == 0
+rooms = {name.split(".")[1] for name in sys.modules if name.startswith("profiler_kit.")}
+print(sorted(rooms - {"_version", "_family", "cli", "errors", "units"}), file=sys.stderr)
+assert sorted(name for name in sys.modules if name.startswith("profiler_kit.records.")) == ["profiler_kit.records.trace_asks"]
+"""
+    done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "['records']\n"
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")

@@ -53,6 +53,18 @@ def test_commands_that_a_page_shows_are_understood(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_scripts_that_a_page_runs_exist(page: Path) -> None:
+    modules = re.findall(r"python3? -m (scripts[.\w]*)", page.read_text(encoding="utf-8"))
+    places = {module: ROOT.joinpath(*module.rstrip(".").split(".")) for module in modules}
+    missing = [
+        module
+        for module, place in places.items()
+        if not place.with_suffix(".py").is_file() and not (place / "__main__.py").is_file()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_a_page_names_beside_a_verb_exist(page: Path) -> None:
     options = {command.name: argparse.ArgumentParser() for command in commands()}
     for command in commands():
