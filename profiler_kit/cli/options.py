@@ -1,4 +1,4 @@
-"""Options that several verbs share, one function per group, and what the groups mean."""
+"""Options that several verbs share, one function per group, and the target that they name."""
 
 from __future__ import annotations
 

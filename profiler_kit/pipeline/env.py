@@ -1,4 +1,4 @@
-"""The verb `env`: this machine's devices, versions, and what a device reaches beside its datasheet."""
+"""The verb `env`: this machine's devices, versions, and measured peaks beside the datasheet's."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from profiler_kit.records.machine import Package
 
 INSTALL_TORCH: Final = "pip install 'profiler-kit[torch]'"
 
-# Distribution and purpose: what pyproject.toml requires, its extras, and what a kind of target or an option needs.
+# Distribution and purpose: the requirements and extras of pyproject.toml, and the needs of targets and options.
 PACKAGES: Final = (
     ("torch", "counting and measuring; saved reports and traces are read without it"),
     ("numpy", "reading traces"),

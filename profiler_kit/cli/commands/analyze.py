@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the target, how it is measured, what is tried beyond that, and where results go."""
+    """Adds the target, how it is measured, the laboratory, and where results go."""
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     add_target_options(sub)
     add_measure_options(sub)

@@ -131,7 +131,7 @@ def _saved(path: Path) -> object:
     try:
         return read_saved(path)
     except ReportError:
-        return None  # whoever asked for a report says what is wrong with it
+        return None  # the reader of reports raises it again, with its reason
 
 
 def _compare_traces(options: argparse.Namespace) -> None:

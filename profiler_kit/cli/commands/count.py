@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the target, what is counted and simulated, and where results go."""
+    """Adds the target, memory, conventions, the roofline, and where results go."""
     sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     add_target_options(sub, several_batches=True)
     _add_memory_options(sub)
@@ -33,7 +33,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--hardware", metavar="NAME",
         help=f"bound each layer and op by the datasheet of this device: {choices.cards()}; "
-        "or here: by what this machine's device reaches, measured once",
+        "or here: by the measured peaks of this machine's device",
     )  # fmt: skip
     add_output_options(sub)
     add_table_options(sub)

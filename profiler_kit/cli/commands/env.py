@@ -1,4 +1,4 @@
-"""The verb `env`: devices, versions, and what the device reaches."""
+"""The verb `env`: devices, versions and measured peaks."""
 
 from __future__ import annotations
 

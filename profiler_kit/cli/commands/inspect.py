@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 STDOUT: Final = Path("-")
 ANNOTATED_SUFFIX: Final = ".annotated.json.gz"
-GZIP_LEVEL: Final = 5  # nine tenths of what the best saves, in a third of the time
+GZIP_LEVEL: Final = 5  # saves nine tenths as much as the best, in a third of the time
 TRACE_SUFFIXES: Final = (".gz", ".json", ".trace", ".pt")
 
 
 def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the traces, what is shown of them, and which files are written beside the report."""
+    """Adds the traces, the tables that are shown, and the files beside the report."""
     sub.add_argument(
         "traces", nargs="+", metavar="TRACE",
         help="a trace that torch.profiler wrote (.json, .json.gz), or a folder of traces: one file, several of one program, "
@@ -104,11 +104,11 @@ def _check(options: argparse.Namespace) -> None:
     if options.events is not None and not options.events.is_dir() and options.events != STDOUT:
         _table_format(options.events, options.to)
     if options.events == STDOUT and options.to not in (None, "csv"):
-        raise UsageError(f"{options.to} is no text for stdout", hint="name a file with --events")
+        raise UsageError(f"{options.to} cannot go to stdout", hint="name a file with --events")
 
 
 def _check_read(files: Sequence[Path], traces: Sequence[TraceSummary], options: argparse.Namespace) -> None:
-    """Raises UsageError for what the traces that were read show to make no sense, before anything is said of them."""
+    """Raises UsageError for options that do not fit the traces, once these are read and before anything is shown."""
     from profiler_kit.pipeline.annotation import check_steps
 
     if options.annotate is not None:
@@ -175,23 +175,23 @@ def _write_events(file: Path, to: Path, options: argparse.Namespace) -> None:
 
 
 def _places(files: Sequence[Path], to: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
-    """Each file and where what is made of it goes: `to` itself, or in the folder `to` a file named like the trace."""
+    """Each trace and the file to write for it: `to` itself, or in the folder `to` a file named like the trace."""
     if to == STDOUT or not to.is_dir():
         if len(files) > 1:
             raise UsageError(
-                f"{len(files)} traces do not go into one file", where=str(to), hint="name a folder that is there"
+                f"{len(files)} traces do not go into one file", where=str(to), hint="name an existing folder"
             )
         yield files[0], to
         return
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for file in files:
         stem = file.name
         while Path(stem).suffix in TRACE_SUFFIXES:
             stem = Path(stem).stem
         name, number = stem, 2
-        while name in taken:
+        while name in used_names:
             name, number = f"{stem}_{number}", number + 1
-        taken.add(name)
+        used_names.add(name)
         yield file, to / f"{name}{suffix}"
 
 
