@@ -20,7 +20,7 @@ types: $(VENV)/ready
 	$(BIN)/mypy
 
 docs: $(VENV)/ready
-	$(BIN)/python scripts/make_docs.py --check
+	$(BIN)/python -m scripts.docs.make_docs --check
 
 unit: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"

@@ -9,8 +9,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/venv"
 pip="$work/venv/bin/python -m pip --disable-pip-version-check"
+# the group, as lines: `pip install --group` needs pip 25.1, and Python 3.10 has no tomllib
+"$work/venv/bin/python" - > "$work/dev" <<'GROUP'
+try:
+    import tomllib
+except ModuleNotFoundError:
+    from pip._vendor import tomli as tomllib
+with open("pyproject.toml", "rb") as file:
+    print(*tomllib.load(file)["dependency-groups"]["dev"], sep="\n")
+GROUP
 $pip install --quiet "$TORCH" "setuptools>=77"
-$pip install --quiet --no-build-isolation ".[dev]"
+$pip install --quiet --no-build-isolation . -r "$work/dev"
 {
   echo "# Written by scripts/lock.sh (make lock) from pyproject.toml; edit that instead."
   echo "$TORCH"

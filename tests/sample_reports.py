@@ -758,7 +758,7 @@ def uncountable() -> Report:
 
 
 def recorded(name: str) -> Report:
-    """A report of a real run that the documentation shows; scripts/make_docs.py keeps its findings those of today's rules."""
+    """A report of a real run that the documentation shows; `scripts.docs.make_docs` keeps its findings those of today's rules."""
     return read_report(MEASURED / f"{name}.json")
 
 

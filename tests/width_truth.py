@@ -1,6 +1,6 @@
 """Whose the operators of a recorded network are, told from the sizes they were called with alone.
 
-The traces of `scripts/record_traces.py` are of networks in which no two modules share sizes (see scripts/width_networks.py).
+The traces of `scripts/lab/record_traces.py` are of networks in which no two modules share sizes (`width_networks.py` beside it).
 Read here from the file's own JSON, with nothing of the package: which operators lie inside which autograd node by their times,
 and whose a node is by the sizes of all operators in it. No module call, sequence number or flow is looked at.
 """

@@ -36,7 +36,7 @@ def host_modules(
         base = np.where(outside & (pseudo != NONE), pseudo, base).astype(np.int32)
         rest = (base == NONE) & (phases.phase != NONE) & outside
         base[rest] = ours.root
-    module = base.copy()
+    module: Ids = base.copy()
     if not len(nodes.positions):
         return module
     of = of_nodes(nesting, context, nodes, called, base, ours)

@@ -97,7 +97,7 @@ def _called(owned: Owned, operator: Ids) -> Ids:
     """The outermost of PyTorch's own operators around each: what the program called, not what that called in turn."""
     table, host = owned.table, owned.host
     plain = np.array([name.startswith("aten::") for name in table.names], np.bool_)
-    outer = operator.copy()
+    outer: Ids = operator.copy()
     rising = np.arange(len(outer))
     for _ in range(_DEEPEST):
         above = host.parent[outer[rising]]

@@ -41,16 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    from profiler_kit.cli.options import parser
+    from profiler_kit.cli import output
+    from profiler_kit.cli.parser import parser
 
+    words = sys.argv[1:] if argv is None else argv
     try:
         try:
-            given = parser().parse_args(argv)
+            options = parser(words).parse_args(words)
         except SystemExit as end:  # after --help and --version
             return end.code if isinstance(end.code, int) else OK
-        from profiler_kit.cli import commands, output
-
-        status = commands.VERBS[given.verb](given)
+        status: int = options.command.run(options)
         output.flush()  # here, where a reader that is gone can still be told from an error
     except KitError as error:
         print(f"error: {streams.printable(str(error))}", file=sys.stderr)

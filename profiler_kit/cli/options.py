@@ -1,179 +1,25 @@
-"""The command line's grammar. Built without importing torch, so that ``--help`` answers at once."""
+"""Options that several verbs share, one function per group, and the target that they name."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import TYPE_CHECKING, Final
 
-from profiler_kit._version import VERSION
-from profiler_kit.cli.inspect_options import inspect_options
-from profiler_kit.cli.measure_options import laboratory_options, measure_options
-from profiler_kit.cli.values import numbers, positive, size, whole
-from profiler_kit.devices.registry import DEFAULT, architecture_names, choices, devices, with_peaks
-from profiler_kit.errors import UsageError
-from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
-from profiler_kit.records.target import TargetSpec
-from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.variation import CHANGES, Variation, read_variations, spelled
+from profiler_kit.cli import choices
+from profiler_kit.cli.values import names, numbers, positive, seconds, whole
 
-DESCRIPTION = "Where a PyTorch model's FLOPs, memory and time go, and why."
-EPILOG = """\
-examples:
-  profiler-kit analyze my_model.py
-  profiler-kit analyze my_model.py:Net -i 32,3,224,224 --budget 30s
-  profiler-kit count pkg.nets:build --kw width=64 -i 'ids=8,1024:int64[0:50257]' -o layers.csv
-  profiler-kit inspect trace.json.gz
-  profiler-kit inspect rank*.json.gz --by module
-  profiler-kit compare models/convnet_v0.py models/convnet_v1.py
-  profiler-kit check my_model.py --base main --budget flops=+10%
-  profiler-kit show profiler_kit_out/my_model -f markdown
-  profiler-kit env
+if TYPE_CHECKING:
+    from profiler_kit.records.target import TargetSpec
 
-exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
-  3 the target or a trace could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
-"""
-TARGET_HELP = (
+TARGET_HELP: Final = (
     "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
     "Or a zoo's, where it is installed: torchvision:NAME, timm:NAME, hf:NAME or hf:FOLDER (a transformers config)"
 )
 
 
-class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are ours: one message with a hint, exit status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises UsageError where argparse would print its usage and exit."""
-        raise UsageError(message, hint=f"{self.prog} --help shows what there is")
-
-
-def parser() -> Parser:
-    """The parser of the whole command line; the parsed namespace's `verb` names the command."""
-    top = Parser(
-        prog="profiler-kit",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    top.add_argument("--version", action="version", version=f"profiler-kit {VERSION}")
-    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
-    _analyze(verbs.add_parser("analyze", help="count, measure under each cuDNN configuration, attribute, explain"))
-    _count(verbs.add_parser("count", help="static only: FLOPs, MACs, parameters and memory per layer, no device"))
-    _inspect(verbs.add_parser("inspect", help="any torch.profiler trace: where its time went, and what was waited for"))
-    _compare(
-        verbs.add_parser(
-            "compare", help="two targets, reports or traces: what differs in time, work and memory, and why"
-        )
-    )
-    _check(verbs.add_parser("check", help="pre-merge gate: compare with a git revision and apply budgets"))
-    _show(verbs.add_parser("show", help="render a saved report again, in any format; needs no torch"))
-    _env(verbs.add_parser("env", help="this machine for the tool: devices, versions, what they really reach"))
-    return top
-
-
-def target_spec(
-    given: argparse.Namespace,
-    target: str | None = None,
-    *,
-    allow_guess: bool = True,
-    command: tuple[str, ...] | None = None,
-) -> TargetSpec:
-    """The target that the parsed options name; `command` is the words beside it, where there are more than the verb."""
-    return TargetSpec(
-        command=command or (given.verb, ""),
-        spec=target if target is not None else given.target,
-        inputs=tuple(given.input),
-        kwargs=tuple(given.kw),
-        mode=given.mode,
-        loss=given.loss,
-        optimizer=given.optimizer,
-        dtype=given.dtype,
-        amp=given.amp,
-        channels_last=given.channels_last,
-        batch=given.batch[0] if isinstance(given.batch, tuple) else given.batch,
-        seed=given.seed,
-        allow_guess=allow_guess,
-    )
-
-
-def target_argv(given: argparse.Namespace) -> list[str]:
-    """The options of `given` that shape the target, as words of a command line again."""
-    words: list[str] = []
-    for text in given.input:
-        words += ["-i", text]
-    for text in given.kw:
-        words += ["--kw", text]
-    words += ["--mode", given.mode, "--seed", str(given.seed)]
-    for name in ("loss", "optimizer", "dtype", "amp", "batch"):
-        value = getattr(given, name)
-        if value is not None:
-            words += [f"--{name}", str(value)]
-    if given.convention != DEFAULT_CONVENTION:
-        words += ["--convention", given.convention]
-    return [*words, "--channels-last"] if given.channels_last else words
-
-
-def _analyze(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    _target_options(sub)
-    measure_options(sub)
-    laboratory_options(sub)
-    sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
-    _convention_options(sub)
-    _output_options(sub)
-    _report_options(sub)
-
-
-def _count(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    _target_options(sub, several_batches=True)
-    _memory_options(sub)
-    _convention_options(sub, strict=True, cross_check=True)
-    _hardware_option(sub)
-    _output_options(sub)
-    _report_options(sub)
-
-
-def _inspect(sub: argparse.ArgumentParser) -> None:
-    inspect_options(sub)
-    _output_options(sub)
-
-
-def _compare(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder, or a trace (then B is one too)")
-    sub.add_argument("b", metavar="B", help="the same")
-    _target_options(sub)
-    measure_options(sub)
-    sub.add_argument("--static", action="store_true", help="count only, measure nothing")
-    _convention_options(sub)
-    _output_options(sub)
-
-
-def _check(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    sub.add_argument("--base", metavar="REV", help="git revision or report.json to compare with (default: merge base)")
-    sub.add_argument(
-        "--budget", action="append", default=[], metavar="METRIC=LIMIT", help="flops=+10%%, params=26M … (repeatable)"
-    )
-    _target_options(sub)
-    _convention_options(sub, strict=True)
-    _output_options(sub)
-
-
-def _show(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder, or what inspect wrote")
-    _output_options(sub)
-    _report_options(sub, traces=True)
-
-
-def _env(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
-    sub.add_argument("--fresh", action="store_true", help="measure the ceilings again instead of taking the kept ones")
-    _output_options(sub)
-
-
-def _target_options(sub: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
+def add_target_options(sub: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
+    """Adds the options that shape a target; `several_batches`: ``--batch`` may name more than one size."""
     group = sub.add_argument_group("target")
     group.add_argument(
         "-i", "--input", action="append", default=[], metavar="SPEC",
@@ -186,50 +32,73 @@ def _target_options(sub: argparse.ArgumentParser, *, several_batches: bool = Fal
     group.add_argument("--dtype", metavar="DTYPE", help="of parameters and floating inputs: float32, bfloat16 …")
     group.add_argument("--amp", metavar="DTYPE", help="autocast forward and loss to bfloat16 or float16")
     group.add_argument("--channels-last", action="store_true", help="NHWC memory layout of model and inputs")
-    if several_batches:
-        size = "replace the inputs' batch size; as 8,16,32 the memory at the others too"
-        group.add_argument("--batch", type=numbers, metavar="N", help=size)
-    else:
-        group.add_argument("--batch", type=positive, metavar="N", help="replace the inputs' batch size")
+    group.add_argument(
+        "--batch", type=numbers if several_batches else positive, metavar="N",
+        help="replace the inputs' batch size" + ("; as 8,16,32 the memory at the others too" if several_batches else ""),
+    )  # fmt: skip
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, inputs and labels (default: 0)")
 
 
-def _memory_options(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("memory")
-    group.add_argument(
-        "--gpu",
-        metavar="NAME",
-        help=f"whose memory is predicted: {choices(devices())}; an architecture ({architecture_names()}) is its best-known "
-        f"card (default: the one here, or {DEFAULT.short[0]})",
+def target_spec(
+    options: argparse.Namespace,
+    target: str | None = None,
+    *,
+    allow_guess: bool = True,
+    command: tuple[str, ...] | None = None,
+) -> TargetSpec:
+    """The target that the parsed options name; `command` is the words beside it, where there are more than the verb."""
+    from profiler_kit.records.target import TargetSpec
+
+    return TargetSpec(
+        command=command or (options.verb, ""),
+        spec=target if target is not None else options.target,
+        inputs=tuple(options.input),
+        kwargs=tuple(options.kw),
+        mode=options.mode,
+        loss=options.loss,
+        optimizer=options.optimizer,
+        dtype=options.dtype,
+        amp=options.amp,
+        channels_last=options.channels_last,
+        batch=options.batch[0] if isinstance(options.batch, tuple) else options.batch,
+        seed=options.seed,
+        allow_guess=allow_guess,
     )
-    group.add_argument("--fits", type=size, metavar="SIZE", help="the largest batch that fits, as 24GiB")
+
+
+def add_device_option(sub: argparse._ActionsContainer) -> None:
+    """Adds the option that picks the device to run on."""
+    sub.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
+
+
+def add_measure_options(sub: argparse.ArgumentParser) -> None:
+    """Adds the options that say how a target is measured."""
+    group = sub.add_argument_group("measure")
+    add_device_option(group)
     group.add_argument(
-        "--checkpoint", action="append", default=[], metavar="PATH",
-        help="what if this module kept its inputs alone; auto proposes modules, for --fits if given (repeatable)",
+        "--configs", type=names, metavar="A,B",
+        help=f"only these configurations, joined by + as benchmark+no-tf32: {choices.cudnn_configurations()} "
+        "(default: all that mean something here)",
     )  # fmt: skip
     group.add_argument(
-        "--what-if", action="append", default=[], type=_variations, metavar="CHANGE,…",
-        help=f"the memory with this changed ({', '.join(spelled(change) for change in CHANGES)}); "
-        "several by comma together, a bare amp or optimizer each in a row of its own (repeatable)",
+        "--budget", type=seconds, default=60.0, metavar="TIME", dest="budget_s",
+        help="time for steps, shared by all processes; starting them and the first steps come on top (default: 60s)",
+    )  # fmt: skip
+    group.add_argument("--steps", type=positive, metavar="N", help="timed steps in each process, whatever they take")
+    group.add_argument(
+        "--timeout", type=seconds, metavar="TIME",
+        help="end a process that takes longer (default: 180 s and ten times its share of --budget)",
     )  # fmt: skip
 
 
-def memory_questions(given: argparse.Namespace) -> MemoryQuestions | None:
-    """What is asked about memory beyond the step as it is; None for nothing."""
-    asked = MemoryQuestions(
-        batches=(given.batch or ())[1:],
-        fits_bytes=given.fits,
-        checkpoint=tuple("" if path == "(root)" else path for path in given.checkpoint),
-        variations=tuple(one for several in given.what_if for one in several),
-    )
-    return None if asked == MemoryQuestions() else asked
+def add_convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
+    """Adds the options that say what counts as work, and how sure the count must be."""
+    from profiler_kit.records.counts import DEFAULT_CONVENTION
 
-
-def _convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
     group = sub.add_argument_group("what counts")
     group.add_argument(
         "--convention", default=DEFAULT_CONVENTION, metavar="NAME",
-        help="kit (default), torch (as FlopCounterMode), fvcore, or model-flops (as MFU takes them)",
+        help=f"whose MACs and FLOPs: {choices.conventions()} (default: {DEFAULT_CONVENTION})",
     )  # fmt: skip
     if strict:
         group.add_argument("--strict", action="store_true", help="fail, with status 1, if any op has no formula")
@@ -239,34 +108,29 @@ def _convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, c
         )
 
 
-def _output_options(sub: argparse.ArgumentParser) -> None:
+def add_output_options(sub: argparse.ArgumentParser) -> None:
+    """Adds the options that say where results go, and in which format."""
     group = sub.add_argument_group("output")
     group.add_argument(
-        "-f", "--format", metavar="FMT", help="what stdout gets: terminal (default), markdown, json, csv"
+        "-f", "--format", metavar="FMT", help=f"what stdout gets: {choices.formats()} (default: terminal)"
     )
     group.add_argument(
-        "-o", "--output", action="append", default=[], type=Path, metavar="FILE", help="format by suffix (repeatable)"
-    )
+        "-o", "--output", action="append", default=[], type=Path, metavar="FILE",
+        help=f"write this file too, in the format of its suffix: {choices.suffixes()} (repeatable)",
+    )  # fmt: skip
     group.add_argument(
         "--detail", action="store_true", help="all sections on the terminal, not only those that fit a screen"
     )
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
-def _hardware_option(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("roofline")
-    group.add_argument(
-        "--hardware", metavar="NAME",
-        help=f"bound each layer and op on this device by its datasheet: {choices(with_peaks())}; or here: as measured, once",
-    )  # fmt: skip
-
-
-def _report_options(sub: argparse.ArgumentParser, *, traces: bool = False) -> None:
+def add_table_options(sub: argparse.ArgumentParser, *, trace_views: tuple[str, ...] = ()) -> None:
+    """Adds the options that choose and shape a report's tables; `trace_views` are offered beside the views of targets."""
     group = sub.add_argument_group("tables")
     group.add_argument(
-        "--by", choices=("tree", "layer", "op", "what-if", *(get_args(TraceView) if traces else ())),
+        "--by", choices=("tree", "layer", "op", "what-if", *trace_views),
         help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)"
-        + ("; the others are of traces, as inspect has them" if traces else ""),
+        + ("; the others are of traces, as inspect has them" if trace_views else ""),
     )  # fmt: skip
     group.add_argument(
         "--top",
@@ -276,10 +140,7 @@ def _report_options(sub: argparse.ArgumentParser, *, traces: bool = False) -> No
         help="rows of a table, in a tree below one module (default: 10)",
     )
     group.add_argument(
-        "--depth",
-        type=whole,
-        metavar="N",
-        help="add what is deeper to its parent (default: none, or a screen of tree)",
+        "--depth", type=whole, metavar="N", help="add what is deeper to its parent (default: none, or a screen of tree)"
     )
     group.add_argument(
         "--sort", metavar="COLUMN",
@@ -289,10 +150,3 @@ def _report_options(sub: argparse.ArgumentParser, *, traces: bool = False) -> No
     group.add_argument(
         "--unit", choices=("flop", "mac"), default="flop", help="show work in FLOPs (default) or in MACs alone"
     )
-
-
-def _variations(text: str) -> tuple[Variation, ...]:
-    try:
-        return read_variations(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

@@ -11,37 +11,38 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from profiler_kit.cli import streams
 from profiler_kit.errors import UsageError
-from profiler_kit.records.document import Document
-from profiler_kit.records.report import Report
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis
+    from profiler_kit.records.document import Document
+    from profiler_kit.records.report import Report
+    from profiler_kit.records.traces import TraceReport
 
 DEFAULT_WIDTH = 100
 PLAIN = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for a stdout that knows only ASCII, each as wide as before
 
 
-def check(given: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> None:
     """Raises UsageError now for a format, suffix, column or place that can't be, rather than after a minute of measuring."""
     from profiler_kit import render
     from profiler_kit.report.tables import check_sort
 
-    if given.format is not None:
-        render.by_name(given.format)
-    for file in given.output:
+    if options.format is not None:
+        render.by_name(options.format)
+    for file in options.output:
         render.by_suffix(file)
         if not file.parent.is_dir():
             raise UsageError("no such folder", where=str(file.parent), hint="make it first, or write elsewhere with -o")
         if file.is_dir() or not os.access(file.parent, os.W_OK):
             raise UsageError("cannot be written", where=str(file), hint="write elsewhere with -o")
-    if getattr(given, "sort", None) is not None:
+    if getattr(options, "sort", None) is not None:
         # Without --by it depends on the report which table is meant: a name that some table has will do for now.
-        check_sort(given.sort, given.by or "layer")
-    out = getattr(given, "out", None)
+        check_sort(options.sort, options.by or "layer")
+    out = getattr(options, "out", None)
     if out is not None:
         _check_place(out)
 
@@ -81,21 +82,47 @@ def foreign_output_on_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def emit(document: Document, given: argparse.Namespace) -> None:
+def emit(document: Document, options: argparse.Namespace) -> None:
     """Prints `document` in the asked format and writes it to the asked files."""
     from profiler_kit import render
 
-    for file in given.output:
-        options = render.RenderOptions(detail=True)
-        write(file, render.by_suffix(file).render(document, options))
+    for file in options.output:
+        write(file, render.by_suffix(file).render(document, render.RenderOptions(detail=True)))
     live = sys.stdout.isatty()
-    options = render.RenderOptions(
+    style = render.RenderOptions(
         width=min(shutil.get_terminal_size().columns, 160) if live else DEFAULT_WIDTH,
         color=live and "NO_COLOR" not in os.environ,
-        detail=given.detail,
+        detail=options.detail,
     )
     with stdout_told():
-        print(_encodable(render.by_name(given.format or "terminal").render(document, options)), end="")
+        print(_encodable(render.by_name(options.format or "terminal").render(document, style)), end="")
+
+
+def emit_report(report: Report, options: argparse.Namespace) -> None:
+    """Emits a report on a target, as the table options ask for it."""
+    from profiler_kit.report import report_document
+
+    document = report_document(
+        report,
+        top=options.top,
+        depth=options.depth,
+        sort=options.sort,
+        run=options.run,
+        by=options.by,
+        unit=options.unit,
+    )
+    emit(document, options)
+
+
+def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
+    """Emits a report on traces. Raises UsageError for a view that only reports on targets have."""
+    from profiler_kit.records.trace_asks import TraceView
+    from profiler_kit.report import traces_document
+
+    if options.by is not None and options.by not in get_args(TraceView):
+        views = ", ".join(get_args(TraceView))
+        raise UsageError(f"a report on traces has no view by {options.by}", hint=f"one of: {views}")
+    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by), options)
 
 
 def flush() -> None:
@@ -132,14 +159,14 @@ def warn(*reports: Report) -> None:
     """Says on stderr, even to those who asked for quiet, what makes every figure doubtful: guessed inputs."""
     for report in reports:
         if report.target.inputs_from == "guess":
-            for said in report.target.notes:
-                if "GUESSED" in said:
-                    print(f"warning: {said.removeprefix('warning: ')}", file=sys.stderr)
+            for text in report.target.notes:
+                if "GUESSED" in text:
+                    print(f"warning: {text.removeprefix('warning: ')}", file=sys.stderr)
 
 
-def note(text: str, given: argparse.Namespace) -> None:
+def note(text: str, options: argparse.Namespace) -> None:
     """Says `text` on stderr unless asked to be quiet."""
-    if not given.quiet:
+    if not options.quiet:
         print(text, file=sys.stderr)
 
 

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from profiler_kit import units
+
+if TYPE_CHECKING:
+    from profiler_kit.records.variation import Variation
 
 
 def numbers(text: str) -> tuple[int, ...]:
     """The whole numbers of a text such as ``8,16``, each at least 1."""
     return tuple(positive(part.strip()) for part in text.split(","))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names of a text such as ``default,benchmark``, at least one."""
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise argparse.ArgumentTypeError(f"{text!r} names no configuration; write it as default,benchmark")
+    return parts
+
+
+def variations(text: str) -> tuple[Variation, ...]:
+    """The variations that a text such as ``amp=bfloat16,zero_grad=keep`` asks for."""
+    from profiler_kit.records.variation import read_variations
+
+    try:
+        return read_variations(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def size(text: str) -> int:
@@ -42,10 +64,10 @@ def at_least(least: int, text: str) -> int:
 def step_range(text: str) -> tuple[int, int]:
     """The first and the last step of a text such as ``3:5`` or ``4``."""
     first, colon, last = text.partition(":")
-    found = (whole(first), whole(last) if colon else whole(first))
-    if found[0] > found[1]:
+    steps = whole(first), whole(last if colon else first)
+    if steps[0] > steps[1]:
         raise argparse.ArgumentTypeError(f"{text!r} ends before it begins")
-    return found
+    return steps
 
 
 def seconds(text: str) -> float:
@@ -55,5 +77,5 @@ def seconds(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+        raise argparse.ArgumentTypeError(f"must be greater than zero, not {text!r}")
     return value

@@ -10,7 +10,7 @@ from profiler_kit.statistics.noise import FLOOR
 
 _INTRODUCTION = f"""# Rules
 
-<!-- Written by scripts/make_docs.py. Change the code it is read from, then run the script. -->
+<!-- Written by scripts/docs/make_docs.py. Change the code it is read from, then run the script. -->
 
 A rule looks at a report and yields findings: what was found, the numbers that show it, what to do. A number that is
 missing never fires a rule, and a rule that has nothing to say says nothing.

@@ -115,11 +115,12 @@ def _toml(file: Path, shown: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not TOML: {error}", where=shown, hint="correct the file") from error
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=shown, hint="make it readable") from error
+    return values
 
 
 def _written(name: str, value: object, where: str) -> Budget:

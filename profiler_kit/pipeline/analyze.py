@@ -13,6 +13,7 @@ from profiler_kit.measurement import further, trials
 from profiler_kit.measurement.bench import Bench, Traced, measure_plan, trace_folder
 from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.forecast import Counted, counted_if_possible, with_measured_scratch
+from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import explained, new_report
 from profiler_kit.pipeline.run_traces import with_counted_work
 from profiler_kit.records.configs import RunConfig
@@ -88,6 +89,7 @@ def analyze_spec(
     asked: LaboratoryQuestions | None = None,
 ) -> Analysis:
     """`analyze` with its traces. Ctrl-C ends the run in hand; what was measured before stands in the report."""
+    require_torch()
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 

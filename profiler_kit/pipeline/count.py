@@ -7,6 +7,7 @@ from typing import Any
 
 from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.forecast import ends_told, simulated_device, with_memory, with_what_ifs
+from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import explained, new_report
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.report import Report
@@ -35,15 +36,15 @@ def count(
     formula.
     """
     roofs.check(hardware)
-    from profiler_kit.counting import count_both
-    from profiler_kit.loading import from_model
-
     if isinstance(target, (str, TargetSpec)):
         spec = target
         if isinstance(spec, str):
             spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
         report = count_spec(spec, convention=convention, cross_check=cross_check, hardware=hardware)
     else:
+        from profiler_kit.counting import count_both
+        from profiler_kit.loading import from_model
+
         with ends_told(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
             static, by_kit = with_memory(
@@ -74,6 +75,7 @@ def count_spec(
     """
     roofs.check(hardware)
     simulated = simulated_device(gpu)  # an unknown name ends here, before the target is loaded
+    require_torch()
     from profiler_kit.counting import count_both
     from profiler_kit.loading import load
 

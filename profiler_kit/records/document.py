@@ -7,10 +7,12 @@ comparison, a gate's verdict) builds a Document; every renderer takes any Docume
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from profiler_kit.records.report import Finding
 from profiler_kit.units import Unit
+
+if TYPE_CHECKING:  # the formats are listed by every --help
+    from profiler_kit.records.report import Finding
 
 Value = int | float | str | bool | None
 

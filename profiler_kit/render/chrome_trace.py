@@ -18,11 +18,13 @@ import json
 import re
 import zlib
 from collections.abc import Container, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler_kit.errors import TraceError
-from profiler_kit.records.lanes import Annotation, CounterTrack
-from profiler_kit.records.runs import Span
+
+if TYPE_CHECKING:
+    from profiler_kit.records.lanes import Annotation, CounterTrack
+    from profiler_kit.records.runs import Span
 
 PROCESS_NAME: Final = "profiler_kit"
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler_kit.records.document import Block, Document, FindingList, Head, Paragraph, Table, Value
-from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
-from profiler_kit.report.trial_words import trial_words
 from profiler_kit.units import text
+
+if TYPE_CHECKING:
+    from profiler_kit.records.report import Finding
 
 # An underscore inside a word is text as it is, so that names stay readable in the source too.
 _SPECIAL: Final = re.compile(r"([\\`*\[\]<#|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -84,6 +85,8 @@ def _paragraph(paragraph: Paragraph) -> str:
 
 
 def _finding(finding: Finding) -> str:
+    from profiler_kit.report.trial_words import trial_words
+
     said = [f"- **{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
     said += [f"  {_block_text(finding.explanation)}"] if finding.explanation else []
     if finding.advice:

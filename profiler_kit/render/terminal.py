@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
-from profiler_kit.records.report import Finding
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
-from profiler_kit.report.trial_words import trial_words
 from profiler_kit.units import text
+
+if TYPE_CHECKING:
+    from profiler_kit.records.report import Finding
 
 NARROWEST: Final = 60
 # A summary gives these findings' first sentences, and of more than these the titles alone.
@@ -146,11 +147,13 @@ class _Page:
         return out + self._wrap("; ".join(numbers), first="  ", rest="  ", color=DIM)
 
     def _trial(self, finding: Finding) -> list[str]:
+        from profiler_kit.report.trial_words import trial_words
+
         trial = finding.trial
         if trial is None:
             return []
-        said = f"tried {trial.config}: {trial_words(trial, whole=self.detail)}"
-        return self._wrap(said, first="  ", rest="  ")
+        words = f"tried {trial.config}: {trial_words(trial, whole=self.detail)}"
+        return self._wrap(words, first="  ", rest="  ")
 
     def _table(self, table: Table, section: Section) -> list[str]:
         pieces, left_out = fit(table, self.width)

@@ -39,7 +39,10 @@ def dataframe(report: Report | TraceReport, table: str | None = None, *, run: st
         raise KitError(
             "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
         ) from error
-    return pandas.DataFrame({head.key: _series(chosen, i, pandas) for i, head in enumerate(chosen.heads)})
+    frame: pandas.DataFrame = pandas.DataFrame(
+        {head.key: _series(chosen, i, pandas) for i, head in enumerate(chosen.heads)}
+    )
+    return frame
 
 
 def _series(table: Table, index: int, pandas: Any) -> Any:

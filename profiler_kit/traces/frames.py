@@ -32,7 +32,7 @@ def events_frame(table: Table, owners: Iterable[Column] = ()) -> pandas.DataFram
         ) from error
     found = events(table, owners)
     columns = {column.name: _series(column, found.length, pandas) for column in found.columns}
-    frame = pandas.DataFrame(columns, index=pandas.RangeIndex(found.length, name="row"), copy=False)
+    frame: pandas.DataFrame = pandas.DataFrame(columns, index=pandas.RangeIndex(found.length, name="row"), copy=False)
     frame.attrs.update(found.about)
     return frame
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from case_study import judges_flags, judges_where
-from case_study.figures import Figures
-from case_study.judgement import Judgement
+from scripts.case_study import judges_flags, judges_where
+from scripts.case_study.figures import Figures
+from scripts.case_study.judgement import Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

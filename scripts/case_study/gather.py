@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import profiler_kit
-from case_study.figures import (
+from profiler_kit.errors import KitError
+from profiler_kit.records.configs import Environment
+from profiler_kit.records.serde import from_json
+from profiler_kit.records.target import TargetSpec
+from scripts.case_study.figures import (
     CountFigures,
     Figures,
     NaiveLoop,
@@ -20,10 +24,6 @@ from case_study.figures import (
     count_figures,
     run_figures,
 )
-from profiler_kit.errors import KitError
-from profiler_kit.records.configs import Environment
-from profiler_kit.records.serde import from_json
-from profiler_kit.records.target import TargetSpec
 
 Say = Callable[[str], None]
 

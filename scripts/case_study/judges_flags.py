@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from case_study.figures import Figures, RunFigures
-from case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent
-from case_study.pairs import pairs
 from profiler_kit.diagnosis.families import IM2COL
 from profiler_kit.records.document import Value
 from profiler_kit.units import text
+from scripts.case_study.figures import Figures, RunFigures
+from scripts.case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent
+from scripts.case_study.pairs import pairs
 
 MARKEDLY: Final = 0.10  # "markedly" faster: a tenth of the step or more
 NOTICEABLY: Final = 0.02  # less than this is drift of the device's clock

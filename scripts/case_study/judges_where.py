@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from case_study.figures import Figures, NaiveLoop, RunFigures
-from case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent, percent_range
 from profiler_kit.records.document import Table, Value
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.units import text
+from scripts.case_study.figures import Figures, NaiveLoop, RunFigures
+from scripts.case_study.judgement import (
+    Judgement,
+    Verdict,
+    all_or_some,
+    kernel_words,
+    make_table,
+    percent,
+    percent_range,
+)
 
 TAKES_THE_TIME: Final = 0.5  # a phase "takes the time" with half of the device's time or more
 TAKES_NONE: Final = 0.1  # and takes none of it below this

@@ -9,12 +9,12 @@ from typing import Final
 
 from tabulate import tabulate
 
-from case_study.claims import CLAIMS, Claim
-from case_study.figures import Figures
-from case_study.judgement import Judgement
-from case_study.judges_where import time_ratio
 from profiler_kit.records.document import Table
 from profiler_kit.units import text
+from scripts.case_study.claims import CLAIMS, Claim
+from scripts.case_study.figures import Figures
+from scripts.case_study.judgement import Judgement
+from scripts.case_study.judges_where import time_ratio
 
 TEMPLATE: Final = Path(__file__).with_name("page.md")
 _SLOT: Final = re.compile(r"^\{\{(?P<what>\w+)(?: (?P<letter>\w))?\}\}$", re.MULTILINE)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from case_study.figures import Figures, RunFigures
 from profiler_kit.records.samples import Interval
+from scripts.case_study.figures import Figures, RunFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The traces in tests/fixtures/traces, which scripts/record_traces.py recorded with the package's own marks."""
+"""The traces in tests/fixtures/traces, which scripts/lab/record_traces.py recorded with the package's own marks."""
 
 from __future__ import annotations
 

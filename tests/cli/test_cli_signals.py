@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_files import call, in_worker, net
 
-from profiler_kit.cli import commands
+from profiler_kit.cli.commands import show
 from profiler_kit.errors import INTERRUPTED
 
 HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
@@ -149,7 +150,7 @@ def test_a_signal_ends_the_command_once_and_the_handlers_go(
             tidied.append("all")
         return 0
 
-    monkeypatch.setitem(commands.VERBS, "show", verb)
+    monkeypatch.setattr(show, "COMMAND", replace(show.COMMAND, run=verb))
     before = signal.signal(number, signal.SIG_DFL)
     try:
         ended = call(["show", "x"], capfd)
@@ -167,7 +168,7 @@ def test_an_ignored_hangup_stays_ignored(capfd: pytest.CaptureFixture[str], monk
         os.kill(os.getpid(), signal.SIGHUP)
         return 0
 
-    monkeypatch.setitem(commands.VERBS, "show", verb)
+    monkeypatch.setattr(show, "COMMAND", replace(show.COMMAND, run=verb))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert call(["show", "x"], capfd).code == 0

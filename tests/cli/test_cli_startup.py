@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,11 @@ from pathlib import Path
 import pytest
 from sample_reports import transformer, v0_cuda
 
+from profiler_kit.errors import TARGET_FAILED
+from profiler_kit.pipeline.packages import PACKAGES
 from profiler_kit.records.serde import dumps
+
+TRACES = Path(__file__).resolve().parents[1] / "fixtures" / "traces"
 
 REFUSE = """
 import sys
@@ -38,7 +43,7 @@ import profiler_kit
 dir(profiler_kit), profiler_kit.__version__
 from profiler_kit.cli import main
 lines = ["--help", "--version", "analyze --help", "count --help", "check --help", "compare --help", "show --help",
-         "env --help"]
+         "env --help", "inspect --help"]
 assert [main(line.split()) for line in lines] == [0] * len(lines)
 wrong = ["", "frobnicate", "count", "count net.py --batch 0", "count net.py -f pdf", "analyze net.py --budget soon",
          "count net.py -o a.pdf", "analyze net.py --configs ,", "count net.py --sort x", "count net.py --hardware z80"]
@@ -47,9 +52,23 @@ assert not REFUSED & set(sys.modules)
 """
     done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: profiler-kit") == 7
+    assert done.stdout.count("usage: profiler-kit") == 8
     assert done.stderr.count("error: ") == 10
     assert "Traceback" not in done.stderr
+
+
+def test_the_list_of_verbs_loads_no_records_and_no_formats(tmp_path: Path) -> None:
+    """What a verb's own options need is loaded for that verb."""
+    code = """
+from profiler_kit.cli import main
+assert main(["--help"]) == 0
+rooms = {name.split(".")[1] for name in sys.modules if name.startswith("profiler_kit.")}
+print(sorted(rooms - {"_version", "_family", "cli", "errors", "units"}), file=sys.stderr)
+assert sorted(name for name in sys.modules if name.startswith("profiler_kit.records.")) == ["profiler_kit.records.trace_asks"]
+"""
+    done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "['records']\n"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +106,66 @@ assert not REFUSED & set(sys.modules)
     assert done.returncode == 0, done.stderr
     assert "torch is not installed: saved reports can be shown" in done.stdout
     assert '"ceilings": null' in done.stdout
+
+
+INSTALL = "pip install 'profiler-kit[torch]'"
+
+
+def test_what_needs_no_torch_works_without(report: Path, tmp_path: Path) -> None:
+    trace = TRACES / "train.cuda.json.gz"
+    code = f"""
+from profiler_kit.cli import main
+assert main(["inspect", {str(trace)!r}, "-q", "-o", "saved.json"]) == 0
+assert main(["inspect", {str(trace)!r}, "-q", "--annotate", "a.json.gz", "--to", "csv", "-f", "markdown"]) == 0
+assert main(["inspect", {str(trace)!r}, "-q", "--to", "sqlite", "-f", "json"]) == 0
+assert main(["show", "saved.json", "--by", "idle"]) == 0
+assert main(["compare", {str(trace)!r}, "saved.json", "-q"]) == 0
+assert not REFUSED & set(sys.modules)
+"""
+    done = without("torch,pandas,pyarrow,fvcore", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "saved.json", "a.json.gz", "train.cuda.events.csv", "train.cuda.events.sqlite",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["count net.py", "analyze net.py", "check net.py", "compare net.py net.py", "compare net.py net.py --static"],
+)
+def test_what_needs_torch_says_in_one_line_how_to_install_it(line: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\n")
+    done = without(
+        "torch", f"from profiler_kit.cli import main\nsys.exit(main({[*line.split(), '-q']!r}))", cwd=tmp_path
+    )
+    assert done.returncode == TARGET_FAILED
+    assert done.stderr == f"error: counting and measuring need torch, which is not installed: {INSTALL}\n"
+    assert done.stdout == ""
+
+
+def test_python_is_told_how_to_install_torch(tmp_path: Path) -> None:
+    code = """
+import profiler_kit
+from profiler_kit.errors import KitError
+for verb in (profiler_kit.count, profiler_kit.analyze):
+    try:
+        verb("net.py")
+    except KitError as error:
+        print(error)
+assert profiler_kit.env().environment is None
+"""
+    done = without("torch", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(INSTALL) == 2
+
+
+def test_the_list_of_packages_has_all_that_can_be_installed() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    required = [line for line in (*project["dependencies"], *extras) if "python_version" not in line]
+    names = {re.split(r"[><=\[]", line)[0] for line in required} - {"profiler-kit"}
+    assert names - {name for name, _ in PACKAGES} == set()
 
 
 def test_an_ascii_terminal_gets_a_tree_in_ascii(tmp_path: Path) -> None:

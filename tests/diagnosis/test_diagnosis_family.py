@@ -130,4 +130,4 @@ def test_the_page_tells_every_rule_and_its_thresholds() -> None:
 
 def test_the_committed_page_is_the_rules_own() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
-    assert page.read_text() == rules_page(), "write it anew: python scripts/make_docs.py"
+    assert page.read_text() == rules_page(), "write it anew: python -m scripts.docs.make_docs"

@@ -34,9 +34,9 @@ SLEEP_CYCLES = 60_000_000  # some 30 ms: the host launches a whole step meanwhil
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    script = ROOT / "scripts" / "record_traces.py"
     outcome = process.run(
-        [sys.executable, script, "--device", "cuda", "--set", "strangers", "--out", folder], timeout_s=300
+        [sys.executable, "-m", "scripts.lab.record_traces", "--device", "cuda", "--set", "strangers", "--out", folder],
+        timeout_s=300,
     )
     assert outcome.ok, outcome.log_tail
     return folder / "strangers"

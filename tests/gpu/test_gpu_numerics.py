@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,11 +148,8 @@ def test_the_device_tells_its_clock_and_temperature() -> None:
 
 
 def test_a_planted_slow_down_is_as_long_as_it_says(tmp_path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        import bench_noise
-    finally:
-        sys.path.pop(0)
+    from scripts.bench import noise as bench_noise
+
     spin_ns = 20_000_000
     spec = bench_noise.planted(V0, tmp_path, kind="cuda", spin_ns=spin_ns, spin="device")
     step_ns = {}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.memory import simulate
+from scripts.bench.networks.measured import target_of
+from scripts.bench.networks.targets import target_of as more_target_of
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from bench_memory_models import target_of  # noqa: E402
-from memory_targets import target_of as more_target_of  # noqa: E402
 
 CASES = json.loads((ROOT / "docs" / "measured" / "memory_h100.json").read_text())["cases"]
 NETWORKS = ("unet", "gpt", "lstm", "bilstm", "encoder", "mlp", "in_place", "views", "shared", "checkpointed")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from case_study.figures import CountFigures, Figures, NaiveLoop, RunFigures
-
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.records.samples import Interval
+from scripts.case_study.figures import CountFigures, Figures, NaiveLoop, RunFigures
 
 MS = 1_000_000
 

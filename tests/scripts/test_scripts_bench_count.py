@@ -6,13 +6,8 @@ import argparse
 from collections import Counter
 from functools import partial
 
-import bench_cases
-import bench_count
-import bench_one
-import bench_peers
 import pytest
 import torch
-from bench_models import MODELS, true_macs
 from torch import Tensor, nn
 
 from profiler_kit import counting
@@ -21,6 +16,11 @@ from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.step import trace_step
 from profiler_kit.loading import from_model
 from profiler_kit.records.counts import OpRecord
+from scripts.bench import cases as bench_cases
+from scripts.bench import count as bench_count
+from scripts.bench import one_counter as bench_one
+from scripts.bench import peers as bench_peers
+from scripts.bench.networks.counted import MODELS, true_macs
 
 PARAMETERS = {"resnet50": 25_557_032, "vit_b_16": 86_567_656, "gpt2_small": 124_439_808, "llama_7b": 6_738_415_616}
 

@@ -11,11 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import case_slow_small_network as script
 import pytest
-from case_study import gather, judges_where, page
-from case_study.claims import CLAIMS, LETTERS
-from case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, load, merged, run_figures, save
 from scripts_made_up import MS, count, cuda, naive, phases, run
 
 from profiler_kit.errors import ReportError, UsageError
@@ -26,6 +22,10 @@ from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTimin
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo
+from scripts.case_study import __main__ as script
+from scripts.case_study import gather, judges_where, page
+from scripts.case_study.claims import CLAIMS, LETTERS
+from scripts.case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, load, merged, run_figures, save
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -260,7 +260,7 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_analysis_on_a_cpu_gives_figures_for_the_loss(tmp_path: Path) -> None:
     """From end to end, as small as it goes: the command measures, saves, and judges the same when read again."""
     saved = tmp_path / "figures.json"
-    command = [sys.executable, str(ROOT / "scripts" / "case_slow_small_network.py"), "--claims", "a", "--device", "cpu"]
+    command = [sys.executable, "-m", "scripts.case_study", "--claims", "a", "--device", "cpu"]
     command += ["--size", "16", "--batch", "1", "--budget", "2", "--json", str(saved)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

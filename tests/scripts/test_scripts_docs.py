@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-import make_docs
 import pytest
 
-from profiler_kit.cli.options import parser
+from profiler_kit.cli.commands import commands
+from profiler_kit.cli.parser import parser
 from profiler_kit.diagnosis.rules import unsteady
 from profiler_kit.measurement import bench, sweep, trials
 from profiler_kit.statistics import noise
 from profiler_kit.statistics.trials import WORTH_A_LINE_PERCENT
 from profiler_kit.worker import pacing
 from profiler_kit.worker import run as worker
+from scripts.docs import make_docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-NAMED = re.compile(
-    r"`(?:python -m profiler_kit |profiler-kit )?(?P<verb>analyze|count|compare|check|inspect|show|env) (?P<rest>[^`]+)`"
-)
+VERBS = "|".join(command.name for command in commands())
+NAMED = re.compile(rf"`(?:python -m profiler_kit |profiler-kit )?(?P<verb>{VERBS}) (?P<rest>[^`]+)`")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<file>[^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -49,17 +50,31 @@ def test_commands_that_a_page_shows_are_understood(page: Path) -> None:
     for line in command_lines(page):
         words = [word for word in shlex.split(line.rstrip(").,;:"), comments=True) if word not in ("[...]", "...", "…")]
         if words and not words[0].startswith("-"):
-            parser().parse_args(words)  # raises where a verb or an option does not exist
+            parser(words).parse_args(words)  # raises where a verb or an option does not exist
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_scripts_that_a_page_runs_exist(page: Path) -> None:
+    modules = re.findall(r"python3? -m (scripts[.\w]*)", page.read_text(encoding="utf-8"))
+    places = {module: ROOT.joinpath(*module.rstrip(".").split(".")) for module in modules}
+    missing = [
+        module
+        for module, place in places.items()
+        if not place.with_suffix(".py").is_file() and not (place / "__main__.py").is_file()
+    ]
+    assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_a_page_names_beside_a_verb_exist(page: Path) -> None:
-    verbs = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    options = {command.name: argparse.ArgumentParser() for command in commands()}
+    for command in commands():
+        command.add_options(options[command.name])
     unknown = [
         f"{found['verb']} {option}"
         for found in NAMED.finditer(page.read_text(encoding="utf-8"))
         for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", found["rest"])
-        if option not in verbs[found["verb"]]._option_string_actions
+        if option not in options[found["verb"]]._option_string_actions
     ]
     assert unknown == []
 

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import bench_inspect
-import compare_inspect_peers
 import pytest
-import record_traces
-from inspect_readers import READERS
-from scaled_trace import scale
+
+from scripts.bench import compare_inspect_peers
+from scripts.bench import inspect_speed as bench_inspect
+from scripts.bench.inspect_readers import READERS
+from scripts.bench.scaled_trace import scale
+from scripts.lab import record_traces
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "traces" / "train.cuda.json.gz"
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")

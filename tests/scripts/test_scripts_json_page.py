@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import json_page
 import pytest
 
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report, to_json
+from scripts.docs import json_page
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = [

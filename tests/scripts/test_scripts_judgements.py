@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case_study import judges_flags, judges_where
-from case_study.figures import Figures, RunFigures, ShapeLoop
-from case_study.judgement import Verdict
-from case_study.pairs import Pair, noise_of, pairs
 from scripts_made_up import MS, again, count, cuda, naive, phases, run
 
 from profiler_kit.records.runs import PhaseTiming
+from scripts.case_study import judges_flags, judges_where
+from scripts.case_study.figures import Figures, RunFigures, ShapeLoop
+from scripts.case_study.judgement import Verdict
+from scripts.case_study.pairs import Pair, noise_of, pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 

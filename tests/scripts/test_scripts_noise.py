@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import bench_intervals
-import bench_noise
 import pytest
 import torch
 
@@ -25,6 +23,8 @@ from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker.run import run_job
+from scripts.bench import intervals as bench_intervals
+from scripts.bench import noise as bench_noise
 
 MS = 1_000_000
 NET = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bench_overhead
 import pytest
 import torch
 
 from profiler_kit.worker.steps import Runner
+from scripts.bench import overhead as bench_overhead
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
 def test_recorded_ranks_can_be_inspected(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "record_ranks.py"), "--device", "cpu", "--small", "--steps", "3"]
+    command = [sys.executable, "-m", "scripts.lab.record_ranks", "--device", "cpu", "--small", "--steps", "3"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, "--extra-ms", "20", "--out", str(tmp_path)], capture_output=True, text=True, env=env

@@ -1,23 +1,18 @@
-"""Broken traces end in a table that adds up, or in one error; `scripts/fuzz_inspect.py` runs thousands."""
+"""Broken traces end in a table that adds up, or in one error; `scripts/bench/fuzz_inspect.py` runs thousands."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from trace_mutations import WAYS, mutations  # noqa: E402
-
-from profiler_kit.errors import TraceError  # noqa: E402
-from profiler_kit.traces.reader import read  # noqa: E402
-from profiler_kit.traces.source import BLOCK_BYTES  # noqa: E402
-from profiler_kit.traces.table import NONE, Table  # noqa: E402
+from profiler_kit.errors import TraceError
+from profiler_kit.traces.reader import read
+from profiler_kit.traces.source import BLOCK_BYTES
+from profiler_kit.traces.table import NONE, Table
+from scripts.bench.trace_mutations import WAYS, mutations
 
 SEEDS = range(10)
 LIMIT_S = 20.0  # a hundred times what most take: a machine may be busy

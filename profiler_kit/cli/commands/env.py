@@ -1,0 +1,39 @@
+"""The verb `env`: devices, versions and measured peaks."""
+
+from __future__ import annotations
+
+import argparse
+
+from profiler_kit import errors
+from profiler_kit.cli import output
+from profiler_kit.cli.commands import Command
+from profiler_kit.cli.options import add_device_option, add_output_options
+from profiler_kit.cli.progress import Progress
+
+
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """Adds the device, and where results go."""
+    add_device_option(sub)
+    sub.add_argument("--fresh", action="store_true", help="measure the ceilings again instead of taking the kept ones")
+    add_output_options(sub)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows this machine."""
+    from profiler_kit.pipeline.env import env
+    from profiler_kit.report import machine_document
+
+    output.check(options)
+    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+        machine = env(options.device, fresh=options.fresh, say=progress.say)
+    output.emit(machine_document(machine), options)
+    return errors.OK
+
+
+COMMAND = Command(
+    name="env",
+    summary="show devices, versions and measured peaks",
+    examples=("env",),
+    add_options=add_options,
+    run=run,
+)

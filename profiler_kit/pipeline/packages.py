@@ -1,0 +1,51 @@
+"""The packages that the tool uses: what each is for, which version is here, and the error where torch is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from typing import Final
+
+from profiler_kit.errors import TargetError
+from profiler_kit.records.machine import Package
+
+INSTALL_TORCH: Final = "pip install 'profiler-kit[torch]'"
+
+# Distribution and purpose: the requirements and extras of pyproject.toml, and the needs of targets and options.
+PACKAGES: Final = (
+    ("torch", "counting and measuring; saved reports and traces are read without it"),
+    ("numpy", "reading traces"),
+    ("msgspec", "reading traces and saved reports"),
+    ("tabulate", "text and Markdown tables"),
+    *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),
+    ("pandas", "dataframe(report), .events() of a trace"),
+    ("pyarrow", "inspect --to parquet"),
+    ("nvidia-ml-py", "clock and temperature of an NVIDIA GPU beside its times"),
+    ("fvcore", "count --cross-check"),
+    ("torchvision", "targets torchvision:NAME"),
+    ("timm", "targets timm:NAME"),
+    ("transformers", "targets hf:NAME and hf:FOLDER"),
+)
+
+
+def packages() -> tuple[Package, ...]:
+    """Every package of the table with its installed version, None where it is not installed."""
+    return tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES)
+
+
+def require_torch() -> None:
+    """Raises TargetError with the command that installs torch, where it is not installed."""
+    try:
+        installed = importlib.util.find_spec("torch") is not None
+    except ImportError:
+        installed = False
+    if not installed:
+        raise TargetError(f"counting and measuring need torch, which is not installed: {INSTALL_TORCH}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

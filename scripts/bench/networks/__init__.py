@@ -1,0 +1,1 @@
+"""The networks that benchmarks and validations run on."""

@@ -1,0 +1,333 @@
+"""The networks whose training memory was measured on an H100: docs/measured/memory_h100.json holds what they took.
+
+A case is named ``network|b<batch>|<optimizer>|<dtype>``. Those of torchvision and transformers need these packages.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from profiler_kit.loading import Target, from_model, load
+from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
+from profiler_kit.records.target import TargetSpec
+
+FOLDER: Final = Path(__file__).resolve().parents[3] / "models"
+OPTIMIZERS: Final = {"sgd": "sgd_momentum", "adam": "adam"}
+AUTOCAST: Final = {"fp32": None, "bf16": "bfloat16"}
+
+Inputs = Callable[[int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A network, its batch of a given size, and its loss; `needs` names the package it comes from."""
+
+    build: Callable[[], nn.Module]
+    batch: Inputs
+    loss: Callable[[Any, Any], Tensor]
+    needs: str = "torch"
+
+
+def double_conv(inputs: int, outputs: int) -> nn.Sequential:
+    """Two convolutions, each with a norm and an activation in place."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
+        nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
+    )  # fmt: skip
+
+
+class UNet(nn.Module):
+    """A U-Net of four levels that lets go of every skip once it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [32 * 2**level for level in range(5)]
+        self.down = nn.ModuleList(double_conv(i, o) for i, o in zip([3, *widths], widths, strict=False))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(w, w // 2, 2, stride=2) for w in reversed(widths[1:]))
+        self.back = nn.ModuleList(double_conv(w, w // 2) for w in reversed(widths[1:]))
+        self.head = nn.Conv2d(32, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of two classes at every place."""
+        skips = []
+        for level, block in enumerate(self.down):
+            x = block(x)
+            if level < 4:
+                skips.append(x)
+                x = F.max_pool2d(x, 2)
+        for up, block in zip(self.up, self.back, strict=True):
+            x = block(torch.cat([up(x), skips.pop()], 1))
+        scores: Tensor = self.head(x)
+        return scores
+
+
+class Block(nn.Module):
+    """A pre-norm decoder block with one dropout for both branches."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.p = heads, dropout
+        self.norm1, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm2, self.wide, self.narrow = (
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width),
+        )  # fmt: skip
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attention and a perceptron, each added."""
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        a = F.scaled_dot_product_attention(q, k, v, dropout_p=self.p if self.training else 0.0, is_causal=True)
+        x = x + self.drop(self.proj(a.transpose(1, 2).reshape(b, t, d)))
+        out: Tensor = x + self.drop(self.narrow(F.gelu(self.wide(self.norm2(x)))))
+        return out
+
+
+class Decoder(nn.Module):
+    """A small GPT with a tied head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places, self.drop = nn.Embedding(50257, 512), nn.Embedding(512, 512), nn.Dropout(0.1)
+        self.blocks = nn.ModuleList(Block(512, 8, 0.1) for _ in range(8))
+        self.norm, self.head = nn.LayerNorm(512), nn.Linear(512, 50257, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the vocabulary at every place."""
+        x = self.drop(self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device)))
+        for block in self.blocks:
+            x = block(x)
+        scores: Tensor = self.head(self.norm(x))
+        return scores
+
+
+class Recurrent(nn.Module):
+    """A language model on two LSTM layers."""
+
+    def __init__(self, *, both_ways: bool = False) -> None:
+        super().__init__()
+        self.e = nn.Embedding(10000, 512)
+        self.r = nn.LSTM(512, 512, 2, dropout=0.2, batch_first=True, bidirectional=both_ways)
+        self.o = nn.Linear(1024 if both_ways else 512, 10000)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the vocabulary at every place."""
+        scores: Tensor = self.o(self.r(self.e(tokens))[0])
+        return scores
+
+
+class Encoder(nn.Module):
+    """Torch's own encoder, its outputs averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, 0.1, batch_first=True), 6)
+        self.head = nn.Linear(512, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of 1000 classes."""
+        scores: Tensor = self.head(self.encoder(x).mean(1))
+        return scores
+
+
+class Perceptron(nn.Module):
+    """Six wide layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4096, 4096) for _ in range(6))
+        self.head = nn.Linear(4096, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of 1000 classes."""
+        for layer in self.layers:
+            x = F.gelu(layer(x))
+        scores: Tensor = self.head(x)
+        return scores
+
+
+class Activations(nn.Module):
+    """Convolutions whose activations overwrite their input, or don't."""
+
+    def __init__(self, *, inplace: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *(
+                nn.Sequential(nn.Conv2d(64 if i else 3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=inplace))
+                for i in range(6)
+            )
+        )
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of ten classes."""
+        x = self.body(x) * 2
+        x += 1.0
+        scores: Tensor = self.head(x.mean((2, 3)))
+        return scores
+
+
+class Views(nn.Module):
+    """Chunks, strided slices, stacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(1024, 4096), nn.Linear(1024, 1024), nn.Linear(2048, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of ten classes."""
+        y = self.a(x)
+        p, q, r, t = y.chunk(4, -1)
+        u = torch.sigmoid(p) * torch.tanh(q)
+        w = self.b(r)[:, ::2].relu()
+        z = torch.stack([u[:, ::2], w], 1).permute(0, 2, 1, 3).flatten(2)
+        scores: Tensor = self.c(z.mean(1) + t[:, 0].repeat(1, 2))
+        return scores
+
+
+class Shared(nn.Module):
+    """One layer six times, and the embedding as the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.l = nn.Embedding(8000, 768), nn.Linear(768, 768)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the vocabulary at every place."""
+        x = self.e(tokens)
+        for _ in range(6):
+            x = x + F.gelu(self.l(x))
+        return F.linear(x, self.e.weight)
+
+
+class Blocks(nn.Module):
+    """Eight decoder blocks, checkpointed or not."""
+
+    def __init__(self, *, recompute: bool) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList(Block(512, 8, 0.1) for _ in range(8)), nn.Linear(512, 100)
+        self.recompute = recompute
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of 100 classes."""
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+        scores: Tensor = self.head(x.mean(1))
+        return scores
+
+
+def case_study(name: str) -> Callable[[], nn.Module]:
+    """One of the case study's two networks."""
+    return lambda: load(TargetSpec(spec=str(FOLDER / f"convnet_{name}.py"))).model
+
+
+def of_torchvision(name: str) -> Callable[[], nn.Module]:
+    """A classifier of torchvision without weights."""
+
+    def build() -> nn.Module:
+        define_missing_ops()
+        model: nn.Module = getattr(importlib.import_module("torchvision.models"), name)(weights=None)
+        return model
+
+    return build
+
+
+def gpt2() -> nn.Module:
+    """A small GPT-2 of transformers."""
+    define_missing_ops()
+    transformers = importlib.import_module("transformers")
+    config = transformers.GPT2Config(
+        n_layer=6, n_embd=512, n_head=8, vocab_size=32000, n_positions=512, use_cache=False, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    model: nn.Module = transformers.GPT2LMHeadModel(config)
+    return model
+
+
+def llama() -> nn.Module:
+    """A small Llama of transformers, two queries to a key."""
+    define_missing_ops()
+    transformers = importlib.import_module("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=512, intermediate_size=1376, num_hidden_layers=6, num_attention_heads=8, num_key_value_heads=4,
+        vocab_size=32000, max_position_embeddings=512, use_cache=False,
+    )  # fmt: skip
+    model: nn.Module = transformers.LlamaForCausalLM(config)
+    return model
+
+
+def of_classes(output: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy over the second dimension."""
+    return F.cross_entropy(output, labels)
+
+
+def of_tokens(output: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy over the last dimension."""
+    return F.cross_entropy(output.reshape(-1, output.shape[-1]), labels.reshape(-1))
+
+
+def of_logits(output: Any, labels: Tensor) -> Tensor:
+    """Cross entropy of the logits that a model of transformers returns."""
+    return of_tokens(output.logits, labels)
+
+
+def vectors(*shape: int, classes: int) -> Inputs:
+    """Numbers of `shape`, and a class for each sample."""
+    return lambda n: (torch.randn(n, *shape), torch.randint(0, classes, (n,)))
+
+
+def maps(side: int, out: int) -> Inputs:
+    """Images, and one of two classes at every place of the result."""
+    return lambda n: (torch.randn(n, 3, side, side), torch.randint(0, 2, (n, out, out)))
+
+
+def sentences(length: int, vocabulary: int) -> Inputs:
+    """Tokens, and the tokens to come."""
+    return lambda n: (torch.randint(0, vocabulary, (n, length)), torch.randint(0, vocabulary, (n, length)))
+
+
+IMAGES: Final = vectors(3, 224, 224, classes=1000)
+IN_TORCHVISION: Final = (
+    "resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121", "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t",
+)  # fmt: skip
+
+NETWORKS: Final[dict[str, Measured]] = {
+    "v0": Measured(case_study("v0"), maps(256, 64), of_classes),
+    "v1": Measured(case_study("v1"), maps(256, 64), of_classes),
+    **{name: Measured(of_torchvision(name), IMAGES, of_classes, "torchvision") for name in IN_TORCHVISION},
+    "unet": Measured(UNet, maps(256, 256), of_classes),
+    "gpt": Measured(Decoder, sentences(512, 50257), of_tokens),
+    "hf_gpt2": Measured(gpt2, sentences(512, 32000), of_logits, "transformers"),
+    "hf_llama": Measured(llama, sentences(512, 32000), of_logits, "transformers"),
+    "lstm": Measured(Recurrent, sentences(128, 10000), of_tokens),
+    "bilstm": Measured(lambda: Recurrent(both_ways=True), sentences(128, 10000), of_tokens),
+    "encoder": Measured(Encoder, vectors(256, 512, classes=1000), of_classes),
+    "mlp": Measured(Perceptron, vectors(4096, classes=1000), of_classes),
+    "in_place": Measured(lambda: Activations(inplace=True), vectors(3, 128, 128, classes=10), of_classes),
+    "out_of_place": Measured(lambda: Activations(inplace=False), vectors(3, 128, 128, classes=10), of_classes),
+    "views": Measured(Views, vectors(64, 1024, classes=10), of_classes),
+    "shared": Measured(Shared, sentences(128, 8000), of_tokens),
+    "checkpointed": Measured(lambda: Blocks(recompute=True), vectors(256, 512, classes=100), of_classes),
+    "not_checkpointed": Measured(lambda: Blocks(recompute=False), vectors(256, 512, classes=100), of_classes),
+}
+
+
+def target_of(case: str) -> Target:
+    """The case's target on meta tensors."""
+    name, batch, optimizer, dtype, *_ = case.split("|")
+    network = NETWORKS[name]
+    with torch.device("meta"):
+        model = network.build()
+        inputs, labels = network.batch(int(batch[1:]))
+    options: dict[str, Any] = {"amp": AUTOCAST[dtype], "optimizer": OPTIMIZERS[optimizer]}
+    return from_model(model, (inputs,), loss_fn=network.loss, labels=labels, device="meta", **options)

@@ -1,0 +1,1 @@
+"""How constants were measured and fixtures recorded."""

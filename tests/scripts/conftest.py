@@ -1,8 +1,0 @@
-"""Makes the scripts importable as they are when one of them is run."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
