@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, unquote
 
-from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, KernelCounters
+from profiler_kit.records import marks
+from profiler_kit.records.laboratory import ConvolutionPart, KernelCounters
 
 READ: Final = "dram__bytes_read"
 WRITE: Final = "dram__bytes_write"
@@ -34,8 +34,6 @@ _TENSOR: Final = re.compile(r"\Asm__ops_path_tensor_src_(?P<source>bf16|fp16|fp8
 _TENSOR_INSTRUCTIONS: Final = ("sm__inst_executed_pipe_tensor_op_hmma", "sm__inst_executed_pipe_tensor")
 _NAME: Final = re.compile(r'\A\s*"?([a-z0-9]+__[A-Za-z0-9_]+)\b')
 
-_MARK: Final = "pk:part:"
-_MARKED: Final = re.compile(rf"{_MARK}(?P<path>[^|:\"]*)\|(?P<part>{'|'.join(CONVOLUTION_PARTS)})\b")
 _RANGES: Final = "Push/Pop_Range"
 _KERNEL: Final = "Kernel Name"
 _NUMBER: Final = re.compile(r"\A(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z")
@@ -101,11 +99,6 @@ def _tensor(names: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def range_name(path: str, part: ConvolutionPart) -> str:
-    """The NVTX range around one part of the convolution at `path`; characters that ncu's table uses are escaped."""
-    return f"{_MARK}{quote(path, safe='')}|{part}"
-
-
 def errors(text: str) -> tuple[str, ...]:
     """What ncu said went wrong, in its own words."""
     return tuple(found[1] for found in _ERROR.finditer(text))
@@ -144,10 +137,9 @@ def _row(cells: Mapping[str, str], ranges: str, metrics: Metrics) -> KernelRow:
 
     instructions = value(metrics.tensor_instructions) if metrics.tensor_instructions is not None else 0
     # Ranges of the user's own may stand around ours; ours never stand in one another.
-    marked = _MARKED.search(ranges)
-    part = next((part for part in CONVOLUTION_PARTS if marked is not None and part == marked["part"]), None)
+    part, path = marks.counted_range_in(ranges) or (None, None)
     return KernelRow(
-        path=unquote(marked["path"]) if marked is not None else None,
+        path=path,
         part=part,
         kernel=cells[_KERNEL],
         counters=KernelCounters(

@@ -8,15 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from profiler_kit.configurations.axes.choice import size_text
 from profiler_kit.configurations.naming import DEFAULT, all_axes, axis_named, named, parse
-from profiler_kit.records.configs import NamedValue, RunConfig
+from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
-Backend = Literal["cudnn", "miopen", "native", "mps", "cpu"]
 AGAIN = "default (again)"
 MEMORY_LIMIT: Final = "memory_limit"
 

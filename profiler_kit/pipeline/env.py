@@ -1,4 +1,4 @@
-"""What this machine is for the tool. A part of the pipeline: it joins what `measure` finds with the datasheet table."""
+"""What this machine is for the tool: versions, devices and measured ceilings, joined with the datasheet table."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ def _with_torch(found: Machine, asked: str, fresh: bool, say: Say) -> Machine:
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.measurement import plan as configs
+    from profiler_kit.pipeline.roofs import ceilings_of
     from profiler_kit.worker import ceilings, environment
 
     device = environment.pick_device(asked)
     plan = configs.plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
     where = environment.describe_named(device)
-    reached, notes = ceiling_store.ceilings_of(device, fresh=fresh, say=say)
+    reached, notes = ceilings_of(device, fresh=fresh, say=say)
     folder = ceiling_store.cache_folder()
     built, devices = environment.built_for(), environment.devices()
     if built is not None and not any(one.id.startswith("cuda") for one in devices):

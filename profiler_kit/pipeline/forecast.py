@@ -179,13 +179,13 @@ def with_what_ifs(
 @contextlib.contextmanager
 def ends_told(target: str) -> Iterator[None]:
     """Turns what ends a process, sys.exit() in the user's code and exhausted memory, into a TargetError."""
-    from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
+    from profiler_kit.loading.place import exit_line, first_line, is_out_of_memory, user_place
 
     try:
         yield
     except SystemExit as error:
         raise TargetError(
-            f"the model called sys.exit({'' if error.code is None else repr(error.code)})",
+            exit_line(error),
             where=user_place(error) or target,
             hint="raise an exception instead, so that it can be told",
         ) from error

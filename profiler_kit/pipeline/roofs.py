@@ -1,6 +1,6 @@
 """Puts a report under a roof: a datasheet's, or what its device was measured to reach. A part of the pipeline.
 
-It is here that measured ceilings meet the datasheet table: `measure` knows the one, `diagnose` the other.
+It is here that measured ceilings meet the datasheet table: `measurement` knows the one, `diagnosis` the other.
 """
 
 from __future__ import annotations
@@ -68,23 +68,32 @@ def under_own_device(report: Report, device: str, say: Say) -> Report:
     The ceilings are those kept, else measured within `ANALYZE_LIMIT_S`, else the datasheet's. Raises KeyboardInterrupt.
     """
     from profiler_kit.diagnosis.roofline import rooflines
-    from profiler_kit.measurement import ceiling_store
 
     baseline = report.baseline()
     if report.static is None or baseline is None or baseline.environment is None:
         return report
-    ceilings, notes = ceiling_store.ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
+    ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
     lines = rooflines(report, ceilings)
     return replace(report, roofline=lines, notes=(*report.notes, *_unmeasured(notes, ceilings, bool(lines))))
 
 
+def ceilings_of(
+    device: str, *, fresh: bool = False, limit_s: float | None = None, say: Say | None = None
+) -> tuple[Ceilings | None, tuple[str, ...]]:
+    """`measurement.ceiling_store.ceilings_of` for the torch, driver and switches of this process."""
+    from profiler_kit.measurement import ceiling_store
+    from profiler_kit.worker import ceilings
+
+    key = ceilings.identity(device)
+    return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=say)
+
+
 def _roofs_here(say: Say) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
     from profiler_kit.diagnosis.roofline import roofs
-    from profiler_kit.measurement import ceiling_store
     from profiler_kit.worker import environment
 
     device = environment.pick_device("auto")
-    ceilings, notes = ceiling_store.ceilings_of(device, say=say)
+    ceilings, notes = ceilings_of(device, say=say)
     known = roofs(environment.device_name(device), ceilings)
     return known, _unmeasured(notes, ceilings, bool(known))
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
 from profiler_kit.errors import KitError
-from profiler_kit.process.child import GRACE_S, POLL_S, end_with_parent
+from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, end_with_parent
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -31,6 +31,7 @@ LENGTH: Final = struct.Struct("<Q")  # before each message: how many bytes it ha
 CHUNK_BYTES: Final = 1 << 20
 LOG_BYTES: Final = 2000  # of a dead worker's last words
 SPARE: Final = 0.8  # of the memory that is free now: the rest is for whoever else is at work here
+ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the processes are the parallelism
 CODE: Final = "from profiler_kit.process.pool import answer; answer()"
 
 
@@ -90,7 +91,7 @@ class _Pool:
     def __enter__(self) -> _Pool:
         try:
             for _ in range(self._count):
-                self._hire()
+                self._spawn()
         except BaseException:
             self.__exit__()
             raise
@@ -100,7 +101,7 @@ class _Pool:
         for worker in self._workers:
             _kill(worker.popen)
         for worker in self._workers:
-            self._bury(worker)
+            self._reap(worker)
         self._workers.clear()
         self._selector.close()
 
@@ -122,7 +123,7 @@ class _Pool:
                     self._ask(worker)
         return answers
 
-    def _hire(self) -> None:
+    def _spawn(self) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 closed with its worker
         try:
             popen = subprocess.Popen(
@@ -131,7 +132,7 @@ class _Pool:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(),
+                env={**child_environment(*sys.path), **ONE_THREAD},
             )
         except OSError as error:
             log.close()
@@ -162,12 +163,12 @@ class _Pool:
         self._selector.unregister(_pipe(worker.popen.stdout))
         self._workers.remove(worker)
         _kill(worker.popen)
-        code = self._bury(worker)
+        code = self._reap(worker)
         if self._next < len(self._items):
-            self._hire()
+            self._spawn()
         return {} if worker.item is None else {worker.item: _death(code[0], code[1])}
 
-    def _bury(self, worker: _Worker) -> tuple[int, str]:
+    def _reap(self, worker: _Worker) -> tuple[int, str]:
         try:
             code = worker.popen.wait(GRACE_S)
         except subprocess.TimeoutExpired:  # one that even SIGKILL can't reach, in a call to a dead file system
@@ -226,14 +227,7 @@ def _kill(popen: subprocess.Popen[bytes]) -> None:
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    return cast("IO[bytes]", pipe)  # `_hire` always asks for it
-
-
-def _environment() -> dict[str, str]:
-    """This process's, with the place of this very package first, and one thread each: the processes are the parallelism."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    path = os.pathsep.join(filter(None, [home, *sys.path]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return cast("IO[bytes]", pipe)  # `_spawn` always asks for it
 
 
 def _free_bytes() -> int | None:

@@ -16,8 +16,7 @@ from typing import Final
 import torch
 
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.plan import Backend
-from profiler_kit.records.configs import Environment, NamedValue, RunConfig
+from profiler_kit.records.configs import Backend, Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
 
 # Variables that change which algorithm or arithmetic is chosen, or how memory is handed out.

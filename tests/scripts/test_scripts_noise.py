@@ -18,7 +18,7 @@ from profiler_kit.counting import count_target
 from profiler_kit.loading import load
 from profiler_kit.measurement.plan import plan
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.jobs import Job
+from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import SCHEMA, Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure
@@ -171,7 +171,7 @@ def test_the_whole_of_it_finds_what_was_planted(target: str, tmp_path: Path) -> 
     def analyzed(spec: str, *, device: str, configs: list[str], budget_s: float) -> Report:
         runs = []
         for config in plan("cpu", only=configs).configs:
-            job = Job(
+            job = RunJob(
                 spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20,
                 result=str(tmp_path / "r.json"), trace=None, checks=False,
             )  # fmt: skip

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.records.target import TargetInfo, TargetSpec
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 LARGEST: Final = 2**31 - 1
 _WRITTEN: Final = re.compile(r"(?P<number>[0-9]{1,10}(?:\.[0-9]{1,6})?)(?P<times>x?)")
@@ -47,8 +44,8 @@ def _spec(value: str, spec: TargetSpec) -> TargetSpec:
     return replace(spec, batch=int(value), batch_factor=None)
 
 
-def _runner(value: str, runner: Runner) -> None:
-    info = runner.target.info
+def _runner(value: str, runner: StepControls) -> None:
+    info = runner.info
     if info.inputs_from == "loader" and not info.has_loader:
         runner.notes.append("The loader was not used: every step had the same batch, of rows of its first one.")
 
