@@ -185,39 +185,28 @@ def _not_much_slower(session: Session, visit: Visit, base: RunConfig) -> Visit:
     return replace(visit, timeout_s=limit_s, late=late)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Started:
-    """A visit whose process may use the device since `at_ns`, and the label of its progress."""
-
-    visit: Visit
-    label: str
-    at_ns: int
-
-
 def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[str, list[ConfigRun]]:
     """Makes the visits of `order`, and reads each trace while the next run is under way: their runs by configuration.
 
     Second processes of what `session` knows already stay out of it. Ctrl-C ends it: `session.interrupted`.
     """
     began_ns = time.monotonic_ns()
-    started: list[_Started] = []
+    # by identity: forward and in reverse two visits may be equal
+    labels: dict[int, str] = {}
+    starts_ns: dict[int, int] = {}
     visits: dict[str, list[ConfigRun]] = {}
 
     def on_start(visit: Visit) -> None:
-        number = len(started) + 1
+        number = len(labels) + 1
         name = f"{visit.config.name}, again" if visit.again else visit.config.name
-        label = f"[{number}/{max(number, order.count())}] {purpose}{name}"
-        started.append(_Started(visit=visit, label=label, at_ns=time.monotonic_ns()))
+        labels[id(visit)] = f"[{number}/{max(number, order.count())}] {purpose}{name}: "
+        starts_ns[id(visit)] = time.monotonic_ns()
         session.started.add(visit.config)
         if visit.trace is not None:
             visit.trace.unlink(missing_ok=True)  # an earlier report's, which a failing run would leave in this one
 
-    def start_of(visit: Visit) -> _Started | None:  # the very one: forward and in reverse two visits may be equal
-        return next((start for start in reversed(started) if start.visit is visit), None)
-
     def on_progress(visit: Visit, text: str) -> None:
-        start = start_of(visit)
-        session.on_progress(f"{start.label}: {text}" if start is not None else text)
+        session.on_progress(labels.get(id(visit), "") + text)
 
     try:
         measured = sweep.measure_visits(
@@ -225,8 +214,7 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
         )
         with contextlib.closing(measured) as finished_visits:
             for finished in finished_visits:
-                start = start_of(finished.visit)
-                took_s = (time.monotonic_ns() - start.at_ns) * 1e-9 if start is not None else 0.0
+                took_s = (time.monotonic_ns() - starts_ns[id(finished.visit)]) * 1e-9
                 session.took_s.setdefault(finished.run.config, took_s)
                 session.failed_s += took_s if finished.run.failure is not None else 0.0
                 visits.setdefault(finished.run.config.name, []).append(finished.run)

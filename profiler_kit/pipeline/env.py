@@ -57,7 +57,7 @@ def _with_torch(found: Machine, asked: str, fresh: bool, say: Say) -> Machine:
 
     device = environment.pick_device(asked)
     plan = configs.plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
-    where = environment.describe_named(device)
+    where = environment.describe(device)
     reached, notes = ceilings_of(device, fresh=fresh, say=say)
     folder = ceiling_store.cache_folder()
     built, devices = environment.built_for(), environment.devices()

@@ -116,8 +116,7 @@ def _narrow(runner: Runner, start: State) -> tuple[list[Tensor], bool]:
     with seeded(target.spec.seed):
         batch = restored(runner, start)
         before = _random_states(target.device)
-        with torch.no_grad(), target.autocast():
-            found = _floats(target.runs(*batch.args, **batch.kwargs))
+        found = _floats(runner.forward(batch))
         after = _random_states(target.device)
     return found, not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 

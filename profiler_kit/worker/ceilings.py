@@ -42,7 +42,7 @@ _DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.flo
 
 def identity(device: str) -> tuple[str, ...]:
     """What the ceilings of `device` hold for: the device's name first, then its driver or threads, torch and the switches."""
-    where = environment.describe_named(device)
+    where = environment.describe(device)
     drives = f"driver {driver_version()}" if device.startswith("cuda") else f"{where.threads} threads"
     switches = (f"{name}={os.environ[name]}" for name in OVERRIDES if name in os.environ)
     return (where.device_name, where.device, f"torch {where.torch}", f"method {VERSION}", drives, *switches)

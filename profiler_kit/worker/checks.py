@@ -85,8 +85,7 @@ def digests_only(runner: Runner, start: State) -> Digests:
     with seeded(target.spec.seed):
         batch = restored(runner, start)
         if not runner.train:
-            with torch.no_grad(), target.autocast():
-                return Digests(output=_digest([target.runs(*batch.args, **batch.kwargs)]), loss=None, gradient=None)
+            return Digests(output=_digest([runner.forward(batch)]), loss=None, gradient=None)
         target.model.zero_grad(set_to_none=True)
         # hashed at once: what a captured graph returns is written over by its next replay
         output, loss = runner.forward_backward(batch)

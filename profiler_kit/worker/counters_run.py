@@ -58,8 +58,7 @@ def watched_pass(runner: Runner, watch: Watch) -> None:
         if runner.train:
             runner.forward_backward(batch)
         else:
-            with torch.no_grad(), runner.target.autocast():
-                runner.target.runs(*batch.args, **batch.kwargs)
+            runner.forward(batch)
     runner.synchronize()
     if runner.optimizer is not None:
         runner.optimizer.zero_grad(set_to_none=True)

@@ -104,8 +104,9 @@ def prewarm(device: torch.device) -> None:
     torch.backends.cudnn.benchmark = benchmark
 
 
-def describe(device: torch.device) -> Environment:
+def describe(device: torch.device | str) -> Environment:
     """What this process runs on, with the flags as torch reads them back."""
+    device = torch.device(device)
     cuda = device.type == "cuda"
     properties = torch.cuda.get_device_properties(device) if cuda else None
     return Environment(
@@ -153,11 +154,6 @@ def _in_short(value: str) -> str:
 def index_of(device: torch.device) -> int:
     """The number of a CUDA device; without one in its name, of the current one. Some of torch's functions want it so."""
     return device.index if device.index is not None else torch.cuda.current_device()
-
-
-def describe_named(device: str) -> Environment:
-    """`describe` of the device that is called so: ``cuda:1``."""
-    return describe(torch.device(device))
 
 
 def devices() -> tuple[Device, ...]:

@@ -94,8 +94,7 @@ class Runner:
             self._train_step(batch, mark)
         else:
             mark("forward")
-            with torch.no_grad(), self.target.autocast():
-                self.target.runs(*batch.args, **batch.kwargs)
+            self.forward(batch)
             # Nothing in an inference loop waits for the device until its output is read: this is that reading.
             mark("other")
             self.synchronize()
@@ -108,6 +107,11 @@ class Runner:
         batch = next(self._feed)
         mark("transfer")
         return self.target.to_device(batch)
+
+    def forward(self, batch: Batch) -> object:
+        """The output on `batch`, without anything kept for backward."""
+        with torch.no_grad(), self.target.autocast():
+            return self.target.runs(*batch.args, **batch.kwargs)
 
     def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
         """The output of forward on `batch` and its loss, after backward; gradients stay on the parameters."""
