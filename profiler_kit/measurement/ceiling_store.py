@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import KitError, ReportError
-from profiler_kit.measurement.worker_process import OnProgress, run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.records.serde import dumps, from_json
@@ -43,7 +44,7 @@ def ceilings_of(
     *,
     fresh: bool = False,
     limit_s: float | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = silent,
 ) -> tuple[Ceilings | None, tuple[str, ...]]:
     """The ceilings of `device`, kept or measured now (always now if `fresh`), and notes; None where they can't be measured.
 
@@ -52,12 +53,11 @@ def ceilings_of(
     """
     file = _file(key)
     if not fresh and file is not None:
-        kept = _read(file, key)
-        if kept is not None:
-            return kept, ()
+        kept_ceilings = _read(file, key)
+        if kept_ceilings is not None:
+            return kept_ceilings, ()
     seconds = GPU_BUDGET_S if device.startswith("cuda") else CPU_BUDGET_S
-    if on_progress is not None:
-        on_progress(f"measuring what {key[0]} reaches, once (about {seconds:g} s, and Python's start)")
+    on_progress(f"measuring what {key[0]} reaches, once (about {seconds:g} s, and Python's start)")
     ceilings, failure = _measured(device, seconds, limit_s)
     if ceilings is None:
         return None, (f"The device's ceilings could not be measured: {failure}",)

@@ -73,7 +73,7 @@ class KernelRow:
 
 def listed(query: str) -> frozenset[str]:
     """The metrics' base names in what ``ncu --query-metrics`` wrote, as a table or as CSV."""
-    return frozenset(found[1] for line in query.splitlines() if (found := _NAME.match(line)))
+    return frozenset(name[1] for line in query.splitlines() if (name := _NAME.match(line)))
 
 
 def choose(there: Iterable[str]) -> Metrics | None:
@@ -92,8 +92,8 @@ def _tensor(names: frozenset[str]) -> tuple[str, ...]:
     """One metric per source type, or several that don't overlap: the whole of ``src_fp16`` has its ``_dst_`` parts in it."""
     by_source: dict[str, dict[str, str]] = {}
     for name in sorted(names):
-        if found := _TENSOR.match(name):
-            by_source.setdefault(found["source"], {})[found["to"] or ""] = name
+        if match := _TENSOR.match(name):
+            by_source.setdefault(match["source"], {})[match["to"] or ""] = name
     return tuple(
         name for parts in by_source.values() for name in ((parts[""],) if "" in parts else tuple(parts.values()))
     )
@@ -101,7 +101,7 @@ def _tensor(names: frozenset[str]) -> tuple[str, ...]:
 
 def errors(text: str) -> tuple[str, ...]:
     """What ncu said went wrong, in its own words."""
-    return tuple(found[1] for found in _ERROR.finditer(text))
+    return tuple(line[1] for line in _ERROR.finditer(text))
 
 
 def read(text: str, metrics: Metrics) -> tuple[KernelRow, ...]:

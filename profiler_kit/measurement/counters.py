@@ -19,7 +19,8 @@ from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement import counter_metrics
 from profiler_kit.measurement.counter_metrics import KernelRow, Metrics, UnreadableError
-from profiler_kit.measurement.worker_process import OnProgress, run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import CountersEnd, CountersJob
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
@@ -72,9 +73,9 @@ def find_ncu() -> Path | None:
         return Path(on_path)
     for pattern in PLACES:
         root = Path(pattern).anchor
-        found = [path for path in Path(root).glob(pattern.removeprefix(root)) if _can_run(path)]
-        if found:
-            return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])
+        programs = [path for path in Path(root).glob(pattern.removeprefix(root)) if _can_run(path)]
+        if programs:
+            return max(programs, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])
     return None
 
 
@@ -88,7 +89,7 @@ def count(
     *,
     device: str,
     timeout_s: float | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = silent,
 ) -> tuple[Counters | None, tuple[str, ...]]:
     """The counters of one step of `spec` under `config`, in a process of its own, and notes; None, and why, where none are.
 
@@ -124,11 +125,11 @@ def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) 
     by_part = {(part.path, part.part): part for part in counted.parts}
     joined = []
     for timing in convolutions:
-        found = by_part.get((timing.path, timing.part))
-        if found is None or not _same_kernel(timing, found):
+        counted_part = by_part.get((timing.path, timing.part))
+        if counted_part is None or not _same_kernel(timing, counted_part):
             joined.append(timing)
         else:
-            joined.append(replace(timing, counters=found.counters, counted_kernels=found.kernels))
+            joined.append(replace(timing, counters=counted_part.counters, counted_kernels=counted_part.kernels))
     return tuple(joined)
 
 
@@ -138,7 +139,8 @@ def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters)
     names = [
         f"{timing.path or 'the model itself'} ({timing.part})"
         for timing in convolutions
-        if (found := by_part.get((timing.path, timing.part))) is not None and not _same_kernel(timing, found)
+        if (counted_part := by_part.get((timing.path, timing.part))) is not None
+        and not _same_kernel(timing, counted_part)
     ]
     if not names:
         return ()
@@ -169,7 +171,7 @@ def _profiled(
     config: RunConfig,
     device: str,
     timeout_s: float,
-    on_progress: OnProgress | None,
+    on_progress: OnProgress,
 ) -> tuple[KernelRow, ...]:
     with worker_folder() as folder:
         table = folder / "ncu.csv"
@@ -216,9 +218,9 @@ def _check(outcome: process.Outcome, table: str, end: CountersEnd | None, timeou
 
 def _reason(text: str, outcome: process.Outcome) -> str:
     """What went wrong, from ncu's words or the child's last ones."""
-    known = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
-    if known is not None:
-        return known
+    hint_of_sign = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
+    if hint_of_sign is not None:
+        return hint_of_sign
     message = next(iter(counter_metrics.errors(text)), outcome.last_words) or "no message"
     return f"ncu ended with {outcome.ending} ({message.rstrip('.')})"
 
@@ -269,12 +271,12 @@ _WORDS: Final = frozenset({"void", "const", "unsigned", "true", "false", "bool",
 
 def _same_kernel(timing: ConvolutionTiming, counted: CountedPart) -> bool:
     """Whether the kernel that was timed is among the counted ones; the two tools write templates differently."""
-    wanted = _identifiers(timing.kernel)
-    return any(_identifiers(kernel.name) == wanted for kernel in counted.kernels)
+    timed_names = _identifiers(timing.kernel)
+    return any(_identifiers(kernel.name) == timed_names for kernel in counted.kernels)
 
 
 def _identifiers(kernel: str) -> tuple[str, ...]:
     """The names in a kernel's own name and template arguments: without parameters, namespaces, numbers and casts."""
     plain = re.sub(r"\((?:int|bool|unsigned int|long|enum \w+|[\w:]+)\)(?=[-\w])", "", _NAMESPACES.sub("", kernel))
-    own = plain.partition("(")[0]
-    return tuple(word for word in re.findall(r"[A-Za-z_]\w*", own) if word not in _WORDS)
+    without_parameters = plain.partition("(")[0]
+    return tuple(word for word in re.findall(r"[A-Za-z_]\w*", without_parameters) if word not in _WORDS)

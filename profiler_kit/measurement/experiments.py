@@ -12,7 +12,7 @@ from profiler_kit.measurement import counters
 from profiler_kit.measurement.plan import capped
 from profiler_kit.measurement.schedule import run_schedule
 from profiler_kit.measurement.session import Session, measure_more
-from profiler_kit.measurement.worker_process import OnProgress
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.laboratory import ConvolutionTiming, LaboratoryQuestions, ShapeSchedule
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo

@@ -11,8 +11,8 @@ from pathlib import Path
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
-from profiler_kit.measurement.worker_process import OnProgress, read_result, started_worker, worker_folder
-from profiler_kit.process.protocol import GO
+from profiler_kit.measurement.worker_process import read_result, started_worker, worker_folder
+from profiler_kit.process.protocol import GO, OnProgress, silent
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
@@ -76,7 +76,7 @@ class NotStarted:
 
 @contextlib.contextmanager
 def started_run(
-    spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress | None = None
+    spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = silent
 ) -> Iterator[RunProcess]:
     """The run that `visit` asks for, in a fresh process, which is ended when the block is left."""
     # traces are in the worker's folder until they are whole: a worker that is ended leaves no half of one

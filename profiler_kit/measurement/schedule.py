@@ -9,7 +9,8 @@ from typing import Final
 
 from profiler_kit import process
 from profiler_kit.configurations import shapes
-from profiler_kit.measurement.worker_process import OnProgress, run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
@@ -27,7 +28,7 @@ def run_schedule(
     device: str,
     text: str,
     timeout_s: float | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = silent,
 ) -> ShapeSchedule:
     """The steps of the schedule that `text` names (see `shapes.schedule`), under `config`, in a process of its own.
 

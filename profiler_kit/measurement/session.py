@@ -18,7 +18,7 @@ from profiler_kit.measurement import sweep
 from profiler_kit.measurement.launcher import interrupted
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.visits import Visit, VisitOrder, reverse_pass
-from profiler_kit.measurement.worker_process import OnProgress
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import SweepTime
 from profiler_kit.records.runs import ConfigRun

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from typing import Final
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.launcher import NotStarted, RunProcess, started_run
 from profiler_kit.measurement.visits import Visit
+from profiler_kit.process import usable_cores
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
@@ -94,8 +94,7 @@ def measure_visits(
 
 def _ready_ahead(device: str) -> int:
     """How many processes may get ready while one measures: each keeps a core busy for some seconds."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_READY, cores // CORES_TO_GET_READY) if device.startswith("cuda") else 0
+    return min(MOST_READY, usable_cores() // CORES_TO_GET_READY) if device.startswith("cuda") else 0
 
 
 def with_repeat(run: ConfigRun, second: ConfigRun) -> ConfigRun:

@@ -7,15 +7,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from profiler_kit import process
-from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, progress_of
+from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, OnProgress, progress_of, silent
 from profiler_kit.records.serde import dumps, from_json
 
-OnProgress = Callable[[str], None]
 Result = TypeVar("Result")
 
 
@@ -34,7 +33,7 @@ def started_worker(
     *,
     under: Sequence[str] = (),
     talks: bool = False,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = silent,
 ) -> Iterator[process.Child]:
     """``python -m profiler_kit.worker.MODULE`` at work on `job`; what is left of it is ended when the block is left.
 
@@ -46,7 +45,7 @@ def started_worker(
 
     def on_line(line: str) -> None:
         progress = progress_of(line)
-        if progress is not None and on_progress is not None:
+        if progress is not None:
             on_progress(progress)
 
     with process.started(
@@ -67,7 +66,7 @@ def run_worker(
     *,
     timeout_s: float,
     under: Sequence[str] = (),
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = silent,
 ) -> tuple[Result | None, process.Outcome]:
     """The result of the worker `module`, run to its end or for `timeout_s` seconds, and how it ended."""
     with started_worker(module, job, folder, under=under, on_progress=on_progress) as child:

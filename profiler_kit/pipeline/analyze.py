@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,13 @@ from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.forecast import Counted, counted_if_possible, with_measured_scratch
 from profiler_kit.pipeline.reports import explained, new_report
 from profiler_kit.pipeline.run_traces import attributed, with_counted_work, with_parts
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Span
 from profiler_kit.records.target import TargetInfo, TargetSpec
-
-Say = Callable[[str], None]
 
 DEFAULT_BUDGET_S = 60.0
 
@@ -54,7 +53,7 @@ def analyze(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | str | None = None,
-    say: Say | None = None,
+    say: OnProgress | None = None,
     convention: str = DEFAULT_CONVENTION,
     asked: LaboratoryQuestions | None = None,
     **options: Any,
@@ -93,7 +92,7 @@ def analyze_spec(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | None = None,
-    say: Say | None = None,
+    say: OnProgress | None = None,
     convention: str = DEFAULT_CONVENTION,
     asked: LaboratoryQuestions | None = None,
 ) -> Analysis:
@@ -102,7 +101,7 @@ def analyze_spec(
     from profiler_kit.worker import environment
 
     asked = asked or LaboratoryQuestions()
-    on_progress = say or _silent
+    on_progress = say or silent
     place = environment.pick_device(device)
     on_progress("counting")
     counted = counted_if_possible(spec, convention, place)
@@ -214,7 +213,3 @@ _CUDNN_OPS = ("convolution", "conv", "cudnn", "miopen", "rnn", "lstm", "gru", "b
 
 def _is_cudnn_op(op: str) -> bool:
     return any(word in op for word in _CUDNN_OPS)
-
-
-def _silent(_: str) -> None:
-    pass

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import os
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from profiler_kit._version import VERSION
+from profiler_kit.process import usable_cores
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.machine import Machine, Package
 from profiler_kit.records.report import SCHEMA, Tool
-
-Say = Callable[[str], None]
 
 # What a distribution is called, and what the tool does with it.
 PACKAGES: Final = (
@@ -28,15 +26,18 @@ PACKAGES: Final = (
 )
 
 
-def machine(device: str, *, fresh: bool, say: Say) -> Machine:
-    """This machine, with the ceilings of `device` (kept ones unless `fresh`). Raises UsageError for no such device."""
-    found = Machine(
+def env(device: str = "auto", *, fresh: bool = False, say: OnProgress | None = None) -> Machine:
+    """What this machine is for the tool: devices, versions, what `device` reaches, which configurations mean something.
+
+    Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
+    """
+    without_torch = Machine(
         schema=SCHEMA,
         tool=Tool(name="profiler_kit", version=VERSION),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         python=platform.python_version(),
         platform=platform.platform(),
-        cores=_cores(),
+        cores=usable_cores(),
         packages=tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES),
     )
     try:
@@ -44,11 +45,11 @@ def machine(device: str, *, fresh: bool, say: Say) -> Machine:
     except ImportError as error:
         reason = "is not installed" if isinstance(error, ModuleNotFoundError) and error.name == "torch" else str(error)
         note = f"torch {reason}: saved reports can be shown and compared here, nothing can be counted or measured."
-        return replace(found, notes=(note,))
-    return _with_torch(found, device, fresh, say)
+        return replace(without_torch, notes=(note,))
+    return _with_torch(without_torch, device, fresh, say or silent)
 
 
-def _with_torch(found: Machine, asked: str, fresh: bool, say: Say) -> Machine:
+def _with_torch(machine_info: Machine, asked: str, fresh: bool, say: OnProgress) -> Machine:
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.measurement import plan as configs
@@ -67,7 +68,7 @@ def _with_torch(found: Machine, asked: str, fresh: bool, say: Say) -> Machine:
             *notes,
         )
     return replace(
-        found,
+        machine_info,
         environment=where,
         driver=ceilings.driver_version(),
         torch_cuda=built,
@@ -82,23 +83,8 @@ def _with_torch(found: Machine, asked: str, fresh: bool, say: Say) -> Machine:
     )
 
 
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return os.cpu_count() or 1
-
-
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) -> Machine:
-    """What this machine is for the tool: devices, versions, what `device` reaches, which configurations mean something.
-
-    Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
-    """
-    return machine(device, fresh=fresh, say=say or (lambda line: None))

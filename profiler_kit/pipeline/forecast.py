@@ -96,8 +96,8 @@ def with_memory(
         if measures and profile.is_cuda:
             why += f"; {_MEASURED_STANDS}"
         memory, notes = None, (*shown.notes, why)
-    made = replace(shown, memory=memory, notes=notes)
-    return made, made if shown is by_kit else replace(by_kit, memory=memory)
+    with_estimate = replace(shown, memory=memory, notes=notes)
+    return with_estimate, with_estimate if shown is by_kit else replace(by_kit, memory=memory)
 
 
 def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:
@@ -115,22 +115,22 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
         if run.memory is not None and run.memory.calls and run.config.is_plain  # another step is not this one
     ]
     profile = profile_for(None, device)
-    found = []
+    predicted_memories = []
     why = ""
     if probes and profile.is_cuda and target is not None and static is not None and static.memory is not None:
         try:
-            found = list(simulate_measured(target, profile, probes))
+            predicted_memories = list(simulate_measured(target, profile, probes))
         except EXPECTED as error:
             why = f"memory is not predicted with measured scratch: {_told(error)}"
-    made, predictions = [], iter(found)
+    runs_with_scratch, predictions = [], iter(predicted_memories)
     for run in runs:
         if run.memory is not None and run.memory.calls:
             predicted = next(predictions, None) if run.config.is_plain else None
             slim = replace(predicted, timeline=()) if predicted is not None else None
             notes = (*run.notes, why) if why else run.notes
             run = replace(run, predicted=slim, memory=replace(run.memory, calls=()), notes=notes)
-        made.append(run)
-    return made
+        runs_with_scratch.append(run)
+    return runs_with_scratch
 
 
 def with_what_ifs(

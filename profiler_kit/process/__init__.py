@@ -11,7 +11,7 @@ from profiler_kit.process.child import (
     run,
     started,
 )
-from profiler_kit.process.pool import in_processes, workers_for
+from profiler_kit.process.pool import in_processes, usable_cores, workers_for
 
 __all__ = [
     "GRACE_S",
@@ -24,5 +24,6 @@ __all__ = [
     "in_processes",
     "run",
     "started",
+    "usable_cores",
     "workers_for",
 ]

@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]  # gets each line of progress that a user may see
 
 JOB_FILE, RESULT_FILE = "job.json", "result.json"  # both in the folder that the parent makes for the child
 PROGRESS: Final = "pk:progress:"  # begins the lines that are meant for the user
 GO: Final = "go"  # the line that lets a waiting worker use the device
 
 
+def silent(_: str) -> None:
+    """An `OnProgress` that shows nothing."""
+
+
 @contextlib.contextmanager
-def progress_apart() -> Iterator[Say]:
+def progress_apart() -> Iterator[OnProgress]:
     """In the child: a function that reports progress to the parent's user; all else that is printed goes to stderr."""
     # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
     to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -97,11 +97,11 @@ def measure(device: str, *, budget_s: float) -> Ceilings:
 def driver_version() -> str | None:
     """The NVIDIA driver's version, as the kernel module says it; None where there is none to read."""
     try:
-        said = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
         return None
-    found = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", said)
-    return found.group() if found else None
+    version = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", text)
+    return version.group() if version else None
 
 
 def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
@@ -141,9 +141,9 @@ def _product(size: int, dtype: torch.dtype, place: torch.device) -> Callable[[],
 
 
 def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
-    wanted = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
+    most_bytes = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
     free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else None
-    size = min(wanted, free // MEMORY_SHARE) if free is not None else wanted
+    size = min(most_bytes, free // MEMORY_SHARE) if free is not None else most_bytes
     source = torch.ones(size // 4, device=place)
     target = torch.zeros_like(source)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from profiler_kit.process.protocol import Say
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records import marks
 from profiler_kit.records.jobs import CountersEnd, CountersJob
 from profiler_kit.records.laboratory import ConvolutionPart
@@ -26,7 +26,7 @@ WARMUP_STEPS: Final = (
 )
 
 
-def run_job(job: CountersJob, say: Say) -> CountersEnd:
+def run_job(job: CountersJob, say: OnProgress) -> CountersEnd:
     """How the step that `job` describes ended in this process; whatever Python can catch of its failing is the reason."""
     try:
         _run(job, say)
@@ -35,7 +35,7 @@ def run_job(job: CountersJob, say: Say) -> CountersEnd:
     return CountersEnd()
 
 
-def _run(job: CountersJob, say: Say) -> None:
+def _run(job: CountersJob, say: OnProgress) -> None:
     say(f"loading {job.spec.spec} to read hardware counters")
     runner = variant.load_runner(job)
     if runner.cuda:

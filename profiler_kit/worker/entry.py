@@ -13,13 +13,13 @@ from typing import NoReturn, TypeVar
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.loading.place import exit_line, first_line, user_place
-from profiler_kit.process.protocol import Say, progress_apart, write_result
+from profiler_kit.process.protocol import OnProgress, progress_apart, write_result
 from profiler_kit.records.serde import dumps, from_json
 
 Job = TypeVar("Job")
 
 
-def serve(kind: type[Job], work: Callable[[Job, Say], object], *, under_profiler: bool = False) -> NoReturn:
+def serve(kind: type[Job], work: Callable[[Job, OnProgress], object], *, under_profiler: bool = False) -> NoReturn:
     """Does `work` on the job in the file that the command line names, leaves what it returns as the result, and ends.
 
     The exit status is 0 whenever a result was written. `under_profiler`: another program runs this process, and has work of

@@ -85,16 +85,16 @@ class ConvolutionParts(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _gradients(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        *given, mask = args
-        made: list[Any] = [None, None, None]
+        *operands, mask = args
+        gradients: list[Any] = [None, None, None]
         path = self._backward_owner(args[_BACKWARD_WEIGHT])
         for place, part in _MASKED:
             if mask[place]:
                 with self._watch(path, part):
-                    made[place] = func(*given, _only(place))[place]
+                    gradients[place] = func(*operands, _only(place))[place]
         if mask[_BIAS]:
-            made[_BIAS] = func(*given, _only(_BIAS))[_BIAS]
-        return tuple(made)
+            gradients[_BIAS] = func(*operands, _only(_BIAS))[_BIAS]
+        return tuple(gradients)
 
     def _forward_owner(self, args: tuple[Any, ...]) -> str:
         path = self._owners.running

@@ -92,7 +92,7 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
     fixed = parameters + gradients + state + inputs
     # What is live before the peak's op and is none of these was kept by forward for backward, or is on its way there.
     saved = max(0, op.before_bytes - fixed)
-    known = parameters + gradients + state + inputs + saved + op.workspace_bytes
+    categories_bytes = parameters + gradients + state + inputs + saved + op.workspace_bytes
     return PeakMemory(
         peak_path=op.path,
         peak_phase=op.phase,
@@ -104,7 +104,7 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
         inputs=inputs,
         saved_activations=saved,
         workspace=op.workspace_bytes,
-        rest=_peak_of(op) - known,
+        rest=_peak_of(op) - categories_bytes,
         ops=tuple(replace(o, call="") for o in sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
         calls=_that_may_take(probe),
     )

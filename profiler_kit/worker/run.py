@@ -19,7 +19,7 @@ import torch
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, explain_forward_failure
 from profiler_kit.loading.place import first_line, is_out_of_memory
-from profiler_kit.process.protocol import GO, Say
+from profiler_kit.process.protocol import GO, OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics import intervals as samples
@@ -39,7 +39,7 @@ LOG_LINES = 40  # of a traceback, its end
 CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
 
 
-def run_when_told(job: RunJob, say: Say) -> ConfigRun:
+def run_when_told(job: RunJob, say: OnProgress) -> ConfigRun:
     """As `run_job`, with the parent's word that the device is free to come on stdin."""
     go = os.fdopen(os.dup(0), "rb") if job.waits else None
     with Path(os.devnull).open("rb") as nothing:  # a model that asks its user gets no answer, and no word of ours
@@ -47,7 +47,7 @@ def run_when_told(job: RunJob, say: Say) -> ConfigRun:
     return run_job(job, say, go)
 
 
-def run_job(job: RunJob, say: Say, go: IO[bytes] | None = None) -> ConfigRun:
+def run_job(job: RunJob, say: OnProgress, go: IO[bytes] | None = None) -> ConfigRun:
     """The run that `job` describes, done in this process; whatever Python can catch of its failing is the record's failure."""
     try:
         return _run(job, say, go)
@@ -75,7 +75,7 @@ class _Gate:
         self.opened_ns = time.perf_counter_ns()
 
 
-def _run(job: RunJob, say: Say, go: IO[bytes] | None) -> ConfigRun:
+def _run(job: RunJob, say: OnProgress, go: IO[bytes] | None) -> ConfigRun:
     say(f"loading {job.spec.spec}")
     if job.spec.mode == "train":
         importlib.import_module("torch._dynamo")  # for seconds; the first optimizer would import it, the device waiting
@@ -84,7 +84,7 @@ def _run(job: RunJob, say: Say, go: IO[bytes] | None) -> ConfigRun:
     return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
 
 
-def _measured(job: RunJob, runner: Runner, say: Say) -> ConfigRun:
+def _measured(job: RunJob, runner: Runner, say: OnProgress) -> ConfigRun:
     start = checks.seeded_state(runner)
     variant.configure(runner, job)
     target = runner.target
@@ -150,7 +150,7 @@ def _peak_bytes(runner: Runner) -> int | None:
     return torch.cuda.max_memory_reserved(device) if runner.memory_apart else torch.cuda.max_memory_allocated(device)
 
 
-def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, say: Say) -> ConfigRun:
+def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, say: OnProgress) -> ConfigRun:
     traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
     say(f"{traced} traced steps")
     try:
@@ -174,19 +174,19 @@ def _first_step(runner: Runner) -> int:
         raise explain_forward_failure(runner.target, error) from error  # or as it is, where there is nothing to explain
 
 
-def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[int]:
+def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: OnProgress) -> list[int]:
     """Durations of warm-up steps, run until steady; at least one, and no more than leaves time for the fewest timed steps."""
-    done: list[int] = []
-    while len(done) < samples.MOST_WARMUP_STEPS:
-        say(f"warm-up step {len(done) + 1}")
-        done.append(synced_step_ns(runner))
-        needed_ns = (samples.FEWEST_STEPS + 3) * min(done)  # the timed, the traced and one step more
-        if samples.is_steady(done) or time.perf_counter_ns() + needed_ns > deadline_ns:
+    durations_ns: list[int] = []
+    while len(durations_ns) < samples.MOST_WARMUP_STEPS:
+        say(f"warm-up step {len(durations_ns) + 1}")
+        durations_ns.append(synced_step_ns(runner))
+        needed_ns = (samples.FEWEST_STEPS + 3) * min(durations_ns)  # the timed, the traced and one step more
+        if samples.is_steady(durations_ns) or time.perf_counter_ns() + needed_ns > deadline_ns:
             break
-    return done
+    return durations_ns
 
 
-def _with_parts(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigRun:
+def _with_parts(run: ConfigRun, runner: Runner, trace: str, say: OnProgress) -> ConfigRun:
     """`run` with the scratch of its convolutions' parts, whose trace is left for the parent to read."""
     if runner.unseen is not None:
         return _noted(run, f"How its convolutions are done is not known: {runner.unseen}.")
@@ -197,12 +197,12 @@ def _with_parts(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigR
         return _noted(run, f"How its convolutions are done was not recorded: {first_line(error)}")
 
 
-def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+def _second(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgress) -> ConfigRun:
     """`run`, the second of its configuration, with what is compared across processes; what can't be is left out."""
     try:
         say("the same bits again")
-        found = checks.digests_only(runner, start)
-        run = replace(run, output_digest=found.output, loss_digest=found.loss, gradient_digest=found.gradient)
+        digests = checks.digests_only(runner, start)
+        run = replace(run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient)
         if runner.cuda and run.config.benchmark:
             say("a new thread")
             run = replace(run, new_thread=threads.first_call(runner))
@@ -211,7 +211,7 @@ def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> Co
     return run
 
 
-def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgress) -> ConfigRun:
     """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
     doing = "Memory at the peak"
     try:

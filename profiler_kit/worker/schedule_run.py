@@ -28,7 +28,7 @@ from profiler_kit.loading.failure import NeedsDataError
 from profiler_kit.loading.kinds import on_first_kind, telling
 from profiler_kit.loading.losses import plain
 from profiler_kit.loading.place import first_line, is_out_of_memory
-from profiler_kit.process.protocol import Say
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.laboratory import ShapeStep
 from profiler_kit.records.serde import to_json
@@ -39,7 +39,7 @@ STATM: Final = Path("/proc/self/statm")
 PS_S: Final = 5.0
 
 
-def run_to_file(job: ScheduleJob, say: Say) -> ScheduleEnd:
+def run_to_file(job: ScheduleJob, say: OnProgress) -> ScheduleEnd:
     """As `run_job`, each step a line of the file that `job` names."""
     with Path(job.steps).open("w", encoding="utf-8") as steps:
 
@@ -50,7 +50,7 @@ def run_to_file(job: ScheduleJob, say: Say) -> ScheduleEnd:
         return run_job(job, say, keep)
 
 
-def run_job(job: ScheduleJob, say: Say, keep: Callable[[ShapeStep], None]) -> ScheduleEnd:
+def run_job(job: ScheduleJob, say: OnProgress, keep: Callable[[ShapeStep], None]) -> ScheduleEnd:
     """Runs the schedule of `job` in this process; `keep` gets each step. Whatever Python can catch ends in a sentence."""
     try:
         steps = _Steps(job, say)
@@ -78,7 +78,7 @@ def _failure(error: BaseException) -> str:
 class _Steps:
     """Runs the steps of a schedule: a target with its runner, and what is known of outputs' shapes."""
 
-    def __init__(self, job: ScheduleJob, say: Say) -> None:
+    def __init__(self, job: ScheduleJob, say: OnProgress) -> None:
         say(f"loading {job.spec.spec}")
         self._runner = variant.load_runner(job)
         target = self._runner.target
@@ -120,11 +120,11 @@ def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
     """
 
     def change(tensor: Tensor) -> Tensor:
-        made = tensor
+        reshaped = tensor
         for dim, size in enumerate(schedule.follow(tuple(tensor.shape), step)):
-            if made.shape[dim] != size:
-                made = made.index_select(dim, torch.arange(size, device=made.device) % made.shape[dim])
-        return made if made is tensor else made.detach().requires_grad_(tensor.requires_grad)
+            if reshaped.shape[dim] != size:
+                reshaped = reshaped.index_select(dim, torch.arange(size, device=reshaped.device) % reshaped.shape[dim])
+        return reshaped if reshaped is tensor else reshaped.detach().requires_grad_(tensor.requires_grad)
 
     return map_batch(batch, change, change)
 
@@ -156,9 +156,9 @@ class _Labels:
         if self._meta is not None:
 
             def attempt(target: Target) -> Any:
-                given = shaped(target.batch, self._schedule, step)
+                batch_of_step = shaped(target.batch, self._schedule, step)
                 with telling("forward"):
-                    return target.model(*given.args, **given.kwargs)
+                    return target.model(*batch_of_step.args, **batch_of_step.kwargs)
 
             with contextlib.suppress(NeedsDataError):  # then the device has to tell
                 return map_tensors(plain(on_first_kind(self._meta, attempt).value), _on_meta)
@@ -179,8 +179,8 @@ class _Labels:
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
-    made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
-    return made.requires_grad_(tensor.requires_grad)
+    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
+    return empty.requires_grad_(tensor.requires_grad)
 
 
 def _without_values(tensor: Tensor) -> Tensor:
@@ -197,10 +197,10 @@ def rss_bytes() -> int | None:
 
 def _rss_by_ps() -> int | None:
     try:
-        said = process.run(["ps", "-o", "rss=", "-p", str(os.getpid())], timeout_s=PS_S).stdout.strip()
+        kibibytes = process.run(["ps", "-o", "rss=", "-p", str(os.getpid())], timeout_s=PS_S).stdout.strip()
     except KitError:  # there is no ps
         return None
-    return int(said) * 1024 if said.isdecimal() else None  # in KiB, everywhere
+    return int(kibibytes) * 1024 if kibibytes.isdecimal() else None  # in KiB, everywhere
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def _in_thread(runner: Runner) -> list[int]:
 
 def _calls(runner: Runner) -> list[int]:
     """Durations of forward passes until they are steady."""
-    done: list[int] = []
-    while len(done) < FEWEST_CALLS or (len(done) < MOST_CALLS and not samples.is_steady(done)):
-        done.append(_forward_ns(runner))
-    return done
+    durations_ns: list[int] = []
+    while len(durations_ns) < FEWEST_CALLS or (len(durations_ns) < MOST_CALLS and not samples.is_steady(durations_ns)):
+        durations_ns.append(_forward_ns(runner))
+    return durations_ns
 
 
 def _forward_ns(runner: Runner) -> int:

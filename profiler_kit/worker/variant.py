@@ -62,8 +62,8 @@ def change(config: RunConfig, runner: Runner) -> None:
 
 
 def _axes(config: RunConfig) -> Iterator[tuple[Axis, str]]:
-    known = {axis.name: axis for axis in all_axes()}
+    axes = {axis.name: axis for axis in all_axes()}
     for item in sorted(config.settings, key=lambda item: item.name):
-        if item.name not in known:
+        if item.name not in axes:
             raise UsageError(f"configuration {config.name!r}: no axis {item.name!r}", hint=f"choose from {choices()}")
-        yield known[item.name], item.value
+        yield axes[item.name], item.value
