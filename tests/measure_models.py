@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from profiler_kit.measurement.launcher import started_run
 from profiler_kit.measurement.visits import Visit
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun
@@ -53,7 +53,7 @@ def measure(
     *,
     device: str,
     budget_s: float,
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: OnProgress = silent,
     **rest: object,
 ) -> ConfigRun:
     """The run of `config` on `device` in a process of its own; further words are those of `Visit`."""

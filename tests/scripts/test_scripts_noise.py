@@ -162,7 +162,7 @@ def test_a_run_that_is_missing_or_failed_ends_it() -> None:
         bench_noise.pair([report(run("default", 10))], "other", "same")
 
 
-def test_the_whole_of_it_finds_what_was_planted(target: str, tmp_path: Path) -> None:
+def test_the_whole_of_it_finds_what_was_planted(target: str) -> None:
     """In one process, where `analyze` takes one for each run. Three steps' worth is planted: other tests may use the machine."""
     Path(target).write_text(
         NET.replace("return self.fc(x)", "time.sleep(0.004); return self.fc(x)").replace("import", "import time,", 1)
@@ -172,8 +172,7 @@ def test_the_whole_of_it_finds_what_was_planted(target: str, tmp_path: Path) -> 
         runs = []
         for config in plan("cpu", only=configs).configs:
             job = RunJob(
-                spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20,
-                result=str(tmp_path / "r.json"), trace=None, checks=False,
+                spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20, checks=False
             )  # fmt: skip
             first, second = (run_job(job, lambda _: None) for _ in range(2))
             assert first.failure is None, first.failure
