@@ -65,25 +65,25 @@ def any_report(request: pytest.FixtureRequest) -> Report:
 def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
     """Lets a function of a target and a configuration stand for the processes that measure one: it gives the `ConfigRun`."""
 
-    class Worker:
-        def __init__(self, spec: Any, order: Any, measure: Callable[..., Any]) -> None:
-            self.order = order
+    class Process:
+        def __init__(self, spec: Any, visit: Any, measure: Callable[..., Any]) -> None:
+            self.visit = visit
             self._spec, self._measure = spec, measure
 
         def go(self) -> None:
             pass
 
         def result(self) -> Any:
-            return self._measure(self._spec, self.order.config, again=self.order.again, trace=self.order.trace)
+            return self._measure(self._spec, self.visit.config, again=self.visit.again, trace=self.visit.trace)
 
-        def parts(self) -> None:
+        def parts_trace(self) -> None:
             return None
 
     def install(measure: Callable[..., Any]) -> None:
         @contextlib.contextmanager
-        def launched(spec: Any, order: Any, **_: Any) -> Iterator[Worker]:
-            yield Worker(spec, order, measure)
+        def started_run(spec: Any, visit: Any, **_: Any) -> Iterator[Process]:
+            yield Process(spec, visit, measure)
 
-        monkeypatch.setattr("profiler_kit.measurement.sweep.launched", launched)
+        monkeypatch.setattr("profiler_kit.measurement.sweep.started_run", started_run)
 
     return install

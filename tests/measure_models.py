@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from profiler_kit.measurement.launcher import started_run
+from profiler_kit.measurement.visits import Visit
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.jobs import Job
+from profiler_kit.records.jobs import RunJob
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
 
 INPUTS = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
@@ -28,17 +32,32 @@ def net(on_cpu: str = "pass", result: str = "self.out(self.fc(x).relu())", after
     )
 
 
-def job(folder: Path, text: str, *, budget_s: float = 0.05, trace: bool = False, **rest: object) -> Job:
-    """A job for the network in `text`, written into `folder`; further words are those of `TargetSpec` and `Job`."""
+def job(folder: Path, text: str, *, budget_s: float = 0.05, trace: bool = False, **rest: object) -> RunJob:
+    """A job for the network in `text`, written into `folder`; further words are those of `TargetSpec` and `RunJob`."""
     file = folder / "net.py"
     file.write_text(text)
     of_job = {name: rest.pop(name) for name in ("steps", "checks") if name in rest}
-    return Job(
+    return RunJob(
         spec=TargetSpec(spec=str(file), **rest),  # type: ignore[arg-type]
         config=RunConfig(name="default"),
         device="cpu",
         budget_s=budget_s,
-        result=str(folder / "result.json"),
         trace=str(folder / "trace.json.gz") if trace else None,
         **of_job,  # type: ignore[arg-type]
     )
+
+
+def measure(
+    spec: TargetSpec,
+    config: RunConfig,
+    *,
+    device: str,
+    budget_s: float,
+    on_progress: OnProgress = silent,
+    **rest: object,
+) -> ConfigRun:
+    """The run of `config` on `device` in a process of its own; further words are those of `Visit`."""
+    visit = Visit(config=config, budget_s=budget_s, **rest)  # type: ignore[arg-type]
+    with started_run(spec, visit, device=device, on_progress=on_progress) as process:
+        process.go()
+        return process.result()

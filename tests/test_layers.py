@@ -65,10 +65,7 @@ STARTS_PROCESSES = {"process"}
 # processes of their own, with streams of their own
 PRINTS = {
     "cli",
-    "worker/run.py",
-    "worker/schedule_run.py",
-    "worker/counters_run.py",
-    "worker/ceilings.py",
+    "worker/entry.py",
     "process/protocol.py",
 }
 
@@ -116,6 +113,39 @@ def imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
                     yield f"profiler_kit.{alias.name}", top, id(node) in typing_only
             else:
                 yield node.module, top, id(node) in typing_only
+
+
+def module_of(path: Path) -> str:
+    parts = ("profiler_kit", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_files() -> dict[str, set[str]]:
+    """The files that each file imports, anywhere in it and for whatever reason. A name of a package is that package's file."""
+    modules = {module_of(path): path for path in files()}
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        graph[module] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [
+                    f"{node.module}.{name}" if f"{node.module}.{name}" in modules else str(node.module)
+                    for name in names
+                ]
+            graph[module].update(name for name in names if name in modules and name != module)
+    return graph
+
+
+def test_no_circle() -> None:
+    """No file imports, at its top, in a function or for types alone, one that leads back to it."""
+    graph = imported_files()
+    while leaves := [module for module, imported in graph.items() if not imported]:
+        for leaf in leaves:
+            del graph[leaf]
+        for imported in graph.values():
+            imported.difference_update(leaves)
+    assert graph == {}, "these files are on a circle or lead to one"
 
 
 def test_nothing_is_allowed_that_nobody_needs() -> None:

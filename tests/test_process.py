@@ -286,7 +286,7 @@ def test_a_started_child_runs_beside_and_hears_one_line() -> None:
     code = "import sys; print('ready', flush=True); print('heard', sys.stdin.readline().strip(), sys.stdin.read())"
     lines: list[str] = []
     with process.started([sys.executable, "-c", code], talks=True, on_line=lines.append) as child:
-        child.tell("go")
+        child.send_line("go")
         outcome = child.finish(20)
     assert outcome.ok
     assert lines == ["ready", "heard go "]
@@ -296,7 +296,7 @@ def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
     before = open_files()
     with process.started([sys.executable, "-c", "raise SystemExit(4)"], talks=True) as child:
         time.sleep(0.5)
-        child.tell("go")
+        child.send_line("go")
         assert child.finish(20).returncode == 4
     assert open_files() == before
 
@@ -314,7 +314,7 @@ def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:
 def test_the_time_limit_counts_from_where_the_end_is_waited_for() -> None:
     with process.started([sys.executable, "-c", "import sys; sys.stdin.readline()"], talks=True) as child:
         time.sleep(0.6)  # longer than the limit below: waiting to be told is not the child's time
-        child.tell("go")
+        child.send_line("go")
         assert child.finish(0.5).ok
 
 
@@ -325,7 +325,7 @@ def test_a_child_hears_the_end_of_its_input_though_others_were_started_since() -
         process.started(reads, talks=True) as first,
         process.started([sys.executable, "-c", "import time; time.sleep(300)"], talks=True),
     ):
-        first.tell("go")
+        first.send_line("go")
         outcome = first.finish(20)
     assert outcome.ok
     assert outcome.stdout == "'go\\n'\n"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
+    import torch
 
 ON: Final = "on"  # the value of a switch
 EVERYWHERE: Final = frozenset({"cuda", "cpu", "mps"})
@@ -25,6 +25,43 @@ def switch(value: str) -> str:
 def nowhere(value: str, device: str, info: TargetInfo | None) -> str | None:
     """No reason against it anywhere."""
     return None
+
+
+class StepControls(Protocol):
+    """What an axis may change of a step: the worker's runner, after the target is built and before the first step.
+
+    `reads_loss`: a step reads the loss, which waits for the device. `unseen` says why what runs can't be watched op by op
+    (None: it can). `memory_apart`: CUDA graphs hold memory that no allocation shows. `notes` are sentences for the report.
+    """
+
+    reads_loss: bool
+    unseen: str | None
+    memory_apart: bool
+    notes: list[str]
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the target is on."""
+
+    @property
+    def info(self) -> TargetInfo:
+        """What the target resolved to."""
+
+    @property
+    def runs(self) -> torch.nn.Module:
+        """The module that a step calls."""
+
+    def run_as(self, runs: torch.nn.Module) -> None:
+        """Has a step call `runs`, which computes what the target's model does."""
+
+    def checkpoint(self, paths: Sequence[str]) -> None:
+        """Has the modules at `paths` compute their insides again in backward. Raises UsageError for a wrong path."""
+
+    def capture_graphs(self) -> None:
+        """Has forward and backward replayed as CUDA graphs, which the first step captures."""
+
+    def fuse_optimizer(self) -> None:
+        """Replaces the optimizer, where there is one, by its fused form. Raises TargetError where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,4 +95,4 @@ class Axis:
     pointless: Callable[[str, str, TargetInfo | None], str | None] = nowhere
     process: Callable[[str, str], None] | None = None
     spec: Callable[[str, TargetSpec], TargetSpec] | None = None
-    runner: Callable[[str, Runner], None] | None = None
+    runner: Callable[[str, StepControls], None] | None = None

@@ -24,16 +24,16 @@ FLAGS: Final = {
 
 def all_axes() -> tuple[Axis, ...]:
     """All axes of `configurations/axes/`, in the order of their names. Raises TypeError for a file that holds none."""
-    found: dict[str, Axis] = {}
+    axes_by_name: dict[str, Axis] = {}
     for member in members(family):
         axes = getattr(member, "AXES", None)
         if not isinstance(axes, tuple) or not all(isinstance(axis, Axis) for axis in axes):
             raise TypeError(f"{member.__file__}: wants AXES = (Axis(...), ...)")
         for axis in axes:
-            if axis.name in found:
+            if axis.name in axes_by_name:
                 raise TypeError(f"{member.__file__}: there is an axis {axis.name!r} already")
-            found[axis.name] = axis
-    return tuple(found[name] for name in sorted(found))
+            axes_by_name[axis.name] = axis
+    return tuple(axes_by_name[name] for name in sorted(axes_by_name))
 
 
 def axis_named(name: str) -> Axis:
@@ -54,23 +54,23 @@ def parse(name: str, plain: RunConfig) -> RunConfig:
     Raises UsageError for a word that is neither a flag nor an axis, for a value that an axis does not take, and for words
     that can't stand together.
     """
-    known = {axis.name: axis for axis in all_axes()}
+    axes = {axis.name: axis for axis in all_axes()}
     flags: set[str] = set()
     values: dict[str, list[str]] = {}
     for word in (part.strip() for part in name.split("+")):
         key, has_value, value = word.partition("=")
         if word in FLAGS:
             flags.add(word)
-        elif key in known:
-            axis = known[key]
+        elif key in axes:
+            axis = axes[key]
             values.setdefault(key, []).append(_value(axis, value.strip() if has_value else axis.bare, word))
             flags.update({axis.flag} - {""})
         elif word != DEFAULT:
             raise UsageError(f"no configuration {name!r}: {word!r} is unknown", hint=f"choose from {choices()}")
     for key, given in values.items():
-        _check_together(known[key], given, values, name)
-    kept = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
-    return named(replace(_with_flags(plain, flags), settings=kept))
+        _check_together(axes[key], given, values, name)
+    settings = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
+    return named(replace(_with_flags(plain, flags), settings=settings))
 
 
 def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:

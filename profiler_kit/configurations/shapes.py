@@ -120,28 +120,28 @@ def _lines(path: Path, where: str) -> list[tuple[str, str]]:
     except (OSError, ValueError) as error:  # a ValueError is text that is no UTF-8, or a path that is none
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text file"
         raise UsageError(f"neither shapes nor a file that can be read: {reason}", where=where, hint=HINT) from error
-    found = []
+    shapes = []
     for number, line in enumerate(text.splitlines(), start=1):
         shape = line.partition("#")[0].strip()
         if shape:
-            found.append((shape, f"{path}:{number}"))
-    if not found:
+            shapes.append((shape, f"{path}:{number}"))
+    if not shapes:
         raise UsageError("the file holds no shape", where=str(path), hint="write one a line, as 224x256")
-    return found
+    return shapes
 
 
 def _varied(inputs: tuple[InputInfo, ...], where: str) -> Varied:
     """The input that sizes are about: the first image-like one, else the first sequence, else the first that has dimensions."""
-    for given in inputs:
-        found = _image(given)
-        if found is not None:
-            return found
-    for given in inputs:
-        if not _is_floating(given) and len(given.shape) == 2:
-            return Varied(name=given.name, shape=given.shape, kind="tokens", dims=(1,))
-        if _is_floating(given) and len(given.shape) == 3:
-            return Varied(name=given.name, shape=given.shape, kind="signal", dims=(2,))
-    other = next((given for given in inputs if given.shape), None)
+    for tensor in inputs:
+        image = _image(tensor)
+        if image is not None:
+            return image
+    for tensor in inputs:
+        if not _is_floating(tensor) and len(tensor.shape) == 2:
+            return Varied(name=tensor.name, shape=tensor.shape, kind="tokens", dims=(1,))
+        if _is_floating(tensor) and len(tensor.shape) == 3:
+            return Varied(name=tensor.name, shape=tensor.shape, kind="signal", dims=(2,))
+    other = next((tensor for tensor in inputs if tensor.shape), None)
     if other is None:
         raise UsageError("no input has dimensions, so no shape can change", where=where, hint="leave out --shapes")
     return Varied(name=other.name, shape=other.shape, kind="other", dims=())
@@ -279,35 +279,35 @@ def _last_batch(varied: Varied, shapes: list[Shape]) -> int | None:
 
 def _followers(varied: Varied, inputs: tuple[InputInfo, ...], steps: tuple[PlannedStep, ...]) -> tuple[str, ...]:
     """How the inputs beside the varied one follow it, in a sentence."""
-    others = [given for given in inputs if given.name != varied.name]
+    others = [other for other in inputs if other.name != varied.name]
     if not others:
         return ()
     follow: list[str] = []
     stay: list[str] = []
-    for given in others:
-        changes = any(_followed(varied, given.shape, step.shape) != given.shape for step in steps)
-        (follow if changes else stay).append(given.name)
-    said = f"{varied.name} changes"
+    for other in others:
+        changes = any(_followed(varied, other.shape, step.shape) != other.shape for step in steps)
+        (follow if changes else stay).append(other.name)
+    sentence = f"{varied.name} changes"
     if follow:
-        said += f", {', '.join(follow)} with it"
+        sentence += f", {', '.join(follow)} with it"
     if stay:
-        said += f"; {', '.join(stay)} stays as it is" if len(stay) == 1 else f"; {', '.join(stay)} stay as they are"
-    return (f"{said}.",)
+        sentence += f"; {', '.join(stay)} stays as it is" if len(stay) == 1 else f"; {', '.join(stay)} stay as they are"
+    return (f"{sentence}.",)
 
 
 def _followed(varied: Varied, shape: Shape, new: Shape) -> Shape:
     now, dims = varied.shape, varied.dims
     if shape == now:
         return new
-    made = list(shape)
+    followed = list(shape)
     if varied.kind == "tokens":
         for i in _lengths(shape, now):
-            made[i] = new[1]
+            followed[i] = new[1]
     elif dims and len(shape) >= max(2, len(dims)) and shape[-len(dims) :] == tuple(now[i] for i in dims):
-        made[-len(dims) :] = [new[i] for i in dims]
-    if varied.batched and shape and made[0] == shape[0] == now[0]:
-        made[0] = new[0]
-    return tuple(made)
+        followed[-len(dims) :] = [new[i] for i in dims]
+    if varied.batched and shape and followed[0] == shape[0] == now[0]:
+        followed[0] = new[0]
+    return tuple(followed)
 
 
 def _lengths(shape: Shape, now: Shape) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from profiler_kit.loading.surroundings import flag_of, seeded, user_code
 from profiler_kit.loading.syntax import binding_lines, builders, cudnn_off_lines
 from profiler_kit.loading.words import check_words, device_of
 from profiler_kit.loading.zoo import Recipe, open_zoo
-from profiler_kit.records.target import Mode, TargetSpec
+from profiler_kit.records.target import TargetSpec
 
 
 def load(
@@ -136,26 +136,31 @@ def from_model(
     labels: tuple[Any, ...] | Tensor = (),
     loss_fn: Callable[..., Any] | None = None,
     configure_optimizer: Callable[[nn.Module], Any] | None = None,
-    loss: str | None = None,
-    optimizer: str | None = None,
-    mode: Mode = "train",
-    dtype: str | None = None,
-    amp: str | None = None,
-    channels_last: bool = False,
-    batch: int | None = None,
-    seed: int = 0,
-    allow_guess: bool = True,
     device: str = "meta",
+    **words: Any,
 ) -> Target:
     """A target made of a copy of `model`, which itself is never changed; on ``meta`` the copy takes no memory.
 
     `args` and `kwargs` are what `forward` is called with, `labels` what ``loss_fn(output, *labels)`` compares with. The
-    words mean what they mean on the command line. Raises UsageError or TargetError.
+    `words` are those of `TargetSpec` (``mode``, ``loss``, ``optimizer``, ``dtype``, ``amp``, ``batch`` …). Raises UsageError
+    or TargetError.
     """
-    spec = TargetSpec(
-        spec=IN_PYTHON, mode=mode, loss=loss, optimizer=optimizer, dtype=dtype, amp=amp,
-        channels_last=channels_last, batch=batch, seed=seed, allow_guess=allow_guess,
-    )  # fmt: skip
+    batch = Batch(
+        args=(args,) if isinstance(args, Tensor) else tuple(args),
+        kwargs=dict(kwargs or {}),
+        labels=(labels,) if isinstance(labels, Tensor) else tuple(labels),
+    )
+    return _from_model(model, batch, loss_fn, configure_optimizer, TargetSpec(spec=IN_PYTHON, **words), device)
+
+
+def _from_model(
+    model: nn.Module | ExportedProgram,
+    batch: Batch,
+    loss_fn: Callable[..., Any] | None,
+    configure_optimizer: Callable[[nn.Module], Any] | None,
+    spec: TargetSpec,
+    device: str,
+) -> Target:
     where = device_of(device)
     check_words(spec)
     if not is_model(model):
@@ -168,30 +173,19 @@ def from_model(
     forward = inputs_of(spec, form.model, name)
     copied = as_written(meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
     copied = formatted(spec, copied)
-    given = Batch(
-        args=(args,) if isinstance(args, Tensor) else tuple(args),
-        kwargs=dict(kwargs or {}),
-        labels=(labels,) if isinstance(labels, Tensor) else tuple(labels),
-    )
     feed = Feeder(
         spec=spec,
         model=copied,
         forward=forward,
         device=where,
-        given=given if given.args or given.kwargs else None,
+        given=batch if batch.args or batch.kwargs else None,
         beside=form.inputs,
         maker=name,
     ).feed()
     check_fit(spec, forward, feed.batch, name)
-    objective = objective_of(spec, feed.batch, loss_fn, None)
-    tuning = tuning_of(spec, configure_optimizer, None)
 
-    def again(on: str) -> Target:
-        return from_model(
-            model, args, kwargs, labels=labels, loss_fn=loss_fn, configure_optimizer=configure_optimizer, loss=loss,
-            optimizer=optimizer, mode=mode, dtype=dtype, amp=amp, channels_last=channels_last, batch=batch, seed=seed,
-            allow_guess=allow_guess, device=on,
-        )  # fmt: skip
+    def again(on: str, **words: Any) -> Target:
+        return _from_model(model, batch, loss_fn, configure_optimizer, replace(spec, **words), on)
 
     held = [*form.model.parameters(), *form.model.buffers()]
     has_numbers = not any(tensor.is_meta for tensor in held)
@@ -200,8 +194,8 @@ def from_model(
         copied,
         forward,
         feed,
-        objective,
-        tuning,
+        objective_of(spec, feed.batch, loss_fn, None),
+        tuning_of(spec, configure_optimizer, None),
         where,
         name,
         notes=form.notes,

@@ -62,6 +62,14 @@ class Ownership:
         """The path of the running module."""
         return self.stack[-1] if self.stack else self._base
 
+    @property
+    def running(self) -> str:
+        """The path of the module that runs now: in backward that whose forward made the running node."""
+        node: Any = torch._C._current_autograd_node()  # None outside backward
+        if node is None or self.stack:  # forward, or forward again inside backward
+            return self.current
+        return self.of_node(node)
+
     def stand_in(self, path: str) -> None:
         """From here on, what runs outside any module belongs to `path`."""
         self._base = path

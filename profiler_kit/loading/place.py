@@ -90,6 +90,11 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"
 
 
+def exit_line(error: SystemExit) -> str:
+    """``the model called sys.exit(3)``: what ended the process, in words."""
+    return f"the model called sys.exit({'' if error.code is None else repr(error.code)})"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that memory, of the host or of the device, ran out."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):

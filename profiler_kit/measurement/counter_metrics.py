@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, unquote
 
-from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, KernelCounters
+from profiler_kit.records import marks
+from profiler_kit.records.laboratory import ConvolutionPart, KernelCounters
 
 READ: Final = "dram__bytes_read"
 WRITE: Final = "dram__bytes_write"
@@ -34,8 +34,6 @@ _TENSOR: Final = re.compile(r"\Asm__ops_path_tensor_src_(?P<source>bf16|fp16|fp8
 _TENSOR_INSTRUCTIONS: Final = ("sm__inst_executed_pipe_tensor_op_hmma", "sm__inst_executed_pipe_tensor")
 _NAME: Final = re.compile(r'\A\s*"?([a-z0-9]+__[A-Za-z0-9_]+)\b')
 
-_MARK: Final = "pk:part:"
-_MARKED: Final = re.compile(rf"{_MARK}(?P<path>[^|:\"]*)\|(?P<part>{'|'.join(CONVOLUTION_PARTS)})\b")
 _RANGES: Final = "Push/Pop_Range"
 _KERNEL: Final = "Kernel Name"
 _NUMBER: Final = re.compile(r"\A(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\Z")
@@ -75,7 +73,7 @@ class KernelRow:
 
 def listed(query: str) -> frozenset[str]:
     """The metrics' base names in what ``ncu --query-metrics`` wrote, as a table or as CSV."""
-    return frozenset(found[1] for line in query.splitlines() if (found := _NAME.match(line)))
+    return frozenset(name[1] for line in query.splitlines() if (name := _NAME.match(line)))
 
 
 def choose(there: Iterable[str]) -> Metrics | None:
@@ -94,21 +92,16 @@ def _tensor(names: frozenset[str]) -> tuple[str, ...]:
     """One metric per source type, or several that don't overlap: the whole of ``src_fp16`` has its ``_dst_`` parts in it."""
     by_source: dict[str, dict[str, str]] = {}
     for name in sorted(names):
-        if found := _TENSOR.match(name):
-            by_source.setdefault(found["source"], {})[found["to"] or ""] = name
+        if match := _TENSOR.match(name):
+            by_source.setdefault(match["source"], {})[match["to"] or ""] = name
     return tuple(
         name for parts in by_source.values() for name in ((parts[""],) if "" in parts else tuple(parts.values()))
     )
 
 
-def range_name(path: str, part: ConvolutionPart) -> str:
-    """The NVTX range around one part of the convolution at `path`; characters that ncu's table uses are escaped."""
-    return f"{_MARK}{quote(path, safe='')}|{part}"
-
-
 def errors(text: str) -> tuple[str, ...]:
     """What ncu said went wrong, in its own words."""
-    return tuple(found[1] for found in _ERROR.finditer(text))
+    return tuple(line[1] for line in _ERROR.finditer(text))
 
 
 def read(text: str, metrics: Metrics) -> tuple[KernelRow, ...]:
@@ -144,10 +137,9 @@ def _row(cells: Mapping[str, str], ranges: str, metrics: Metrics) -> KernelRow:
 
     instructions = value(metrics.tensor_instructions) if metrics.tensor_instructions is not None else 0
     # Ranges of the user's own may stand around ours; ours never stand in one another.
-    marked = _MARKED.search(ranges)
-    part = next((part for part in CONVOLUTION_PARTS if marked is not None and part == marked["part"]), None)
+    part, path = marks.counted_range_in(ranges) or (None, None)
     return KernelRow(
-        path=unquote(marked["path"]) if marked is not None else None,
+        path=path,
         part=part,
         kernel=cells[_KERNEL],
         counters=KernelCounters(

@@ -7,13 +7,10 @@ the caches emptied before. So operations and bytes hold for any step, and times 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -22,12 +19,11 @@ from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement import counter_metrics
 from profiler_kit.measurement.counter_metrics import KernelRow, Metrics, UnreadableError
-from profiler_kit.measurement.counters_job import CountersEnd, CountersJob
-from profiler_kit.measurement.launcher import child_environment
-from profiler_kit.process.protocol import hears
+from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import CountersEnd, CountersJob
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
-from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.records.target import TargetSpec
 
 REST: Final = "(rest)"  # the path of kernels that no convolution launched
@@ -77,9 +73,9 @@ def find_ncu() -> Path | None:
         return Path(on_path)
     for pattern in PLACES:
         root = Path(pattern).anchor
-        found = [path for path in Path(root).glob(pattern.removeprefix(root)) if _can_run(path)]
-        if found:
-            return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])
+        programs = [path for path in Path(root).glob(pattern.removeprefix(root)) if _can_run(path)]
+        if programs:
+            return max(programs, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])
     return None
 
 
@@ -93,13 +89,13 @@ def count(
     *,
     device: str,
     timeout_s: float | None = None,
-    say: Callable[[str], None] | None = None,
+    on_progress: OnProgress = silent,
 ) -> tuple[Counters | None, tuple[str, ...]]:
     """The counters of one step of `spec` under `config`, in a process of its own, and notes; None, and why, where none are.
 
     The step is forward, loss and backward (in ``infer`` mode forward), run once more after warm-up steps with their search
     for algorithms. Nothing else should use the device meanwhile. `timeout_s` is the limit for all of it (default: 600 s),
-    `say` is called with progress. Raises KeyboardInterrupt, the process ended.
+    `on_progress` is called with progress. Raises KeyboardInterrupt, the process ended.
     """
     if not device.startswith("cuda"):
         return None, (
@@ -113,7 +109,7 @@ def count(
         )
     try:
         metrics = _metrics(ncu)
-        rows = _profiled(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, say)
+        rows = _profiled(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, on_progress)
     except _NoCountersError as reason:
         return None, (f"Hardware counters were not read: {reason}.",)
     except (KitError, OSError) as error:
@@ -129,11 +125,11 @@ def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) 
     by_part = {(part.path, part.part): part for part in counted.parts}
     joined = []
     for timing in convolutions:
-        found = by_part.get((timing.path, timing.part))
-        if found is None or not _same_kernel(timing, found):
+        counted_part = by_part.get((timing.path, timing.part))
+        if counted_part is None or not _same_kernel(timing, counted_part):
             joined.append(timing)
         else:
-            joined.append(replace(timing, counters=found.counters, counted_kernels=found.kernels))
+            joined.append(replace(timing, counters=counted_part.counters, counted_kernels=counted_part.kernels))
     return tuple(joined)
 
 
@@ -143,7 +139,8 @@ def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters)
     names = [
         f"{timing.path or 'the model itself'} ({timing.part})"
         for timing in convolutions
-        if (found := by_part.get((timing.path, timing.part))) is not None and not _same_kernel(timing, found)
+        if (counted_part := by_part.get((timing.path, timing.part))) is not None
+        and not _same_kernel(timing, counted_part)
     ]
     if not names:
         return ()
@@ -160,7 +157,7 @@ def _metrics(ncu: Path) -> Metrics:
     if query.timed_out:
         raise _NoCountersError(f"ncu did not list its metrics within {QUERY_TIMEOUT_S:g} s")
     if not query.ok:
-        raise _NoCountersError(_said(query.stdout, query))
+        raise _NoCountersError(_reason(query.stdout, query))
     metrics = counter_metrics.choose(counter_metrics.listed(query.stdout))
     if metrics is None:
         raise _NoCountersError("this device has none for DRAM bytes and operations that ncu knows")
@@ -174,31 +171,29 @@ def _profiled(
     config: RunConfig,
     device: str,
     timeout_s: float,
-    say: Callable[[str], None] | None,
+    on_progress: OnProgress,
 ) -> tuple[KernelRow, ...]:
-    with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
-        result, table, file = (Path(folder) / name for name in ("result.json", "ncu.csv", "job.json"))
-        file.write_text(
-            dumps(CountersJob(spec=spec, config=config, device=device, result=str(result))), encoding="utf-8"
-        )
-
-        outcome = process.run(
-            [*_command(ncu, metrics, table), sys.executable, "-m", "profiler_kit.worker.counters_run", str(file)],
-            env=child_environment(),
+    with worker_folder() as folder:
+        table = folder / "ncu.csv"
+        end, outcome = run_worker(
+            "counters_run",
+            CountersJob(spec=spec, config=config, device=device),
+            folder,
+            CountersEnd,
             timeout_s=timeout_s,
-            log=Path(folder) / "log.txt",
-            on_line=hears(say),
+            under=_command(ncu, metrics, table),
+            on_progress=on_progress,
         )
         # By itself a model may print what ncu says, so only its own file is believed.
         text = table.read_text(encoding="utf-8", errors="replace") if table.exists() else ""
-        _check(outcome, text, result, timeout_s)
-        try:
-            rows = counter_metrics.read(text, metrics)
-        except UnreadableError as error:
-            raise _NoCountersError(f"what ncu wrote can't be read ({error})") from error
-        if not rows:
-            raise _NoCountersError("ncu saw no kernel on the device" if outcome.ok else _said(text, outcome))
-        return rows
+    _check(outcome, text, end, timeout_s)
+    try:
+        rows = counter_metrics.read(text, metrics)
+    except UnreadableError as error:
+        raise _NoCountersError(f"what ncu wrote can't be read ({error})") from error
+    if not rows:
+        raise _NoCountersError("ncu saw no kernel on the device" if outcome.ok else _reason(text, outcome))
+    return rows
 
 
 def _command(ncu: Path, metrics: Metrics, table: Path) -> tuple[str, ...]:
@@ -209,29 +204,25 @@ def _command(ncu: Path, metrics: Metrics, table: Path) -> tuple[str, ...]:
     )
 
 
-def _check(outcome: process.Outcome, table: str, result: Path, timeout_s: float) -> None:
+def _check(outcome: process.Outcome, table: str, end: CountersEnd | None, timeout_s: float) -> None:
     """Raises unless the step was run to its end and ncu has no error to report: half the kernels are no step's sum."""
     if outcome.timed_out:
         raise _NoCountersError(
             f"not done after {timeout_s:g} s, so the process was ended; ncu runs each kernel many times"
         )
-    done = result.exists()
-    if not done or any(ENDED_BADLY not in error for error in counter_metrics.errors(table)):
-        raise _NoCountersError(_said(table, outcome))
-    end = from_json(CountersEnd, json.loads(result.read_text(encoding="utf-8")), "the counted process's result")
+    if end is None or any(ENDED_BADLY not in error for error in counter_metrics.errors(table)):
+        raise _NoCountersError(_reason(table, outcome))
     if end.failure is not None:
         raise _NoCountersError(end.failure.rstrip("."))
 
 
-def _said(text: str, outcome: process.Outcome) -> str:
+def _reason(text: str, outcome: process.Outcome) -> str:
     """What went wrong, from ncu's words or the child's last ones."""
-    known = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
-    if known is not None:
-        return known
-    own = counter_metrics.errors(text)
-    last = own[:1] or outcome.log_tail.strip().splitlines()[-1:] or ["no message"]
-    end = outcome.signal_name or f"exit status {outcome.returncode}"
-    return f"ncu ended with {end} ({last[0].rstrip('.')})"
+    hint_of_sign = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
+    if hint_of_sign is not None:
+        return hint_of_sign
+    message = next(iter(counter_metrics.errors(text)), outcome.last_words) or "no message"
+    return f"ncu ended with {outcome.ending} ({message.rstrip('.')})"
 
 
 def _parts(rows: tuple[KernelRow, ...]) -> tuple[CountedPart, ...]:
@@ -280,12 +271,12 @@ _WORDS: Final = frozenset({"void", "const", "unsigned", "true", "false", "bool",
 
 def _same_kernel(timing: ConvolutionTiming, counted: CountedPart) -> bool:
     """Whether the kernel that was timed is among the counted ones; the two tools write templates differently."""
-    wanted = _identifiers(timing.kernel)
-    return any(_identifiers(kernel.name) == wanted for kernel in counted.kernels)
+    timed_names = _identifiers(timing.kernel)
+    return any(_identifiers(kernel.name) == timed_names for kernel in counted.kernels)
 
 
 def _identifiers(kernel: str) -> tuple[str, ...]:
     """The names in a kernel's own name and template arguments: without parameters, namespaces, numbers and casts."""
     plain = re.sub(r"\((?:int|bool|unsigned int|long|enum \w+|[\w:]+)\)(?=[-\w])", "", _NAMESPACES.sub("", kernel))
-    own = plain.partition("(")[0]
-    return tuple(word for word in re.findall(r"[A-Za-z_]\w*", own) if word not in _WORDS)
+    without_parameters = plain.partition("(")[0]
+    return tuple(word for word in re.findall(r"[A-Za-z_]\w*", without_parameters) if word not in _WORDS)

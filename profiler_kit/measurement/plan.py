@@ -8,15 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from profiler_kit.configurations.axes.choice import size_text
 from profiler_kit.configurations.naming import DEFAULT, all_axes, axis_named, named, parse
-from profiler_kit.records.configs import NamedValue, RunConfig
+from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
-Backend = Literal["cudnn", "miopen", "native", "mps", "cpu"]
 AGAIN = "default (again)"
 MEMORY_LIMIT: Final = "memory_limit"
 
@@ -82,8 +81,10 @@ def plan(
 
 def capped(config: RunConfig, limit_bytes: int) -> RunConfig:
     """The twin of `config` on a device with so much memory; of a configuration that has a limit, one with this limit."""
-    kept = [item for item in config.settings if item.name != MEMORY_LIMIT]
-    settings = sorted([*kept, NamedValue(name=MEMORY_LIMIT, value=size_text(limit_bytes))], key=lambda item: item.name)
+    others = [item for item in config.settings if item.name != MEMORY_LIMIT]
+    settings = sorted(
+        [*others, NamedValue(name=MEMORY_LIMIT, value=size_text(limit_bytes))], key=lambda item: item.name
+    )
     return named(replace(config, settings=tuple(settings), repeat_of=None))
 
 
@@ -100,21 +101,21 @@ class _Chooser:
     def read(self, name: str) -> RunConfig | None:
         """The configuration that `name` names here, or None where it would be another one under another name."""
         plain = self._own[0]
-        asked = parse(name, _EVERYWHERE)  # so that flags which this device does not have are read too
+        everywhere = parse(name, _EVERYWHERE)  # so that flags which this device does not have are read too
         config = parse(name, plain)
         flags = replace(config, name="", settings=())
-        if all(flags != replace(one, name="") for one in self._own):
+        if all(flags != replace(own_config, name="") for own_config in self._own):
             config = named(replace(plain, settings=config.settings))  # the flags change nothing here
         reason = self._pointless(config)
         if reason is not None:
-            self._said.append(f"{asked.name} is not run: {reason}.")
+            self._said.append(f"{everywhere.name} is not run: {reason}.")
             return None
-        if config.name == asked.name:
+        if config.name == everywhere.name:
             return config
         if config == plain:
-            self._same.append(asked.name)
+            self._same.append(everywhere.name)
             return None
-        self._said.append(f"{asked.name} is run as {config.name}: the rest of it changes nothing here.")
+        self._said.append(f"{everywhere.name} is run as {config.name}: the rest of it changes nothing here.")
         return config
 
     def notes(self) -> tuple[str, ...]:
@@ -193,8 +194,8 @@ def with_tuning(runs: Sequence[ConfigRun]) -> tuple[ConfigRun, ...]:
 def _with_tuning(run: ConfigRun, runs: Sequence[ConfigRun]) -> ConfigRun:
     if not run.config.benchmark:
         return run
-    wanted = _without_benchmark(run.config)
-    twin = next((r for r in runs if r.config.benchmark is False and _without_benchmark(r.config) == wanted), None)
+    twin_config = _without_benchmark(run.config)
+    twin = next((r for r in runs if r.config.benchmark is False and _without_benchmark(r.config) == twin_config), None)
     start = _start_up(run, runs)
     base = _start_up(twin, runs) if twin is not None else None
     return run if start is None or base is None else replace(run, tuning_ns=start - base)
@@ -209,9 +210,9 @@ def _without_benchmark(config: RunConfig) -> RunConfig:
 
 def _start_up(run: ConfigRun, runs: Sequence[ConfigRun]) -> int | None:
     again = next((other for other in runs if other.config.repeat_of == run.config.name), None)
-    found = [
+    start_ups_ns = [
         process.first_step_ns - process.step_ns.median
         for process in (run, run.repeat, again)
         if process is not None and process.first_step_ns is not None and process.step_ns is not None
     ]
-    return min(found, default=None)
+    return min(start_ups_ns, default=None)

@@ -3,49 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from profiler_kit import process
 from profiler_kit.configurations import shapes
-from profiler_kit.measurement.launcher import child_environment
-from profiler_kit.process.protocol import hears
+from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
-from profiler_kit.records.saved import Saved
-from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetSpec
 
 # A large network searches its algorithms for a quarter of a minute per shape, and a generated schedule has 13 shapes.
 LIMIT_S: Final = 1800.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleJob(Saved):
-    """What the process is told. `steps`: the file that it adds a line to after each step; `result`: the one it ends with."""
-
-    kind: ClassVar[str] = "schedule_job"
-
-    spec: TargetSpec
-    config: RunConfig
-    device: str
-    text: str
-    steps: str
-    result: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending(Saved):
-    """How the process's own part ended: what is to be said of the schedule, and why it broke off."""
-
-    kind: ClassVar[str] = "schedule_end"
-
-    notes: tuple[str, ...] = ()
-    failure: str | None = None
 
 
 def run_schedule(
@@ -55,7 +28,7 @@ def run_schedule(
     device: str,
     text: str,
     timeout_s: float | None = None,
-    say: Callable[[str], None] | None = None,
+    on_progress: OnProgress = silent,
 ) -> ShapeSchedule:
     """The steps of the schedule that `text` names (see `shapes.schedule`), under `config`, in a process of its own.
 
@@ -63,31 +36,22 @@ def run_schedule(
     `timeout_s` limits the process (default: half an hour). Raises KeyboardInterrupt, the process ended.
     """
     limit_s = timeout_s if timeout_s is not None else LIMIT_S
-    with tempfile.TemporaryDirectory(prefix="profiler_kit_") as folder:
-        steps, result, file = (Path(folder) / name for name in ("steps.jsonl", "result.json", "job.json"))
-        job = ScheduleJob(
-            spec=spec, config=config, device=device, text=text, steps=str(steps), result=str(result)
+    with worker_folder() as folder:
+        steps = folder / "steps.jsonl"
+        job = ScheduleJob(spec=spec, config=config, device=device, text=text, steps=str(steps))
+        end, outcome = run_worker(
+            "schedule_run", job, folder, ScheduleEnd, timeout_s=limit_s, on_progress=on_progress
         )  # fmt: skip
-        file.write_text(dumps(job), encoding="utf-8")
-
-        outcome = process.run(
-            [sys.executable, "-m", "profiler_kit.worker.schedule_run", str(file)],
-            env=child_environment(),
-            timeout_s=limit_s,
-            log=Path(folder) / "log.txt",
-            on_line=hears(say),
-        )
-        found = ShapeSchedule(
+        schedule = ShapeSchedule(
             config=config.name,
             source=shapes.source_of(text),
             steps=_steps(steps),
             benchmark=config.benchmark,
             device=device.partition(":")[0],
         )
-        if not result.exists():
-            return replace(found, failure=_failure(outcome, limit_s, len(found.steps)))
-        ending = from_json(Ending, json.loads(result.read_text(encoding="utf-8")), "the worker's result")
-        return replace(found, notes=ending.notes, failure=ending.failure)
+    if end is None:
+        return replace(schedule, failure=_failure(outcome, limit_s, len(schedule.steps)))
+    return replace(schedule, notes=end.notes, failure=end.failure)
 
 
 def _steps(file: Path) -> tuple[ShapeStep, ...]:
@@ -104,6 +68,5 @@ def _failure(outcome: process.Outcome, limit_s: float, done: int) -> str:
         return f"not done after {limit_s:g} s: the process was ended {after}; raise --timeout, or give fewer shapes"
     if outcome.signal_name == "SIGKILL":
         return f"killed (SIGKILL) {after}, which is what the system does when host memory runs out"
-    last = next((line.strip() for line in reversed(outcome.log_tail.splitlines()) if line.strip()), "")
-    how = outcome.signal_name or f"exit status {outcome.returncode}"
-    return f"the process ended ({how}) {after}" + (f": {last}" if last else "")
+    last = f": {outcome.last_words}" if outcome.last_words else ""
+    return f"the process ended ({outcome.ending}) {after}{last}"

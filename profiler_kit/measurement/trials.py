@@ -1,7 +1,7 @@
 """The findings' advice, run, and what it gained written down.
 
-Before and after are measured in fresh processes, interleaved there and back (A B C, C B A), so that what drifts meanwhile
-weighs on both alike. `statistics.trials` says what came of them.
+Before and after are measured in fresh processes, interleaved (A B C, C B A), so that what drifts meanwhile weighs on
+both alike. `statistics.trials` says what came of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.bench import Bench, run_visits
+from profiler_kit.measurement.session import Session, measure_interleaved
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
@@ -27,11 +27,11 @@ TURNS: Final = 2
 Read = Callable[[str], RunConfig | None]
 
 
-def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
+def try_advice(session: Session, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
     """`report`, explained anew, with the advice of its findings tried; as it is where there is none that can be run.
 
     `read` gives the configuration of a name, None where it means nothing here. `explained` makes the report of all that
-    `bench` holds, to which the trials add the configurations that were not run yet.
+    `session` holds, to which the trials add the configurations that were not run yet.
     """
     baseline = report.baseline()
     if baseline is None:
@@ -41,13 +41,13 @@ def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Cal
     seen: set[str] = set()
     for _ in range(TURNS):
         stated = {(one.rule, one.trial.config): one.trial for one in report.findings if one.trial is not None} | stated
-        configs = _advised(report, read, bench, seen)
-        if not configs or bench.interrupted:
+        configs = _advised(report, read, session, seen)
+        if not configs or session.interrupted:
             break
-        visits = run_visits(bench, [baseline.config, *configs], folder, what="trying")
+        visits = measure_interleaved(session, [baseline.config, *configs], folder, purpose="trying")
         unsure = [config for config in configs if is_undecided(_trial(report, baseline, config, visits))]
-        if unsure and not bench.interrupted:
-            more = run_visits(bench, [baseline.config, *unsure], folder, what="trying once more")
+        if unsure and not session.interrupted:
+            more = measure_interleaved(session, [baseline.config, *unsure], folder, purpose="trying once more")
             visits = {name: [*runs, *more.get(name, ())] for name, runs in visits.items()}
         report = explained()
         for config in configs:
@@ -55,13 +55,13 @@ def tried(bench: Bench, report: Report, read: Read, folder: Path, explained: Cal
             if made is not None:
                 found[config.name] = made
     if not found:
-        bench.say("nothing to try: no finding advises a configuration")
-    notes = (*report.notes, *(note for note in bench.notes if note not in report.notes))  # of a turn that ran nothing
+        session.on_progress("nothing to try: no finding advises a configuration")
+    notes = (*report.notes, *(note for note in session.notes if note not in report.notes))  # of a turn that ran nothing
     findings = tuple(_with_trial(finding, found, stated) for finding in report.findings)
     return replace(report, findings=findings, notes=notes)
 
 
-def _advised(report: Report, read: Read, bench: Bench, seen: set[str]) -> list[RunConfig]:
+def _advised(report: Report, read: Read, session: Session, seen: set[str]) -> list[RunConfig]:
     """What the findings advise, each once: every finding's first advice, the most at stake first, then their further ones.
 
     What means nothing here is left out with a note, and so is what would be too many; `seen` holds all that was looked at.
@@ -78,7 +78,7 @@ def _advised(report: Report, read: Read, bench: Bench, seen: set[str]) -> list[R
         try:
             config = read(name)
         except UsageError as error:
-            _note(bench, f"Not tried: {error.message}.")
+            _note(session, f"Not tried: {error.message}.")
             continue
         if config is None or config.name in found:
             continue
@@ -88,14 +88,14 @@ def _advised(report: Report, read: Read, bench: Bench, seen: set[str]) -> list[R
             found[config.name] = config
     if left:
         _note(
-            bench, f"Not tried, as {MOST_TRIALS} trials are enough at a time: {', '.join(left)}. Name them in --also."
+            session, f"Not tried, as {MOST_TRIALS} trials are enough at a time: {', '.join(left)}. Name them in --also."
         )
     return list(found.values())
 
 
-def _note(bench: Bench, said: str) -> None:
-    if said not in bench.notes:
-        bench.notes.append(said)
+def _note(session: Session, said: str) -> None:
+    if said not in session.notes:
+        session.notes.append(said)
 
 
 def _names(finding: Finding) -> tuple[str, ...]:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.measurement import further, trials
-from profiler_kit.measurement.bench import Bench, Traced, measure_plan, trace_folder
+from profiler_kit.measurement import experiments, trials
+from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.forecast import Counted, counted_if_possible, with_measured_scratch
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import explained, new_report
-from profiler_kit.pipeline.run_traces import with_counted_work
+from profiler_kit.pipeline.run_traces import attributed, with_counted_work, with_parts
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule
 from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun, Span
 from profiler_kit.records.target import TargetInfo, TargetSpec
-
-Say = Callable[[str], None]
 
 DEFAULT_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A trace that `analyze` kept: the configuration, the file, and the lanes to annotate it with."""
+
+    config: str
+    file: Path
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What `analyze` leaves: the report, its traces, and whether Ctrl-C cut it short."""
+    """The result of `analyze`: the report, its traces, and whether Ctrl-C cut it short."""
 
     report: Report
     traces: tuple[Traced, ...]
@@ -45,7 +54,7 @@ def analyze(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | str | None = None,
-    say: Say | None = None,
+    say: OnProgress | None = None,
     convention: str = DEFAULT_CONVENTION,
     asked: LaboratoryQuestions | None = None,
     **options: Any,
@@ -84,7 +93,7 @@ def analyze_spec(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | None = None,
-    say: Say | None = None,
+    say: OnProgress | None = None,
     convention: str = DEFAULT_CONVENTION,
     asked: LaboratoryQuestions | None = None,
 ) -> Analysis:
@@ -94,12 +103,12 @@ def analyze_spec(
     from profiler_kit.worker import environment
 
     asked = asked or LaboratoryQuestions()
-    tell = say or _silent
+    on_progress = say or silent
     place = environment.pick_device(device)
-    tell("counting")
+    on_progress("counting")
     counted = counted_if_possible(spec, convention, place)
     by_kit = counted.by_kit
-    further.check(asked, counted.info)
+    experiments.check_shapes(asked, counted.info)
     plan_of = partial(
         configurations.plan,
         environment.backend(place),
@@ -109,66 +118,76 @@ def analyze_spec(
         info=counted.info,
     )
     plan = plan_of(only=configs, also=asked.also)
-    bench = Bench(
+    kept: list[Traced] = []
+
+    def read_trace(run: ConfigRun, trace: Path) -> ConfigRun:
+        run, spans = attributed(run, trace)
+        if traces is not None:
+            kept.append(Traced(config=run.config.name, file=trace, spans=spans))
+        return run
+
+    session = Session(
         spec=spec,
         device=place,
         budget_s=budget_s,
-        say=tell,
+        on_progress=on_progress,
+        read_trace=read_trace,
+        read_parts_trace=with_parts,
         steps=steps,
         timeout_s=timeout_s,
         keep_traces=traces is not None,
     )
     with trace_folder(traces) as folder:
-        measure_plan(bench, plan, folder)
-        further.measure_under_cap(bench, asked.memory_limit_bytes, folder)
-        schedules = further.schedules(bench, asked.shapes)
-        further.count_operations(bench, asked.counters)
+        measure_plan(session, plan, folder)
+        experiments.measure_under_cap(session, asked.memory_limit_bytes, folder)
+        schedules = experiments.run_schedules(session, asked.shapes)
+        experiments.count_operations(session, asked.counters)
 
         def explain_all() -> Report:
             try:
-                return _measured_report(bench, counted, plan.notes, asked, schedules)
+                return _measured_report(session, counted, plan.notes, asked, schedules)
             except KeyboardInterrupt:  # a second's work that saves what may have taken an hour: once more
-                bench.interrupted = True
-                return _measured_report(bench, counted, plan.notes, asked, schedules)
+                session.interrupted = True
+                return _measured_report(session, counted, plan.notes, asked, schedules)
 
         def read(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]
             return None if config == plan.configs[0] else config
 
         report = explain_all()
-        if asked.trials and not bench.interrupted:
-            report = trials.tried(bench, report, read, folder, explain_all)
-    return Analysis(report=report, traces=tuple(bench.traced), interrupted=bench.interrupted)
+        if asked.trials and not session.interrupted:
+            report = trials.try_advice(session, report, read, folder, explain_all)
+    return Analysis(report=report, traces=tuple(kept), interrupted=session.interrupted)
 
 
 def _measured_report(
-    bench: Bench,
+    session: Session,
     counted: Counted,
     notes: Sequence[str],
     asked: LaboratoryQuestions,
     schedules: tuple[ShapeSchedule, ...],
 ) -> Report:
-    """What was measured so far as a report, explained. What Ctrl-C cuts off here is left out: `bench.interrupted`."""
+    """What was measured so far as a report, explained. What Ctrl-C cuts off here is left out: `session.interrupted`."""
     from profiler_kit.measurement import plan as configurations
 
     try:
-        bench.runs[:] = with_measured_scratch(bench.runs, counted, bench.device)
+        session.runs[:] = with_measured_scratch(session.runs, counted, session.device)
     except KeyboardInterrupt:
-        bench.interrupted = True
-    runs = with_counted_work(configurations.with_tuning(bench.runs), counted.by_kit)
+        session.interrupted = True
+    runs = with_counted_work(configurations.with_tuning(session.runs), counted.by_kit)
     report = replace(
-        new_report(counted.info, counted.shown, runs=runs, notes=(*notes, *bench.notes)),
+        new_report(counted.info, counted.shown, runs=runs, notes=(*notes, *session.notes)),
         asked=asked if asked != LaboratoryQuestions() else None,
         schedules=schedules,
-        sweep=bench.time,
+        sweep=session.time,
     )
 
     def bounded(unbound: Report) -> Report:
-        if not bench.interrupted:
+        if not session.interrupted:
             try:
-                return roofs.under_own_device(unbound, bench.device, bench.say)
+                return roofs.under_own_device(unbound, session.device, session.on_progress)
             except KeyboardInterrupt:
-                bench.interrupted = True
+                session.interrupted = True
         return unbound
 
     return explained(report, counted.by_kit, bounded)
@@ -196,7 +215,3 @@ _CUDNN_OPS = ("convolution", "conv", "cudnn", "miopen", "rnn", "lstm", "gru", "b
 
 def _is_cudnn_op(op: str) -> bool:
     return any(word in op for word in _CUDNN_OPS)
-
-
-def _silent(_: str) -> None:
-    pass

@@ -9,12 +9,11 @@ from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.forecast import ends_told, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import explained, new_report
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.report import Report
 from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetSpec
-
-Say = Callable[[str], None]
 
 
 def count(
@@ -50,7 +49,7 @@ def count(
             static, by_kit = with_memory(
                 *count_both(live, convention, cross_check=cross_check), live, simulated_device()
             )
-        report = explained(new_report(live.info, static), by_kit, _under(hardware, _silent))
+        report = explained(new_report(live.info, static), by_kit, _under(hardware, silent))
     if strict:
         require_counted(report)
     return report
@@ -64,7 +63,7 @@ def count_spec(
     hardware: str | None = None,
     gpu: str | None = None,
     asked: MemoryQuestions | None = None,
-    say: Say | None = None,
+    say: OnProgress | None = None,
 ) -> Report:
     """The static report of the target that `spec` names; with `hardware`, bounded by its roofline.
 
@@ -83,15 +82,11 @@ def count_spec(
         target = load(spec, device="meta")
         static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, simulated)
         if asked is not None:
-            price = roofs.recompute_price(hardware, target.info, say or _silent)
-            static = with_what_ifs(static, target, simulated, asked=asked, price=price, say=say or _silent)
+            price = roofs.recompute_price(hardware, target.info, say or silent)
+            static = with_what_ifs(static, target, simulated, asked=asked, price=price, say=say or silent)
     report = new_report(target.info, static)  # now the info names the loss, which the first output settled
-    return explained(report, by_kit, _under(hardware, say or _silent))
+    return explained(report, by_kit, _under(hardware, say or silent))
 
 
-def _under(hardware: str | None, say: Say) -> Callable[[Report], Report]:
+def _under(hardware: str | None, say: OnProgress) -> Callable[[Report], Report]:
     return lambda report: roofs.under_hardware(report, hardware, say)
-
-
-def _silent(_: str) -> None:
-    pass

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import os
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 
 from profiler_kit._version import VERSION
 from profiler_kit.pipeline.packages import INSTALL_TORCH, packages
+from profiler_kit.process import usable_cores
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Tool
 
-Say = Callable[[str], None]
 
-
-def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) -> Machine:
+def env(device: str = "auto", *, fresh: bool = False, say: OnProgress | None = None) -> Machine:
     """This machine: devices, versions, what `device` reaches, which configurations mean something.
 
     Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
@@ -26,7 +23,7 @@ def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) ->
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         python=platform.python_version(),
         platform=platform.platform(),
-        cores=_cores(),
+        cores=usable_cores(),
         packages=packages(),
     )
     try:
@@ -38,19 +35,20 @@ def env(device: str = "auto", *, fresh: bool = False, say: Say | None = None) ->
             f"nothing can be counted or measured: {INSTALL_TORCH}"
         )
         return replace(machine, notes=(note,))
-    return _with_torch(machine, device, fresh, say or (lambda line: None))
+    return _with_torch(machine, device, fresh, say or silent)
 
 
-def _with_torch(machine: Machine, device_name: str, fresh: bool, say: Say) -> Machine:
+def _with_torch(machine: Machine, device_name: str, fresh: bool, say: OnProgress) -> Machine:
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.measurement import plan as configs
+    from profiler_kit.pipeline.roofs import ceilings_of
     from profiler_kit.worker import ceilings, environment
 
     device = environment.pick_device(device_name)
     plan = configs.plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
-    where = environment.describe_named(device)
-    reached, notes = ceiling_store.ceilings_of(device, fresh=fresh, say=say)
+    where = environment.describe(device)
+    reached, notes = ceilings_of(device, fresh=fresh, say=say)
     folder = ceiling_store.cache_folder()
     built, devices = environment.built_for(), environment.devices()
     if built is not None and not any(entry.id.startswith("cuda") for entry in devices):
@@ -72,10 +70,3 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, say: Say) -> Ma
         cache=str(folder) if folder is not None else None,
         notes=(*notes, *(reached.notes if reached is not None else ())),
     )
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return os.cpu_count() or 1

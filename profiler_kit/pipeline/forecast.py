@@ -91,8 +91,8 @@ def with_memory(
         if measures and simulated.is_cuda:
             why += f"; {_MEASURED_STANDS}"
         memory, notes = None, (*shown.notes, why)
-    made = replace(shown, memory=memory, notes=notes)
-    return made, made if shown is by_kit else replace(by_kit, memory=memory)
+    with_estimate = replace(shown, memory=memory, notes=notes)
+    return with_estimate, with_estimate if shown is by_kit else replace(by_kit, memory=memory)
 
 
 def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:
@@ -110,22 +110,22 @@ def with_measured_scratch(runs: Sequence[ConfigRun], counted: Counted, device: s
         if run.memory is not None and run.memory.calls and run.config.is_plain  # another step is not this one
     ]
     probed = simulated_device(place=device)
-    found = []
+    predicted_memories = []
     why = ""
     if probes and probed.is_cuda and target is not None and static is not None and static.memory is not None:
         try:
-            found = list(simulate_measured(target, probed, probes))
+            predicted_memories = list(simulate_measured(target, probed, probes))
         except EXPECTED as error:
             why = f"memory is not predicted with measured scratch: {_told(error)}"
-    made, predictions = [], iter(found)
+    runs_with_scratch, predictions = [], iter(predicted_memories)
     for run in runs:
         if run.memory is not None and run.memory.calls:
             predicted = next(predictions, None) if run.config.is_plain else None
             slim = replace(predicted, timeline=()) if predicted is not None else None
             notes = (*run.notes, why) if why else run.notes
             run = replace(run, predicted=slim, memory=replace(run.memory, calls=()), notes=notes)
-        made.append(run)
-    return made
+        runs_with_scratch.append(run)
+    return runs_with_scratch
 
 
 def with_what_ifs(
@@ -186,13 +186,13 @@ def simulated_device(gpu: str | None = None, place: str | None = None) -> Device
 @contextlib.contextmanager
 def ends_told(target: str) -> Iterator[None]:
     """Turns what ends a process, sys.exit() in the user's code and exhausted memory, into a TargetError."""
-    from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
+    from profiler_kit.loading.place import exit_line, first_line, is_out_of_memory, user_place
 
     try:
         yield
     except SystemExit as error:
         raise TargetError(
-            f"the model called sys.exit({'' if error.code is None else repr(error.code)})",
+            exit_line(error),
             where=user_place(error) or target,
             hint="raise an exception instead, so that it can be told",
         ) from error

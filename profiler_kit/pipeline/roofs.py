@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.devices.registry import find, with_peaks
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.target import TargetInfo
-
-Say = Callable[[str], None]
 
 HERE: Final = "here"
 # `analyze` may wait so long for ceilings nobody has measured yet; `env` and ``count --hardware here`` wait as long as it takes.
@@ -29,7 +28,7 @@ def check(hardware: str | None) -> None:
         _named_roof(hardware)
 
 
-def under_hardware(report: Report, hardware: str | None, say: Say) -> Report:
+def under_hardware(report: Report, hardware: str | None, say: OnProgress) -> Report:
     """The counted `report` with its floors on `hardware`; as it is where that is None."""
     from profiler_kit.diagnosis.roofline import roofline
 
@@ -44,35 +43,34 @@ def under_hardware(report: Report, hardware: str | None, say: Say) -> Report:
     return replace(report, roofline=lines, notes=(*report.notes, *notes))
 
 
-def recompute_price(hardware: str | None, target: TargetInfo, say: Say) -> Callable[[StaticCount], float | None]:
+def recompute_price(hardware: str | None, target: TargetInfo, say: OnProgress) -> Callable[[StaticCount], float | None]:
     """A function from a count to the least time, in ns, of what its backward computes again; None without `hardware`."""
     from profiler_kit.diagnosis.roofline import roofline
 
     if hardware is None:
         return lambda static: None
-    found = _roofs_here(say)[0] if hardware.lower() == HERE else (_named_roof(hardware),)
+    known_roofs = _roofs_here(say)[0] if hardware.lower() == HERE else (_named_roof(hardware),)
 
     def price(static: StaticCount) -> float | None:
-        if not found:
+        if not known_roofs:
             return None
-        phases = roofline(static, target, found[0]).phases
+        phases = roofline(static, target, known_roofs[0]).phases
         return next((phase.layers_ns for phase in phases if phase.phase == "recompute"), 0.0)
 
     return price
 
 
-def under_own_device(report: Report, device: str, say: Say) -> Report:
+def under_own_device(report: Report, device: str, say: OnProgress) -> Report:
     """The measured `report` with the share of the roof that its runs attained on `device`.
 
     The ceilings are those kept, else measured within `ANALYZE_LIMIT_S`, else the datasheet's. Raises KeyboardInterrupt.
     """
     from profiler_kit.diagnosis.roofline import rooflines
-    from profiler_kit.measurement import ceiling_store
 
     baseline = report.baseline()
     if report.static is None or baseline is None or baseline.environment is None:
         return report
-    ceilings, notes = ceiling_store.ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
+    ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
     lines = rooflines(report, ceilings)
     return replace(report, roofline=lines, notes=(*report.notes, *_unmeasured(notes, ceilings, bool(lines))))
 
@@ -86,13 +84,23 @@ def _named_roof(hardware: str) -> Roof:
     return datasheet_roof(device.peaks, device.names[0] if device.names else device.label)
 
 
-def _roofs_here(say: Say) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
-    from profiler_kit.diagnosis.roofline import roofs
+def ceilings_of(
+    device: str, *, fresh: bool = False, limit_s: float | None = None, say: OnProgress = silent
+) -> tuple[Ceilings | None, tuple[str, ...]]:
+    """`measurement.ceiling_store.ceilings_of` for the torch, driver and switches of this process."""
     from profiler_kit.measurement import ceiling_store
+    from profiler_kit.worker import ceilings
+
+    key = ceilings.identity(device)
+    return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=say)
+
+
+def _roofs_here(say: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
+    from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.worker import environment
 
     device = environment.pick_device("auto")
-    ceilings, notes = ceiling_store.ceilings_of(device, say=say)
+    ceilings, notes = ceilings_of(device, say=say)
     known = roofs(environment.device_name(device), ceilings)
     return known, _unmeasured(notes, ceilings, bool(known))
 

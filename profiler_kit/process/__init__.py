@@ -6,11 +6,12 @@ from profiler_kit.process.child import (
     TAIL_LINES,
     Child,
     Outcome,
+    child_environment,
     end_with_parent,
     run,
     started,
 )
-from profiler_kit.process.pool import in_processes, workers_for
+from profiler_kit.process.pool import in_processes, usable_cores, workers_for
 
 __all__ = [
     "GRACE_S",
@@ -18,9 +19,11 @@ __all__ = [
     "TAIL_LINES",
     "Child",
     "Outcome",
+    "child_environment",
     "end_with_parent",
     "in_processes",
     "run",
     "started",
+    "usable_cores",
     "workers_for",
 ]

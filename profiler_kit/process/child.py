@@ -57,6 +57,16 @@ class Outcome:
         """True where the command ended by itself with exit status 0."""
         return self.returncode == 0 and not self.timed_out
 
+    @property
+    def ending(self) -> str:
+        """``SIGKILL`` or ``exit status 3``: what ended it."""
+        return self.signal_name or f"exit status {self.returncode}"
+
+    @property
+    def last_words(self) -> str:
+        """The last line of the log that says something; empty where none does."""
+        return next((line.strip() for line in reversed(self.log_tail.splitlines()) if line.strip()), "")
+
 
 def run(
     argv: Sequence[str | os.PathLike[str]],
@@ -98,7 +108,7 @@ def started(
 ) -> Iterator[Child]:
     """`argv` as a child that runs beside this process; what is left of it is ended when the block is left.
 
-    As `run`, but that one goes on with something else until `Child.finish`. With `talks` the child can be told lines.
+    As `run`, but that one goes on with something else until `Child.finish`. With `talks` it can be sent a line.
 
     Raises: KitError, as `run`.
     """
@@ -111,6 +121,12 @@ def started(
             yield child
         finally:
             child.end()
+
+
+def child_environment(*paths: str) -> dict[str, str]:
+    """This process's environment for a child that imports this very package's code, then what lies in `paths`."""
+    home = str(Path(__file__).resolve().parent.parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [home, *paths]))}
 
 
 def end_with_parent() -> None:
@@ -134,8 +150,8 @@ class Child:
         self._began_ns = time.monotonic_ns()
         self._finished = False
 
-    def tell(self, line: str) -> None:
-        """Writes `line` to the child's stdin and closes it. One that has ended already does not hear it: `finish` says so."""
+    def send_line(self, line: str) -> None:
+        """Writes `line` to the child's stdin and closes it. One that has ended already does not read it: `finish` says so."""
         pipe = cast("IO[bytes]", self._popen.stdin)
         with contextlib.suppress(BrokenPipeError):
             pipe.write(f"{line}\n".encode())

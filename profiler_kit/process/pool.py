@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
 from profiler_kit.errors import KitError
-from profiler_kit.process.child import GRACE_S, POLL_S, end_with_parent
+from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, end_with_parent
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -31,7 +31,14 @@ LENGTH: Final = struct.Struct("<Q")  # before each message: how many bytes it ha
 CHUNK_BYTES: Final = 1 << 20
 LOG_BYTES: Final = 2000  # of a dead worker's last words
 SPARE: Final = 0.8  # of the memory that is free now: the rest is for whoever else is at work here
+ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the processes are the parallelism
 CODE: Final = "from profiler_kit.process.pool import answer; answer()"
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    # macOS and Windows have no affinity
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def workers_for(items: int, item_bytes: int, *, most: int | None = None) -> int:
@@ -39,8 +46,7 @@ def workers_for(items: int, item_bytes: int, *, most: int | None = None) -> int:
 
     Bounded by the cores that this process may use, by the memory that is free (or that its container leaves it), and by `most`.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    bounds = [items, cores]
+    bounds = [items, usable_cores()]
     free = _free_bytes()
     if free is not None:
         bounds.append(int(free * SPARE) // max(item_bytes, 1))
@@ -59,15 +65,15 @@ def in_processes(
 
     Raises RuntimeError, with the traceback in the process, where `function` raises anything else: that is a bug.
     """
-    done: dict[int, Answer | KitError] = {}
-    told = 0
+    answers: dict[int, Answer | KitError] = {}
+    next_item = 0
     with _Pool(function, items, min(workers, len(items))) as pool:
-        while told < len(items):
-            if told in done:
-                yield done.pop(told)
-                told += 1
+        while next_item < len(items):
+            if next_item in answers:
+                yield answers.pop(next_item)
+                next_item += 1
             else:
-                done.update(pool.wait())
+                answers.update(pool.wait())
 
 
 @dataclass(slots=True)
@@ -75,7 +81,7 @@ class _Worker:
     popen: subprocess.Popen[bytes]
     log: IO[bytes]
     item: int | None = None
-    heard: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
 
 
 class _Pool:
@@ -90,7 +96,7 @@ class _Pool:
     def __enter__(self) -> _Pool:
         try:
             for _ in range(self._count):
-                self._hire()
+                self._spawn()
         except BaseException:
             self.__exit__()
             raise
@@ -100,7 +106,7 @@ class _Pool:
         for worker in self._workers:
             _kill(worker.popen)
         for worker in self._workers:
-            self._bury(worker)
+            self._reap(worker)
         self._workers.clear()
         self._selector.close()
 
@@ -113,16 +119,16 @@ class _Pool:
             if not chunk:
                 answers.update(self._lost(worker))
                 continue
-            worker.heard += chunk
-            if len(worker.heard) >= LENGTH.size:
-                (length,) = LENGTH.unpack_from(worker.heard)
-                if len(worker.heard) == LENGTH.size + length:  # one question at a time, so one answer
-                    answers[cast("int", worker.item)] = _opened(bytes(worker.heard[LENGTH.size :]))
-                    worker.heard.clear()
+            worker.received += chunk
+            if len(worker.received) >= LENGTH.size:
+                (length,) = LENGTH.unpack_from(worker.received)
+                if len(worker.received) == LENGTH.size + length:  # one question at a time, so one answer
+                    answers[cast("int", worker.item)] = _opened(bytes(worker.received[LENGTH.size :]))
+                    worker.received.clear()
                     self._ask(worker)
         return answers
 
-    def _hire(self) -> None:
+    def _spawn(self) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 closed with its worker
         try:
             popen = subprocess.Popen(
@@ -131,7 +137,7 @@ class _Pool:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(),
+                env={**child_environment(*sys.path), **ONE_THREAD},
             )
         except OSError as error:
             log.close()
@@ -162,12 +168,12 @@ class _Pool:
         self._selector.unregister(_pipe(worker.popen.stdout))
         self._workers.remove(worker)
         _kill(worker.popen)
-        code = self._bury(worker)
+        code = self._reap(worker)
         if self._next < len(self._items):
-            self._hire()
+            self._spawn()
         return {} if worker.item is None else {worker.item: _death(code[0], code[1])}
 
-    def _bury(self, worker: _Worker) -> tuple[int, str]:
+    def _reap(self, worker: _Worker) -> tuple[int, str]:
         try:
             code = worker.popen.wait(GRACE_S)
         except subprocess.TimeoutExpired:  # one that even SIGKILL can't reach, in a call to a dead file system
@@ -192,21 +198,21 @@ def answer() -> None:
         (length,) = LENGTH.unpack(head)
         function, item = pickle.loads(questions.read(length))
         try:
-            said: tuple[str, Any] = ("answer", pickle.loads(function)(item))
+            reply: tuple[str, Any] = ("answer", pickle.loads(function)(item))
         except KitError as error:
-            said = ("error", error)
+            reply = ("error", error)
         except Exception as error:  # noqa: BLE001 the parent raises it
-            said = ("bug", "".join(traceback.format_exception(error)))
-        message = pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL)
+            reply = ("bug", "".join(traceback.format_exception(error)))
+        message = pickle.dumps(reply, protocol=pickle.HIGHEST_PROTOCOL)
         answers.write(LENGTH.pack(len(message)) + message)
         answers.flush()
 
 
 def _opened(message: bytes) -> Any:
-    kind, said = pickle.loads(message)
+    kind, reply = pickle.loads(message)
     if kind == "bug":
-        raise RuntimeError(f"in a process of the pool:\n{said}")
-    return said
+        raise RuntimeError(f"in a process of the pool:\n{reply}")
+    return reply
 
 
 def _death(code: int, words: str) -> KitError:
@@ -226,26 +232,19 @@ def _kill(popen: subprocess.Popen[bytes]) -> None:
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    return cast("IO[bytes]", pipe)  # `_hire` always asks for it
-
-
-def _environment() -> dict[str, str]:
-    """This process's, with the place of this very package first, and one thread each: the processes are the parallelism."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    path = os.pathsep.join(filter(None, [home, *sys.path]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return cast("IO[bytes]", pipe)  # `_spawn` always asks for it
 
 
 def _free_bytes() -> int | None:
     """Memory that can be had without swapping; None where the system does not tell."""
-    found = []
+    free_bytes = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
+        free_bytes.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
     group = Path("/sys/fs/cgroup")  # version 2, as a container sees its own
     with contextlib.suppress(OSError, ValueError):
         limit = (group / "memory.max").read_text().strip()
         if limit != "max":
             used = int((group / "memory.current").read_text())
-            found.append(max(0, int(limit) - used))
-    return min(found) if found else None
+            free_bytes.append(max(0, int(limit) - used))
+    return min(free_bytes) if free_bytes else None

@@ -1,4 +1,4 @@
-"""How a child process of ours and its parent talk: progress in marked lines of stdout, the result as a file."""
+"""How a child process of ours and its parent talk: a job and a result as files, progress in marked lines of stdout."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from profiler_kit.records.saved import Saved
-from profiler_kit.records.serde import dumps
+OnProgress = Callable[[str], None]  # gets each line of progress that a user may see
 
-Say = Callable[[str], None]
-
+JOB_FILE, RESULT_FILE = "job.json", "result.json"  # both in the folder that the parent makes for the child
 PROGRESS: Final = "pk:progress:"  # begins the lines that are meant for the user
-GO: Final = "go"  # the line that a waiting worker is told
+GO: Final = "go"  # the line that lets a waiting worker use the device
+
+
+def silent(_: str) -> None:
+    """An `OnProgress` that shows nothing."""
 
 
 @contextlib.contextmanager
-def streams_apart() -> Iterator[Say]:
-    """In the child: a function that tells the parent's user something; whatever else is printed meanwhile goes to stderr."""
+def progress_apart() -> Iterator[OnProgress]:
+    """In the child: a function that reports progress to the parent's user; all else that is printed goes to stderr."""
     # By descriptor as well: a library that prints from C, or a program that the model starts, must not get between the lines.
     to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -32,19 +34,14 @@ def streams_apart() -> Iterator[Say]:
         yield say
 
 
-def write_result(record: Saved, path: str) -> None:
-    """In the child: leaves `record` as JSON at `path`, whole or not at all."""
-    result = Path(path)
+def write_result(text: str, job_file: Path) -> None:
+    """In the child: leaves `text` as the result beside its `job_file`, whole or not at all."""
+    result = job_file.with_name(RESULT_FILE)
     partial = result.with_suffix(".partial")
-    partial.write_text(dumps(record), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(result)
 
 
-def hears(say: Say | None) -> Say:
-    """In the parent: what takes a child's lines of stdout, and hands those that are progress to `say`."""
-
-    def on_line(line: str) -> None:
-        if say is not None and line.startswith(PROGRESS):
-            say(line.removeprefix(PROGRESS))
-
-    return on_line
+def progress_of(line: str) -> str | None:
+    """In the parent: the progress that a line of a child's stdout reports; None for any other line."""
+    return line.removeprefix(PROGRESS) if line.startswith(PROGRESS) else None

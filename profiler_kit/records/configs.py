@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+# The library that runs convolutions; ``native``: torch's own kernels.
+Backend = Literal["cudnn", "miopen", "native", "mps", "cpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

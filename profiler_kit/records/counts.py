@@ -24,6 +24,10 @@ TRANSFER_PATH: Final = "(transfer)"
 DATA_PATH: Final = "(data)"
 COMMUNICATION_PATH: Final = "(communication)"  # of collectives, in traces of several ranks
 PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH, COMMUNICATION_PATH)
+# The owner of what runs in a phase and in no module; in the other phases that is the root.
+PHASE_PATHS: Final[dict[Phase, str]] = {
+    "data": DATA_PATH, "transfer": TRANSFER_PATH, "loss": LOSS_PATH, "optimizer": OPTIMIZER_PATH,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

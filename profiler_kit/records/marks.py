@@ -1,8 +1,10 @@
-"""The names that `measure` writes into traces and `attribute` reads back."""
+"""The names that the worker writes into traces and counter tables, and that attribution and `counter_metrics` read back."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
+from urllib.parse import quote, unquote
 
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart
 
@@ -10,6 +12,8 @@ STEP: Final = "pk:step:"
 PHASE: Final = "pk:phase:"
 MODULE: Final = "pk:module:"
 CONVOLUTION: Final = "pk:conv:"
+COUNTED: Final = "pk:part:"
+_COUNTED_RANGE: Final = re.compile(rf"{COUNTED}(?P<path>[^|:\"]*)\|(?P<part>{'|'.join(CONVOLUTION_PARTS)})\b")
 
 
 def step(index: int) -> str:
@@ -37,3 +41,17 @@ def convolution_of(name: str) -> tuple[ConvolutionPart, str] | None:
     said, colon, path = name.removeprefix(CONVOLUTION).partition(":")
     part = next((part for part in CONVOLUTION_PARTS if part == said), None)
     return (part, path) if colon and part is not None and name.startswith(CONVOLUTION) else None
+
+
+def counted_range(path: str, part: ConvolutionPart) -> str:
+    """The NVTX range around one part of the convolution at `path`; characters that ncu's table uses are escaped."""
+    return f"{COUNTED}{quote(path, safe='')}|{part}"
+
+
+def counted_range_in(ranges: str) -> tuple[ConvolutionPart, str] | None:
+    """The part and the path that a range of ours says, alone or between the user's own; None where there is none."""
+    marked = _COUNTED_RANGE.search(ranges)
+    if marked is None:
+        return None
+    part = next(part for part in CONVOLUTION_PARTS if part == marked["part"])
+    return part, unquote(marked["path"])

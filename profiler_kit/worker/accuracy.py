@@ -64,8 +64,8 @@ def error_against_float64(runner: Runner, start: State, *, gradient_limit_ns: in
         narrow, drew = _narrow(runner, start)
         if drew:
             return Errors(note=_RANDOM)
-        found = _compared(runner, start, narrow, gradient_limit_ns)
-    return found if found.note else replace(found, note=_NO_DROPOUT)
+        errors = _compared(runner, start, narrow, gradient_limit_ns)
+    return errors if errors.note else replace(errors, note=_NO_DROPOUT)
 
 
 def _compared(runner: Runner, start: State, narrow: list[Tensor], limit_ns: int) -> Errors:
@@ -79,17 +79,19 @@ def _compared(runner: Runner, start: State, narrow: list[Tensor], limit_ns: int)
     errors = _distance(narrow, wide)
     if errors is None:
         return Errors(note=_NO_NUMBER)
-    found = Errors(max_relative=errors[0], l2_relative=errors[1])
+    output_errors = Errors(max_relative=errors[0], l2_relative=errors[1])
     del narrow, wide
     if not runner.train or PASS_OF_FORWARDS * forward_ns > limit_ns:
-        return found
+        return output_errors
     try:
         gradients = _gradient_error(runner, start)
     except Exception as error:  # noqa: BLE001 the user's loss in float64, and memory for all of it: the outputs' error stands
-        return replace(found, note=f"The gradients' error against float64 could not be measured: {first_line(error)}")
+        return replace(
+            output_errors, note=f"The gradients' error against float64 could not be measured: {first_line(error)}"
+        )
     finally:
         runner.target.model.zero_grad(set_to_none=True)
-    return replace(found, gradient_l2_relative=gradients)
+    return replace(output_errors, gradient_l2_relative=gradients)
 
 
 def _gradient_error(runner: Runner, start: State) -> float | None:
@@ -116,10 +118,9 @@ def _narrow(runner: Runner, start: State) -> tuple[list[Tensor], bool]:
     with seeded(target.spec.seed):
         batch = restored(runner, start)
         before = _random_states(target.device)
-        with torch.no_grad(), target.autocast():
-            found = _floats(target.runs(*batch.args, **batch.kwargs))
+        outputs = _floats(runner.forward(batch))
         after = _random_states(target.device)
-    return found, not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    return outputs, not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 @contextmanager

@@ -5,30 +5,27 @@ Run as a process of its own (see `ceiling_store`): switches are set, and no memo
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 
 from profiler_kit.loading.place import first_line
-from profiler_kit.process.protocol import write_result
 from profiler_kit.records.ceilings import Ceilings, MathRate
-from profiler_kit.records.saved import Saved
-from profiler_kit.records.serde import from_json
+from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker import environment
+from profiler_kit.worker.entry import serve
 from profiler_kit.worker.pacing import FEWEST_STEPS
 
-# With Python's start (importing torch, creating the context) both stay near 5 s.
-GPU_BUDGET_S: Final = 1.5
-CPU_BUDGET_S: Final = 2.0
+VERSION: Final = 1  # of the method: raised where old figures would not compare with new ones
+# Switches that override arithmetic: with another value the device reaches something else.
+OVERRIDES: Final = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
 REPEATS: Final = (
     10  # what a size must leave room for in its share of the budget: a median of fewer moves with each call
 )
@@ -44,27 +41,12 @@ MEMORY_SHARE: Final = 8  # at most one part in so many of the free memory
 _DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeilingsJob(Saved):
-    """What the process is told: the device, the time it may take, and where the result goes."""
-
-    kind: ClassVar[str] = "ceilings_job"
-
-    device: str
-    budget_s: float
-    result: str
-
-
-def main(argv: list[str]) -> int:
-    """Measures as the job in the file ``argv[0]`` says and writes the result, whole or not at all."""
-    job = from_json(CeilingsJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
-    write_result(measure(job.device, budget_s=job.budget_s), job.result)
-    return 0
-
-
-def budget_s(device: str) -> float:
-    """The time that measuring `device` is given."""
-    return GPU_BUDGET_S if device.startswith("cuda") else CPU_BUDGET_S
+def identity(device: str) -> tuple[str, ...]:
+    """What the ceilings of `device` hold for: the device's name first, then its driver or threads, torch and the switches."""
+    where = environment.describe(device)
+    drives = f"driver {driver_version()}" if device.startswith("cuda") else f"{where.threads} threads"
+    switches = (f"{name}={os.environ[name]}" for name in OVERRIDES if name in os.environ)
+    return (where.device_name, where.device, f"torch {where.torch}", f"method {VERSION}", drives, *switches)
 
 
 def maths(device: str) -> tuple[str, ...]:
@@ -116,11 +98,11 @@ def measure(device: str, *, budget_s: float) -> Ceilings:
 def driver_version() -> str | None:
     """The NVIDIA driver's version, as the kernel module says it; None where there is none to read."""
     try:
-        said = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
         return None
-    found = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", said)
-    return found.group() if found else None
+    version = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", text)
+    return version.group() if version else None
 
 
 def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
@@ -160,9 +142,9 @@ def _product(size: int, dtype: torch.dtype, place: torch.device) -> Callable[[],
 
 
 def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
-    wanted = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
+    most_bytes = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
     free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else None
-    size = min(wanted, free // MEMORY_SHARE) if free is not None else wanted
+    size = min(most_bytes, free // MEMORY_SHARE) if free is not None else most_bytes
     source = torch.ones(size // 4, device=place)
     target = torch.zeros_like(source)
 
@@ -215,4 +197,4 @@ def _spread(times: list[int]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    serve(CeilingsJob, lambda job, say: measure(job.device, budget_s=job.budget_s))

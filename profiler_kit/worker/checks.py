@@ -49,8 +49,8 @@ class Bits:
 
         A loss may differ by itself, where it adds with atomics (cross-entropy on maps): no trained weight ever differs by that.
         """
-        known = [part for part in (self.outputs, self.gradients) if part is not None]
-        return all(known) if known else None
+        compared = [part for part in (self.outputs, self.gradients) if part is not None]
+        return all(compared) if compared else None
 
 
 def seeded_state(runner: Runner) -> State:
@@ -85,16 +85,15 @@ def digests_only(runner: Runner, start: State) -> Digests:
     with seeded(target.spec.seed):
         batch = restored(runner, start)
         if not runner.train:
-            with torch.no_grad(), target.autocast():
-                return Digests(output=_digest([target.runs(*batch.args, **batch.kwargs)]), loss=None, gradient=None)
+            return Digests(output=_digest([runner.forward(batch)]), loss=None, gradient=None)
         target.model.zero_grad(set_to_none=True)
         # hashed at once: what a captured graph returns is written over by its next replay
         output, loss = runner.forward_backward(batch)
-        found = Digests(
+        digests = Digests(
             output=_digest([output]), loss=_digest([loss]), gradient=_digest(parameter.grad for parameter in parameters)
         )
         target.model.zero_grad(set_to_none=True)
-    return found
+    return digests
 
 
 def restored(runner: Runner, start: State) -> Batch:
@@ -126,8 +125,8 @@ def _digest(values: Iterable[object]) -> str | None:
         empty = False
         hashed.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
         for (piece,) in pieces(tensor):
-            there = piece.cpu().contiguous()
-            size = there.numel() * there.element_size()
+            on_host = piece.cpu().contiguous()
+            size = on_host.numel() * on_host.element_size()
             if size:
-                hashed.update((ctypes.c_char * size).from_address(there.data_ptr()))
+                hashed.update((ctypes.c_char * size).from_address(on_host.data_ptr()))
     return None if empty else hashed.hexdigest()[:16]

@@ -52,9 +52,9 @@ def device_state(device: torch.device | str) -> DeviceState | None:
 
 def reasons_in_words(mask: int) -> tuple[str, ...]:
     """The reasons that are set in NVML's `mask`, but for idleness; a bit of no known meaning as its number."""
-    known = tuple(words for bit, words in REASONS if mask & bit)
+    reasons = tuple(words for bit, words in REASONS if mask & bit)
     rest = mask & ~sum(bit for bit, _ in REASONS) & ~IDLE
-    return (*known, f"reason {rest:#x}") if rest else known
+    return (*reasons, f"reason {rest:#x}") if rest else reasons
 
 
 def _state(nvml: Any, handle: Any) -> DeviceState | None:
@@ -81,17 +81,17 @@ def _handle(nvml: Any, device: torch.device) -> Any:
     torch tells of identity depends on its version; where it tells none, a single device is the one.
     """
     try:
-        has = torch.cuda.get_device_properties(device)
+        properties = torch.cuda.get_device_properties(device)
     except (AssertionError, RuntimeError):  # no such device, or none that answers any more
         return None
-    uuid = getattr(has, "uuid", None)
+    uuid = getattr(properties, "uuid", None)
     if uuid is not None:
         handle = _asked(nvml, nvml.nvmlDeviceGetHandleByUUID, f"GPU-{str(uuid).removeprefix('GPU-')}")
         if handle is not None:  # a slice of a device (MIG) has a UUID of its own, which is not found so
             return handle
-    bus, slot = getattr(has, "pci_bus_id", None), getattr(has, "pci_device_id", None)
+    bus, slot = getattr(properties, "pci_bus_id", None), getattr(properties, "pci_device_id", None)
     if bus is not None and slot is not None:
-        domain = getattr(has, "pci_domain_id", 0)
+        domain = getattr(properties, "pci_domain_id", 0)
         handle = _asked(nvml, nvml.nvmlDeviceGetHandleByPciBusId, f"{domain:08x}:{bus:02x}:{slot:02x}.0")
         if handle is not None:
             return handle

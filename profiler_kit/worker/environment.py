@@ -16,8 +16,7 @@ from typing import Final
 import torch
 
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.plan import Backend
-from profiler_kit.records.configs import Environment, NamedValue, RunConfig
+from profiler_kit.records.configs import Backend, Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
 
 # Variables that change which algorithm or arithmetic is chosen, or how memory is handed out.
@@ -44,18 +43,18 @@ def pick_device(asked: str) -> str:
 
 def _check_device(asked: str) -> None:
     where = f"--device {asked}"
-    found = re.fullmatch(r"(cpu|cuda|mps)(?::([0-9]+))?", asked)
-    if found is None:
+    match = re.fullmatch(r"(cpu|cuda|mps)(?::([0-9]+))?", asked)
+    if match is None:
         raise UsageError("no such device", where=where, hint="take auto, cpu, cuda, cuda:1 … or mps")
-    kind, index = found.group(1), int(found.group(2) or 0)
-    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
-    if there == 0:
+    kind, index = match.group(1), int(match.group(2) or 0)
+    available = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
+    if available == 0:
         reason = (
             "this torch is built without CUDA" if kind == "cuda" and not torch.cuda._is_compiled() else "none is seen"
         )
         raise UsageError(f"no {kind} device here: {reason}", where=where, hint="take --device auto or --device cpu")
-    if index >= there:
-        last = f"{kind}:{there - 1}" if there > 1 else kind
+    if index >= available:
+        last = f"{kind}:{available - 1}" if available > 1 else kind
         raise UsageError(f"no such device: the last one is {last}", where=where, hint=f"take --device {last}")
 
 
@@ -105,8 +104,9 @@ def prewarm(device: torch.device) -> None:
     torch.backends.cudnn.benchmark = benchmark
 
 
-def describe(device: torch.device) -> Environment:
+def describe(device: torch.device | str) -> Environment:
     """What this process runs on, with the flags as torch reads them back."""
+    device = torch.device(device)
     cuda = device.type == "cuda"
     properties = torch.cuda.get_device_properties(device) if cuda else None
     return Environment(
@@ -156,21 +156,16 @@ def index_of(device: torch.device) -> int:
     return device.index if device.index is not None else torch.cuda.current_device()
 
 
-def describe_named(device: str) -> Environment:
-    """`describe` of the device that is called so: ``cuda:1``."""
-    return describe(torch.device(device))
-
-
 def devices() -> tuple[Device, ...]:
     """Every device torch sees, the CPU last."""
-    found = []
+    seen = []
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        has = torch.cuda.get_device_properties(i)
-        capability = f"{has.major}.{has.minor}"
-        found.append(Device(id=f"cuda:{i}", name=has.name, memory_bytes=has.total_memory, capability=capability))
+        card = torch.cuda.get_device_properties(i)
+        capability = f"{card.major}.{card.minor}"
+        seen.append(Device(id=f"cuda:{i}", name=card.name, memory_bytes=card.total_memory, capability=capability))
     if torch.backends.mps.is_available():
-        found.append(Device(id="mps", name="Apple Metal"))
-    return (*found, Device(id="cpu", name=_cpu_name(), memory_bytes=_host_memory_bytes()))
+        seen.append(Device(id="mps", name="Apple Metal"))
+    return (*seen, Device(id="cpu", name=_cpu_name(), memory_bytes=_host_memory_bytes()))
 
 
 def built_for() -> str | None:

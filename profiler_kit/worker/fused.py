@@ -29,7 +29,7 @@ def fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     groups = [{**group, FUSED: True, "foreach": False} for group in optimizer.param_groups]
     settings = {name: value for name, value in optimizer.defaults.items() if name in takes}
     try:
-        made: torch.optim.Optimizer = kind(groups, **{**settings, FUSED: True, "foreach": False})
+        replacement: torch.optim.Optimizer = kind(groups, **{**settings, FUSED: True, "foreach": False})
     except (RuntimeError, TypeError, ValueError) as error:
         raise TargetError(f"{kind.__name__} can't be fused here: {first_line(error)}", hint=_HINT) from error
-    return made
+    return replacement

@@ -78,8 +78,8 @@ class _Flat(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         args, kwargs = self.inputs.filled(tensors)
-        self.form, made = _taken_apart(self.runs(*args, **kwargs))
-        return tuple(made)
+        self.form, tensors_out = _taken_apart(self.runs(*args, **kwargs))
+        return tuple(tensors_out)
 
 
 class Graphed(nn.Module):

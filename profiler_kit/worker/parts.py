@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.ownership import Ownership, parameter_owners
-from profiler_kit.records.counts import PSEUDO_PATHS, Phase
+from profiler_kit.records.counts import PHASE_PATHS, Phase
 from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.worker.steps import Runner
 
@@ -67,8 +67,7 @@ class ConvolutionParts(TorchDispatchMode):
             self._runner.step(self._mark)
 
     def _mark(self, phase: Phase) -> None:
-        pseudo = f"({phase})"  # what runs in the loss or the optimizer and in no module
-        self._owners.stand_in(pseudo if pseudo in PSEUDO_PATHS else "")
+        self._owners.stand_in(PHASE_PATHS.get(phase, ""))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -86,19 +85,19 @@ class ConvolutionParts(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _gradients(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        *given, mask = args
-        made: list[Any] = [None, None, None]
+        *operands, mask = args
+        gradients: list[Any] = [None, None, None]
         path = self._backward_owner(args[_BACKWARD_WEIGHT])
         for place, part in _MASKED:
             if mask[place]:
                 with self._watch(path, part):
-                    made[place] = func(*given, _only(place))[place]
+                    gradients[place] = func(*operands, _only(place))[place]
         if mask[_BIAS]:
-            made[_BIAS] = func(*given, _only(_BIAS))[_BIAS]
-        return tuple(made)
+            gradients[_BIAS] = func(*operands, _only(_BIAS))[_BIAS]
+        return tuple(gradients)
 
     def _forward_owner(self, args: tuple[Any, ...]) -> str:
-        path = self._running()
+        path = self._owners.running
         if len(args) > _WEIGHT:
             users = self._users.setdefault(_key(args[_WEIGHT]), [])
             if path in users:
@@ -110,14 +109,8 @@ class ConvolutionParts(TorchDispatchMode):
         users = self._users.get(_key(weight), [])
         if len(users) == 1:
             return users[0]
-        running = self._running()
+        running = self._owners.running
         return running if running in users or not users else users[-1]
-
-    def _running(self) -> str:
-        node: Any = torch._C._current_autograd_node()  # None outside backward
-        if node is None or self._owners.stack:  # forward, or forward again inside backward
-            return self._owners.current
-        return self._owners.of_node(node)
 
 
 def _key(weight: Any) -> _Weight:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 
 from profiler_kit.loading.compiled import compiled_parts
 from profiler_kit.records import marks
 from profiler_kit.records.laboratory import ConvolutionPart, PartWorkspace
 from profiler_kit.worker.parts import ConvolutionParts, Watch
 from profiler_kit.worker.steps import Runner
+from profiler_kit.worker.tracing import profiled, write_trace
 
 
 def record(runner: Runner, path: Path) -> tuple[PartWorkspace, ...]:
@@ -40,21 +41,14 @@ def trace_parts(runner: Runner, path: Path) -> bool:
         met.append(owner)
         return record_function(marks.convolution(part, owner))
 
-    activities = [ProfilerActivity.CPU]
-    if runner.cuda:
-        activities.append(ProfilerActivity.CUDA)
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
-    # torch writes beside its target; a name of our own until it is whole keeps half a trace from being taken for one
-    partial = path.with_name(f"partial-{path.name}")
-    with profile(activities=activities, schedule=schedule, acc_events=True) as profiler:
+    with profiled(runner, 1) as profiler:
         _step(runner, watch)
         if not met:
             return False
         profiler.step()
         with record_function(marks.step(1)):
             _step(runner, watch)
-    profiler.export_chrome_trace(str(partial))
-    partial.replace(path)
+    write_trace(profiler, path)
     return True
 
 

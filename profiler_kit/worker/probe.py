@@ -6,7 +6,7 @@ ran: cuDNN workspaces, layout copies, reduction buffers. Done in a step of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.ownership import Ownership, parameter_owners
 from profiler_kit.loading.signature import signature
-from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, Phase
+from profiler_kit.records.counts import PHASE_PATHS, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
+from profiler_kit.worker.pieces import tensors
 from profiler_kit.worker.steps import Runner
 
 LISTED_OPS = 20  # the ops with the largest workspaces that a report keeps
-_OWNER_OF_PHASE: dict[Phase, str] = {
-    "data": DATA_PATH,
-    "transfer": TRANSFER_PATH,
-    "loss": LOSS_PATH,
-    "optimizer": OPTIMIZER_PATH,
-}
 
 
 def peak_memory(runner: Runner) -> PeakMemory | None:
@@ -58,7 +53,7 @@ class _Probe(TorchDispatchMode):
 
     def mark(self, phase: Phase) -> None:
         self.phase = phase
-        self.owners.stand_in(_OWNER_OF_PHASE.get(phase, ""))
+        self.owners.stand_in(PHASE_PATHS.get(phase, ""))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -71,7 +66,7 @@ class _Probe(TorchDispatchMode):
             growth = max(0, torch.cuda.memory_allocated(self.device) - before)
             self.ops.append(
                 OpMemory(
-                    path=self._owner(),
+                    path=self.owners.running,
                     phase=self.phase,
                     op=str(func),
                     before_bytes=before,
@@ -85,12 +80,6 @@ class _Probe(TorchDispatchMode):
             self.live_gradients.append(_gradient_bytes(self._parameters))
         return result
 
-    def _owner(self) -> str:
-        node: Any = torch._C._current_autograd_node()  # None outside backward
-        if node is None or self.owners.stack:  # forward, or forward again inside backward
-            return self.owners.current
-        return self.owners.of_node(node)
-
 
 def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
     at = max(range(len(probe.ops)), key=lambda i: _peak_of(probe.ops[i]))
@@ -98,12 +87,12 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
     target = runner.target
     parameters = sum(_bytes(t) for t in (*target.model.parameters(), *target.model.buffers()))
     gradients = probe.live_gradients[at]
-    state = sum(_bytes(t) for t in _state_tensors(runner.optimizer))
-    inputs = sum(_bytes(t) for t in _tensors((target.batch.args, dict(target.batch.kwargs), target.batch.labels)))
+    state = sum(_bytes(t) for t in tensors(runner.optimizer.state)) if runner.optimizer is not None else 0
+    inputs = sum(_bytes(t) for t in tensors((target.batch.args, target.batch.kwargs, target.batch.labels)))
     fixed = parameters + gradients + state + inputs
     # What is live before the peak's op and is none of these was kept by forward for backward, or is on its way there.
     saved = max(0, op.before_bytes - fixed)
-    known = parameters + gradients + state + inputs + saved + op.workspace_bytes
+    categories_bytes = parameters + gradients + state + inputs + saved + op.workspace_bytes
     return PeakMemory(
         peak_path=op.path,
         peak_phase=op.phase,
@@ -115,7 +104,7 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
         inputs=inputs,
         saved_activations=saved,
         workspace=op.workspace_bytes,
-        rest=_peak_of(op) - known,
+        rest=_peak_of(op) - categories_bytes,
         ops=tuple(replace(o, call="") for o in sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
         calls=_that_may_take(probe),
     )
@@ -133,23 +122,6 @@ def _peak_of(op: OpMemory) -> int:
 
 def _gradient_bytes(parameters: list[nn.Parameter]) -> int:
     return sum(_bytes(p.grad) for p in parameters if p.grad is not None)
-
-
-def _state_tensors(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
-    if optimizer is not None:
-        for state in optimizer.state.values():
-            yield from _tensors(list(state.values()))
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -7,9 +7,7 @@ lines; whatever the user's model prints goes to stderr, which the parent keeps a
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import sys
 import time
 import traceback
 from dataclasses import replace
@@ -18,19 +16,16 @@ from typing import IO
 
 import torch
 
-from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.loading import Batch, explain_forward_failure, load
-from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
-from profiler_kit.process.protocol import GO, Say, streams_apart, write_result
-from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.jobs import Job
+from profiler_kit.loading import Batch, explain_forward_failure
+from profiler_kit.loading.place import first_line, is_out_of_memory
+from profiler_kit.process.protocol import GO, OnProgress
+from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
-from profiler_kit.records.serde import from_json
 from profiler_kit.statistics.intervals import median_interval
-from profiler_kit.worker import accuracy, checks, environment, probe, threads, tracing, variant
-from profiler_kit.worker import parts_trace as algorithms
+from profiler_kit.worker import accuracy, checks, environment, parts_trace, probe, threads, tracing, variant
 from profiler_kit.worker.device_state import device_state
+from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.pacing import FEWEST_STEPS, MOST_WARMUP_STEPS, is_steady, steps_within
 from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps
 
@@ -45,40 +40,26 @@ LOG_LINES = 40  # of a traceback, its end
 CHECK_STEPS = 10  # what the checks cost, in steps: three passes for the bits, and float64 at several times the price
 
 
-def main(argv: list[str]) -> int:
-    """Runs the job in the file ``argv[0]`` and writes its result; the exit status is 0 whenever a result was written."""
-    job = from_json(Job, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
+def run_when_told(job: RunJob, say: OnProgress) -> ConfigRun:
+    """As `run_job`, with the parent's word that the device is free to come on stdin."""
     go = os.fdopen(os.dup(0), "rb") if job.waits else None
-    with Path(os.devnull).open(
-        "rb"
-    ) as nothing:  # a model that asks its user something gets no answer, and no word of ours
+    with Path(os.devnull).open("rb") as nothing:  # a model that asks its user gets no answer, and no word of ours
         os.dup2(nothing.fileno(), 0)
-
-    with streams_apart() as say:
-        write_result(run_job(job, say, go), job.result)
-    return 0
+    return run_job(job, say, go)
 
 
-def run_job(job: Job, say: Say, go: IO[bytes] | None = None) -> ConfigRun:
+def run_job(job: RunJob, say: OnProgress, go: IO[bytes] | None = None) -> ConfigRun:
     """The run that `job` describes, done in this process; whatever Python can catch of its failing is the record's failure."""
     try:
         return _run(job, say, go)
     except KitError as error:
         return ConfigRun(config=job.config, failure=Failure(kind="target", message=str(error)))
-    except SystemExit as error:
-        code = "" if error.code is None else repr(error.code)
-        return _failed(job.config, "error", error, f"the model called sys.exit({code})")
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
         capped = job.config.setting("memory_limit") is not None and NO_ENGINE in str(error)
         kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
-        return _failed(job.config, kind, error, first_line(error))
-
-
-def _failed(config: RunConfig, kind: FailureKind, error: BaseException, said: str) -> ConfigRun:
-    place = user_place(error)
-    tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
-    message = f"{place}: {said}" if place else said
-    return ConfigRun(config=config, failure=Failure(kind=kind, message=message, log_tail="\n".join(tail)))
+        tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
+        failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail))
+        return ConfigRun(config=job.config, failure=failure)
 
 
 class _Gate:
@@ -95,25 +76,19 @@ class _Gate:
         self.opened_ns = time.perf_counter_ns()
 
 
-def _run(job: Job, say: Say, go: IO[bytes] | None) -> ConfigRun:
+def _run(job: RunJob, say: OnProgress, go: IO[bytes] | None) -> ConfigRun:
     say(f"loading {job.spec.spec}")
-    environment.apply(job.config)
-    variant.prepare(job.config, job.device)
     if job.spec.mode == "train":
         importlib.import_module("torch._dynamo")  # for seconds; the first optimizer would import it, the device waiting
     gate = _Gate(go if job.waits else None)
-    target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=gate.wait)
-    run = _measured(job, Runner(target), say)
+    run = _measured(job, variant.load_runner(job, ready=gate.wait), say)
     return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
 
 
-def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
+def _measured(job: RunJob, runner: Runner, say: OnProgress) -> ConfigRun:
     start = checks.seeded_state(runner)
-    variant.change(job.config, runner)
+    variant.configure(runner, job)
     target = runner.target
-    environment.prewarm(target.device)
-    environment.apply(job.config)  # the model's file may have set flags of its own on import
-    variant.prepare(job.config, job.device)
     where = environment.describe(target.device)
     flags = environment.flags_snapshot()
     cuda = runner.cuda
@@ -154,8 +129,8 @@ def _measured(job: Job, runner: Runner, say: Say) -> ConfigRun:
         return _second(run, runner, start, say)
     if job.trace is not None:
         run = _traced(run, runner, job.trace, step_ns, say)
-    if job.algorithms is not None and cuda:
-        run = _taken_apart(run, runner, job.algorithms, say)
+    if job.parts_trace is not None and cuda:
+        run = _with_parts(run, runner, job.parts_trace, say)
     changed = environment.flags_changed(flags, environment.flags_snapshot())
     run = replace(run, flags_changed=changed)
     if not job.checks:
@@ -176,7 +151,7 @@ def _peak_bytes(runner: Runner) -> int | None:
     return torch.cuda.max_memory_reserved(device) if runner.memory_apart else torch.cuda.max_memory_allocated(device)
 
 
-def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, say: Say) -> ConfigRun:
+def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, say: OnProgress) -> ConfigRun:
     traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
     say(f"{traced} traced steps")
     try:
@@ -200,35 +175,35 @@ def _first_step(runner: Runner) -> int:
         raise explain_forward_failure(runner.target, error) from error  # or as it is, where there is nothing to explain
 
 
-def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: Say) -> list[int]:
+def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, say: OnProgress) -> list[int]:
     """Durations of warm-up steps, run until steady; at least one, and no more than leaves time for the fewest timed steps."""
-    done: list[int] = []
-    while len(done) < MOST_WARMUP_STEPS:
-        say(f"warm-up step {len(done) + 1}")
-        done.append(synced_step_ns(runner))
-        needed_ns = (FEWEST_STEPS + 3) * min(done)  # the timed, the traced and one step more
-        if is_steady(done) or time.perf_counter_ns() + needed_ns > deadline_ns:
+    durations_ns: list[int] = []
+    while len(durations_ns) < MOST_WARMUP_STEPS:
+        say(f"warm-up step {len(durations_ns) + 1}")
+        durations_ns.append(synced_step_ns(runner))
+        needed_ns = (FEWEST_STEPS + 3) * min(durations_ns)  # the timed, the traced and one step more
+        if is_steady(durations_ns) or time.perf_counter_ns() + needed_ns > deadline_ns:
             break
-    return done
+    return durations_ns
 
 
-def _taken_apart(run: ConfigRun, runner: Runner, trace: str, say: Say) -> ConfigRun:
+def _with_parts(run: ConfigRun, runner: Runner, trace: str, say: OnProgress) -> ConfigRun:
     """`run` with the scratch of its convolutions' parts, whose trace is left for the parent to read."""
     if runner.unseen is not None:
         return _noted(run, f"How its convolutions are done is not known: {runner.unseen}.")
     say("convolutions one by one")
     try:
-        return replace(run, part_workspaces=algorithms.record(runner, Path(trace)))
+        return replace(run, part_workspaces=parts_trace.record(runner, Path(trace)))
     except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: the samples stand
         return _noted(run, f"How its convolutions are done was not recorded: {first_line(error)}")
 
 
-def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+def _second(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgress) -> ConfigRun:
     """`run`, the second of its configuration, with what is compared across processes; what can't be is left out."""
     try:
         say("the same bits again")
-        found = checks.digests_only(runner, start)
-        run = replace(run, output_digest=found.output, loss_digest=found.loss, gradient_digest=found.gradient)
+        digests = checks.digests_only(runner, start)
+        run = replace(run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient)
         if runner.cuda and run.config.benchmark:
             say("a new thread")
             run = replace(run, new_thread=threads.first_call(runner))
@@ -237,7 +212,7 @@ def _second(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> Co
     return run
 
 
-def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: Say) -> ConfigRun:
+def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgress) -> ConfigRun:
     """`run` with memory taken apart, repeatability and error; what can't be checked is a note, the samples stand."""
     doing = "Memory at the peak"
     try:
@@ -278,7 +253,4 @@ def _noted(run: ConfigRun, note: str) -> ConfigRun:
 
 
 if __name__ == "__main__":
-    process.end_with_parent()
-    status = main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(status)  # the result is written: threads that the user's code left running would keep the process for ever
+    serve(RunJob, run_when_told)

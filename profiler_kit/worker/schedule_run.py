@@ -7,9 +7,7 @@ ends the process takes no step with it. Progress goes to stdout in marked lines,
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,86 +21,68 @@ from profiler_kit import process
 from profiler_kit.configurations import shapes
 from profiler_kit.configurations.shapes import PlannedStep, Schedule
 from profiler_kit.errors import KitError
-from profiler_kit.loading import Batch, Target, load
+from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.batch import map_batch, map_tensors
 from profiler_kit.loading.failure import NeedsDataError
 from profiler_kit.loading.kinds import on_first_kind, telling
 from profiler_kit.loading.losses import plain
-from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
-from profiler_kit.measurement.schedule import Ending, ScheduleJob
-from profiler_kit.process.protocol import Say, streams_apart, write_result
+from profiler_kit.loading.place import first_line, is_out_of_memory
+from profiler_kit.process.protocol import OnProgress
+from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.laboratory import ShapeStep
-from profiler_kit.records.serde import dumps, from_json
-from profiler_kit.worker import environment, variant
-from profiler_kit.worker.steps import Runner
-
-Note = Callable[[ShapeStep], None]
+from profiler_kit.records.serde import dumps
+from profiler_kit.worker import variant
+from profiler_kit.worker.entry import failure_line, serve
 
 STATM: Final = Path("/proc/self/statm")
 PS_S: Final = 5.0
 
 
-def main(argv: list[str]) -> int:
-    """Runs the job in the file ``argv[0]`` and writes its ending; the exit status is 0 whenever one was written."""
-    job = from_json(ScheduleJob, json.loads(Path(argv[0]).read_text(encoding="utf-8")), argv[0])
+def run_to_file(job: ScheduleJob, say: OnProgress) -> ScheduleEnd:
+    """As `run_job`, each step a line of the file that `job` names."""
+    with Path(job.steps).open("w", encoding="utf-8") as steps:
 
-    with streams_apart() as say, Path(job.steps).open("w", encoding="utf-8") as steps:
-
-        def note(step: ShapeStep) -> None:
+        def keep(step: ShapeStep) -> None:
             steps.write(dumps(step, indent=None))
             steps.flush()
 
-        write_result(run_job(job, say, note), job.result)
-    return 0
+        return run_job(job, say, keep)
 
 
-def run_job(job: ScheduleJob, say: Say, note: Note) -> Ending:
-    """Runs the schedule of `job` in this process; `note` is given each step. Whatever Python can catch ends in a sentence."""
+def run_job(job: ScheduleJob, say: OnProgress, keep: Callable[[ShapeStep], None]) -> ScheduleEnd:
+    """Runs the schedule of `job` in this process; `keep` gets each step. Whatever Python can catch ends in a sentence."""
     try:
         steps = _Steps(job, say)
     except KitError as error:
-        return Ending(failure=str(error).replace("\nhint:", "; hint:"))
-    except SystemExit as error:
-        return Ending(failure=f"the model called sys.exit({'' if error.code is None else repr(error.code)})")
+        return ScheduleEnd(failure=str(error).replace("\nhint:", "; hint:"))
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
-        return Ending(failure=_said(error))
+        return ScheduleEnd(failure=_failure(error))
     notes = steps.schedule.notes
     for number, step in enumerate(steps.schedule.steps, start=1):
         say(f"cycle {step.cycle}: {shapes.told(step.shape)} ({number} of {len(steps.schedule.steps)})")
         try:
-            note(steps.run(step))
-        except SystemExit as error:
-            return Ending(notes=notes, failure=f"{shapes.told(step.shape)}: the model called sys.exit({error.code!r})")
+            keep(steps.run(step))
         except BaseException as error:  # noqa: BLE001 a shape that cannot be run is a result
-            return Ending(notes=notes, failure=f"{shapes.told(step.shape)}: {_said(error)}")
-    return Ending(notes=notes)
+            return ScheduleEnd(notes=notes, failure=f"{shapes.told(step.shape)}: {_failure(error)}")
+    return ScheduleEnd(notes=notes)
 
 
-def _said(error: BaseException) -> str:
-    """Why a shape could not be run, in one sentence."""
-    if isinstance(error, KitError):
-        return f"{error.where}: {error.message}" if error.where else error.message
-    said = first_line(error)
+def _failure(error: BaseException) -> str:
+    """Why a shape could not be run, in one line."""
     if is_out_of_memory(error):
-        return f"it does not fit into memory ({said.partition('. ')[0]})"
-    place = user_place(error)
-    return f"{place}: {said}" if place else said
+        return f"it does not fit into memory ({first_line(error).partition('. ')[0]})"
+    return failure_line(error)
 
 
 class _Steps:
     """Runs the steps of a schedule: a target with its runner, and what is known of outputs' shapes."""
 
-    def __init__(self, job: ScheduleJob, say: Say) -> None:
+    def __init__(self, job: ScheduleJob, say: OnProgress) -> None:
         say(f"loading {job.spec.spec}")
-        environment.apply(job.config)
-        variant.prepare(job.config, job.device)
-        target = load(variant.changed_spec(job.config, job.spec), device=job.device, compiled=True)
+        self._runner = variant.load_runner(job)
+        target = self._runner.target
         self.schedule = shapes.schedule(job.text, target.info.inputs)
-        self._runner = Runner(target)
-        variant.change(job.config, self._runner)
-        environment.prewarm(target.device)
-        environment.apply(job.config)  # the model's file may have set flags of its own on import
-        variant.prepare(job.config, job.device)
+        variant.configure(self._runner, job)
         self._labels = _Labels(target, self.schedule)
         self._seen: set[tuple[int, ...]] = set()
 
@@ -139,11 +119,11 @@ def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
     """
 
     def change(tensor: Tensor) -> Tensor:
-        made = tensor
+        reshaped = tensor
         for dim, size in enumerate(schedule.follow(tuple(tensor.shape), step)):
-            if made.shape[dim] != size:
-                made = made.index_select(dim, torch.arange(size, device=made.device) % made.shape[dim])
-        return made if made is tensor else made.detach().requires_grad_(tensor.requires_grad)
+            if reshaped.shape[dim] != size:
+                reshaped = reshaped.index_select(dim, torch.arange(size, device=reshaped.device) % reshaped.shape[dim])
+        return reshaped if reshaped is tensor else reshaped.detach().requires_grad_(tensor.requires_grad)
 
     return map_batch(batch, change, change)
 
@@ -175,9 +155,9 @@ class _Labels:
         if self._meta is not None:
 
             def attempt(target: Target) -> Any:
-                given = shaped(target.batch, self._schedule, step)
+                batch_of_step = shaped(target.batch, self._schedule, step)
                 with telling("forward"):
-                    return target.model(*given.args, **given.kwargs)
+                    return target.model(*batch_of_step.args, **batch_of_step.kwargs)
 
             with contextlib.suppress(NeedsDataError):  # then the device has to tell
                 return map_tensors(plain(on_first_kind(self._meta, attempt).value), _on_meta)
@@ -198,8 +178,8 @@ class _Labels:
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
-    made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
-    return made.requires_grad_(tensor.requires_grad)
+    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
+    return empty.requires_grad_(tensor.requires_grad)
 
 
 def _without_values(tensor: Tensor) -> Tensor:
@@ -216,14 +196,11 @@ def rss_bytes() -> int | None:
 
 def _rss_by_ps() -> int | None:
     try:
-        said = process.run(["ps", "-o", "rss=", "-p", str(os.getpid())], timeout_s=PS_S).stdout.strip()
+        kibibytes = process.run(["ps", "-o", "rss=", "-p", str(os.getpid())], timeout_s=PS_S).stdout.strip()
     except KitError:  # there is no ps
         return None
-    return int(said) * 1024 if said.isdecimal() else None  # in KiB, everywhere
+    return int(kibibytes) * 1024 if kibibytes.isdecimal() else None  # in KiB, everywhere
 
 
 if __name__ == "__main__":
-    process.end_with_parent()
-    status = main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(status)  # the ending is written: threads that the user's code left running would keep the process for ever
+    serve(ScheduleJob, run_to_file)

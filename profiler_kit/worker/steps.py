@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,8 +18,12 @@ from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Batch, Target
+from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.records.target import TargetInfo
+from profiler_kit.worker.fused import fused
+from profiler_kit.worker.graphed import Graphed
 
 Mark = Callable[[Phase], None]
 MARKS_A_STEP = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
@@ -32,9 +36,7 @@ def unwatched(_: Phase) -> None:
 class Runner:
     """Runs steps of a target on its device, keeping optimizer, loader and labels between them.
 
-    What an axis may change before the first step: `run_as`, `optimizer`, `reads_loss` (whether a step reads the loss, which
-    waits for the device), `lasting` (contexts that hold for all steps). `unseen` says why what runs can't be watched op by
-    op (None: it can); `memory_apart`: CUDA graphs hold memory that no allocation shows; `notes` are sentences for the report.
+    It is the `StepControls` that axes change before the first step. `lasting` are contexts that hold for all steps.
     """
 
     def __init__(self, target: Target) -> None:
@@ -50,9 +52,37 @@ class Runner:
         self._labels: tuple[object, ...] | None = None
         self._feed = _endless(target) if target.loader is not None else None
 
+    @property
+    def device(self) -> torch.device:
+        """The device that the target is on."""
+        return self.target.device
+
+    @property
+    def info(self) -> TargetInfo:
+        """What the target resolved to."""
+        return self.target.info
+
+    @property
+    def runs(self) -> nn.Module:
+        """The module that a step calls."""
+        return self.target.runs
+
     def run_as(self, runs: nn.Module) -> None:
         """From now on a step calls `runs`, which computes what the target's model does."""
         self.target = self.target.running(runs)
+
+    def capture_graphs(self) -> None:
+        """From now on forward and backward are replayed as CUDA graphs, which the first step captures."""
+        self.run_as(Graphed(self.runs, self.target.model))
+
+    def checkpoint(self, paths: Sequence[str]) -> None:
+        """From now on the modules at `paths` compute their insides again in backward. Raises UsageError for a wrong path."""
+        self.lasting.enter_context(checkpointed(self.target.model, paths))
+
+    def fuse_optimizer(self) -> None:
+        """Replaces the optimizer, where there is one, by its fused form. Raises TargetError where it has none."""
+        if self.optimizer is not None:
+            self.optimizer = fused(self.optimizer)
 
     def step(self, mark: Mark = unwatched) -> None:
         """One step; `mark` is called with each phase as it begins and with ``other`` when the last has ended."""
@@ -64,8 +94,7 @@ class Runner:
             self._train_step(batch, mark)
         else:
             mark("forward")
-            with torch.no_grad(), self.target.autocast():
-                self.target.runs(*batch.args, **batch.kwargs)
+            self.forward(batch)
             # Nothing in an inference loop waits for the device until its output is read: this is that reading.
             mark("other")
             self.synchronize()
@@ -78,6 +107,11 @@ class Runner:
         batch = next(self._feed)
         mark("transfer")
         return self.target.to_device(batch)
+
+    def forward(self, batch: Batch) -> object:
+        """The output on `batch`, without anything kept for backward."""
+        with torch.no_grad(), self.target.autocast():
+            return self.target.runs(*batch.args, **batch.kwargs)
 
     def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
         """The output of forward on `batch` and its loss, after backward; gradients stay on the parameters."""

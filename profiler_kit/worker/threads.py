@@ -35,26 +35,23 @@ def first_call(runner: Runner) -> NewThread:
 def _in_thread(runner: Runner) -> list[int]:
     device = runner.target.device
     if device.type == "cuda":
-        torch.cuda.set_device(
-            environment.index_of(device)
-        )  # the current device is a thread's own, as grad mode and autocast are
+        # the current device is a thread's own, as grad mode and autocast are
+        torch.cuda.set_device(environment.index_of(device))
         environment.prewarm(device)
     return [_forward_ns(runner), *_calls(runner)]
 
 
 def _calls(runner: Runner) -> list[int]:
     """Durations of forward passes until they are steady."""
-    done: list[int] = []
-    while len(done) < FEWEST_CALLS or (len(done) < MOST_CALLS and not is_steady(done)):
-        done.append(_forward_ns(runner))
-    return done
+    durations_ns: list[int] = []
+    while len(durations_ns) < FEWEST_CALLS or (len(durations_ns) < MOST_CALLS and not is_steady(durations_ns)):
+        durations_ns.append(_forward_ns(runner))
+    return durations_ns
 
 
 def _forward_ns(runner: Runner) -> int:
-    target = runner.target
     runner.synchronize()
     begin_ns = time.perf_counter_ns()
-    with torch.no_grad(), target.autocast():
-        target.runs(*target.batch.args, **target.batch.kwargs)
+    runner.forward(runner.target.batch)
     runner.synchronize()
     return time.perf_counter_ns() - begin_ns

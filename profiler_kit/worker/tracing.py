@@ -19,22 +19,27 @@ def traced_steps(runner: Runner, count: int, path: Path) -> None:
 
     The device is waited for before each step, so that every kernel belongs to the step that launched it.
     """
-    activities = [ProfilerActivity.CPU]
-    if runner.cuda:
-        activities.append(ProfilerActivity.CUDA)
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
-    # torch writes beside its target; a name of our own until it is whole keeps half a trace from being taken for one
-    partial = path.with_name(f"partial-{path.name}")
-    with (
-        wrapped_calls(runner.target.paths(), _marked_call),
-        profile(activities=activities, schedule=schedule, acc_events=True) as profiler,
-    ):
+    with wrapped_calls(runner.target.paths(), _marked_call), profiled(runner, count) as profiler:
         for index in range(count + 1):
             with record_function(marks.step(index)):
                 _marked_step(runner)
                 runner.synchronize()
             if index < count:
                 profiler.step()
+    write_trace(profiler, path)
+
+
+def profiled(runner: Runner, count: int) -> profile:
+    """torch's profiler for one warm-up and `count` recorded steps of `runner`."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if runner.cuda else [])]
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
+    return profile(activities=activities, schedule=schedule, acc_events=True)
+
+
+def write_trace(profiler: profile, path: Path) -> None:
+    """Writes what `profiler` recorded to `path`, whole or not at all."""
+    # torch writes beside its target; a name of our own until it is whole keeps half a trace from being taken for one
+    partial = path.with_name(f"partial-{path.name}")
     profiler.export_chrome_trace(str(partial))
     partial.replace(path)
 

@@ -1,15 +1,36 @@
-"""What a configuration's axes do in the process that runs it; cuDNN's flags are set by `environment.apply`."""
+"""A configuration applied in the process that runs it: cuDNN's flags and what each axis does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from profiler_kit.configurations.axis import Axis
 from profiler_kit.configurations.naming import all_axes, choices
 from profiler_kit.errors import UsageError
+from profiler_kit.loading import load
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import TargetJob
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.worker import environment
 from profiler_kit.worker.steps import Runner
+
+
+def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> Runner:
+    """A runner of the target of `job`, built under its configuration; the step itself is changed by `configure`.
+
+    `ready` is called once all is built on the host, before the device is touched. Raises KitError.
+    """
+    environment.apply(job.config)
+    prepare(job.config, job.device)
+    return Runner(load(changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=ready))
+
+
+def configure(runner: Runner, job: TargetJob) -> None:
+    """Has `runner` run its steps under the configuration of `job`, on a device that is warm. Raises KitError."""
+    change(job.config, runner)
+    environment.prewarm(runner.device)
+    environment.apply(job.config)  # the model's file may have set flags of its own on import
+    prepare(job.config, job.device)
 
 
 def prepare(config: RunConfig, device: str) -> None:
@@ -41,8 +62,8 @@ def change(config: RunConfig, runner: Runner) -> None:
 
 
 def _axes(config: RunConfig) -> Iterator[tuple[Axis, str]]:
-    known = {axis.name: axis for axis in all_axes()}
+    axes = {axis.name: axis for axis in all_axes()}
     for item in sorted(config.settings, key=lambda item: item.name):
-        if item.name not in known:
+        if item.name not in axes:
             raise UsageError(f"configuration {config.name!r}: no axis {item.name!r}", hint=f"choose from {choices()}")
-        yield known[item.name], item.value
+        yield axes[item.name], item.value

@@ -22,7 +22,7 @@ from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
 from profiler_kit.records.runs import Attribution  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.worker import parts_trace as algorithms  # noqa: E402
+from profiler_kit.worker import parts_trace  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
 from profiler_kit.worker.tracing import traced_steps  # noqa: E402
 
@@ -43,7 +43,7 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     for _ in range(5):
         runner.step()
     traced_steps(runner, 3, folder / "plain.json")
-    workspaces = algorithms.record(runner, folder / "parts.json")
+    workspaces = parts_trace.record(runner, folder / "parts.json")
     found = with_macs(convolutions(folder / "parts.json", workspaces), count_target(load(spec)))
     assert not list(folder.glob("partial*"))
     return Recorded({(t.path, t.part): t for t in found}, workspaces, attribute(folder / "plain.json"))
@@ -81,5 +81,5 @@ def test_nothing_is_recorded_of_a_graph_that_is_replayed(tmp_path: Path) -> None
     with torch.no_grad():
         target.runs = torch.cuda.make_graphed_callables(target.model, target.batch.args)
     runner.step()
-    assert algorithms.record(runner, tmp_path / "parts.json") == ()
+    assert parts_trace.record(runner, tmp_path / "parts.json") == ()
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measure_models import measure
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -19,7 +20,6 @@ pytestmark = [
 from profiler_kit.configurations.naming import parse  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
-from profiler_kit.measurement import launcher  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import accuracy, checks, environment, variant  # noqa: E402
@@ -129,9 +129,7 @@ def test_a_step_that_waits_cannot_be_captured(tmp_path: Path) -> None:
         "example_inputs = torch.ones(2, 4)\n"
     )
     # in a process of its own, as configurations are: a capture that failed leaves torch's random state unusable
-    run = launcher.measure(
-        TargetSpec(spec=str(file)), parse("cuda_graph", DEFAULT), device="cuda", budget_s=1.0, checks=False
-    )
+    run = measure(TargetSpec(spec=str(file)), parse("cuda_graph", DEFAULT), device="cuda", budget_s=1.0, checks=False)
     assert run.failure is not None
     assert "can't be captured as a CUDA graph" in run.failure.message
     assert "waits.py:9" in run.failure.message

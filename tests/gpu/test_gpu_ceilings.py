@@ -16,7 +16,6 @@ pytestmark = [
 
 import profiler_kit  # noqa: E402
 from profiler_kit.devices.registry import peaks_of  # noqa: E402
-from profiler_kit.measurement import ceiling_store  # noqa: E402
 from profiler_kit.pipeline import roofs  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings  # noqa: E402
@@ -30,7 +29,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @pytest.fixture(scope="module")
 def reached() -> Ceilings:
-    found, notes = ceiling_store.ceilings_of("cuda", fresh=True)
+    found, notes = roofs.ceilings_of("cuda", fresh=True)
     assert found is not None, notes
     return found
 
@@ -60,13 +59,13 @@ def test_no_ceiling_is_above_the_datasheet_nor_far_below(reached: Ceilings) -> N
 
 def test_analyze_can_wait_for_the_measurement() -> None:
     began = time.perf_counter()
-    found, notes = ceiling_store.ceilings_of("cuda", fresh=True, limit_s=roofs.ANALYZE_LIMIT_S)
+    found, notes = roofs.ceilings_of("cuda", fresh=True, limit_s=roofs.ANALYZE_LIMIT_S)
     assert time.perf_counter() - began < roofs.ANALYZE_LIMIT_S + 3
     assert found is not None, notes
 
 
 def test_two_measurements_agree(reached: Ceilings) -> None:
-    again, _ = ceiling_store.ceilings_of("cuda", fresh=True)
+    again, _ = roofs.ceilings_of("cuda", fresh=True)
     assert again is not None
     assert again.bandwidth_bytes_per_s == pytest.approx(reached.bandwidth_bytes_per_s, rel=0.1)
     before = {rate.math: rate.flops_per_s for rate in reached.rates}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from measure_models import measure
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -13,7 +14,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.measurement import launcher  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
@@ -147,9 +147,7 @@ def test_the_repetition_of_the_baseline_is_there_and_bits_can_be_compared(v0: Re
 
 
 def test_running_out_of_memory_is_a_result(tmp_path: Path) -> None:
-    run = launcher.measure(
-        TargetSpec(spec=str(MODELS / "convnet_v0.py"), batch=100_000), DEFAULT, device="cuda", budget_s=2
-    )
+    run = measure(TargetSpec(spec=str(MODELS / "convnet_v0.py"), batch=100_000), DEFAULT, device="cuda", budget_s=2)
     assert run.failure is not None
     assert run.failure.kind == "out_of_memory"
 
@@ -163,15 +161,13 @@ def test_a_device_side_assert_is_a_result(tmp_path: Path) -> None:
         "    def forward(self, ids):\n        return self.table(ids + 100)\n"
         "example_inputs = torch.zeros(2, 3, dtype=torch.int64)\n"
     )
-    run = launcher.measure(TargetSpec(spec=str(file)), DEFAULT, device="cuda", budget_s=2)
+    run = measure(TargetSpec(spec=str(file)), DEFAULT, device="cuda", budget_s=2)
     assert run.failure is not None
     assert "assert" in (run.failure.message + run.failure.log_tail).lower()
 
 
 def test_inference_is_measured_too() -> None:
-    run = launcher.measure(
-        TargetSpec(spec=str(MODELS / "convnet_v1.py"), mode="infer"), NO_TF32, device="cuda", budget_s=3
-    )
+    run = measure(TargetSpec(spec=str(MODELS / "convnet_v1.py"), mode="infer"), NO_TF32, device="cuda", budget_s=3)
     assert run.failure is None, run.failure
     assert {p.phase for p in run.phases} == {"forward", "other"}
 
@@ -189,7 +185,7 @@ def test_the_other_models_give_a_whole_report(model: str, tmp_path: Path) -> Non
 
 def test_a_flag_reaches_torch() -> None:
     config = RunConfig(name="x", enabled=True, benchmark=True, deterministic=True, allow_tf32=False)
-    run = launcher.measure(TargetSpec(spec=str(MODELS / "convnet_v1.py"), batch=1), config, device="cuda", budget_s=1)
+    run = measure(TargetSpec(spec=str(MODELS / "convnet_v1.py"), batch=1), config, device="cuda", budget_s=1)
     assert run.environment is not None
     flags = {f.name: f.value for f in run.environment.flags}
     assert (flags["cudnn.benchmark"], flags["cudnn.deterministic"], flags["cudnn.allow_tf32"]) == (

@@ -20,8 +20,9 @@ from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import counter_metrics, counters  # noqa: E402
 from profiler_kit.measurement.counter_metrics import FP32, Metrics, UnreadableError  # noqa: E402
 from profiler_kit.measurement.counters import Counters  # noqa: E402
-from profiler_kit.measurement.counters_job import CountersEnd, CountersJob  # noqa: E402
+from profiler_kit.records import marks  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.jobs import CountersEnd, CountersJob  # noqa: E402
 from profiler_kit.records.laboratory import ConvolutionTiming, KernelCounters  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
@@ -87,7 +88,7 @@ def test_half_and_double_instructions_count_for_what_they_hold() -> None:
 
 @pytest.mark.parametrize("path", ["", "features.0", "a|b", 'with "quotes", commas: and ünïcode', "100%|fprop"])
 def test_any_path_survives_the_range(path: str) -> None:
-    name = counter_metrics.range_name(path, "wgrad")
+    name = marks.counted_range(path, "wgrad")
     renamed = RECORDED.replace("pk:part:conv_r1|fprop", name)
     found = {(row.path, row.part) for row in counter_metrics.read(renamed, METRICS)}
     assert (path, "wgrad") in found
@@ -174,7 +175,7 @@ def fake_ncu(folder: Path, does: str, *, query: str | None = None) -> Path:
         "child = sys.argv[sys.argv.index('--metrics') + 2:]\n"
         "job = json.loads(pathlib.Path(child[-1]).read_text())\n"
         f"recorded = pathlib.Path({str(FIXTURES / 'v1_forward_h100.csv')!r}).read_text()\n"
-        f"def end(text={dumps(CountersEnd())!r}):\n    pathlib.Path(job['result']).write_text(text)\n"
+        f"def end(text={dumps(CountersEnd())!r}):\n    pathlib.Path(child[-1]).with_name('result.json').write_text(text)\n"
         f"{does}\n"
     )
     program.chmod(0o755)
@@ -202,7 +203,7 @@ def counted(**rest: object) -> tuple[Counters | None, str]:
 def test_a_step_is_counted_by_convolution_part_and_kernel(tmp_path: Path) -> None:
     said: list[str] = []
     fake_ncu(tmp_path, "print('pk:progress:one step')\ntable.write_text(recorded)\nend()")
-    found, note = counted(say=said.append)
+    found, note = counted(on_progress=said.append)
     assert note == ""
     assert said == ["one step"]
     assert found is not None
@@ -459,7 +460,7 @@ def test_every_part_of_every_convolution_is_marked_once_and_no_gradient_is_left(
 
 def test_a_model_that_fails_is_the_reason(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET.replace("x).relu()", "x).no_such()"))
-    job = CountersJob(spec=TargetSpec(spec=str(tmp_path / "net.py")), config=CONFIG, device="cpu", result="")
+    job = CountersJob(spec=TargetSpec(spec=str(tmp_path / "net.py")), config=CONFIG, device="cpu")
     end = run_job(job, lambda _: None)
     assert end.failure is not None
     assert "no_such" in end.failure
@@ -467,9 +468,7 @@ def test_a_model_that_fails_is_the_reason(tmp_path: Path) -> None:
 
 
 def test_a_target_that_does_not_exist_is_the_reason() -> None:
-    end = run_job(
-        CountersJob(spec=TargetSpec(spec="nowhere.py"), config=CONFIG, device="cpu", result=""), lambda _: None
-    )
+    end = run_job(CountersJob(spec=TargetSpec(spec="nowhere.py"), config=CONFIG, device="cpu"), lambda _: None)
     assert end.failure is not None
     assert "nowhere.py" in end.failure
 
@@ -480,7 +479,7 @@ def test_the_real_child_says_what_it_does_and_why_it_stopped(tmp_path: Path) -> 
     (tmp_path / "bad.py").write_text(NET.replace("x).relu()", "x).no_such()"))
     fake_ncu(tmp_path, "sys.exit(subprocess.run(child).returncode)")
     spec = TargetSpec(spec=str(tmp_path / "bad.py"))
-    found, notes = counters.count(spec, CONFIG, device="cuda", timeout_s=120.0, say=said.append)
+    found, notes = counters.count(spec, CONFIG, device="cuda", timeout_s=120.0, on_progress=said.append)
     assert found is None
     assert said[0].startswith("loading ")
     (note,) = notes

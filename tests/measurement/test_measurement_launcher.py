@@ -7,12 +7,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import measure_models
 import pytest
 from measure_models import job, net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.measurement import launcher  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.serde import from_json, to_json  # noqa: E402
@@ -25,7 +25,7 @@ CONFIG = RunConfig(name="default")
 def measure(folder: Path, text: str, **rest: object) -> ConfigRun:
     (folder / "net.py").write_text(text)
     spec = TargetSpec(spec=str(folder / "net.py"))
-    return launcher.measure(spec, CONFIG, device="cpu", budget_s=2.0, **rest)  # type: ignore[arg-type]
+    return measure_models.measure(spec, CONFIG, device="cpu", budget_s=2.0, **rest)  # type: ignore[arg-type]
 
 
 def test_a_run_comes_back_whole_whatever_the_model_prints(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_run_comes_back_whole_whatever_the_model_prints(tmp_path: Path) -> Non
     said: list[str] = []
     trace = tmp_path / "traces" / "default.json.gz"
     trace.parent.mkdir()
-    done = measure(tmp_path, net(f"if self.calls < 3: {noisy}"), trace=trace, say=said.append)
+    done = measure(tmp_path, net(f"if self.calls < 3: {noisy}"), trace=trace, on_progress=said.append)
     assert done.failure is None
     assert done.repeatable is True
     assert [trace] == list(trace.parent.iterdir())

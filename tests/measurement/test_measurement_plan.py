@@ -8,8 +8,8 @@ import pytest
 
 from profiler_kit.configurations.naming import parse
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.plan import AGAIN, Backend, capped, plan, with_tuning
-from profiler_kit.records.configs import RunConfig
+from profiler_kit.measurement.plan import AGAIN, capped, plan, with_tuning
+from profiler_kit.records.configs import Backend, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo

@@ -12,8 +12,9 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.loading.failure import NeedsDataError  # noqa: E402
-from profiler_kit.measurement.schedule import Ending, ScheduleJob, run_schedule  # noqa: E402
+from profiler_kit.measurement.schedule import run_schedule  # noqa: E402
 from profiler_kit.records.configs import NamedValue, RunConfig  # noqa: E402
+from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob  # noqa: E402
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import schedule_run as schedule_worker  # noqa: E402
@@ -39,7 +40,7 @@ def conv(on_cpu: str = "pass", after: str = EXAMPLE) -> str:
     return CONV.format(on_cpu=on_cpu, after=after)
 
 
-def run(folder: Path, text: str, shapes: str, **rest: object) -> tuple[list[ShapeStep], Ending]:
+def run(folder: Path, text: str, shapes: str, **rest: object) -> tuple[list[ShapeStep], ScheduleEnd]:
     """The schedule, run in this process."""
     config = rest.pop("config", CONFIG)
     file = folder / "net.py"
@@ -50,7 +51,6 @@ def run(folder: Path, text: str, shapes: str, **rest: object) -> tuple[list[Shap
         device="cpu",
         text=shapes,
         steps="",
-        result="",
     )
     steps: list[ShapeStep] = []
     return steps, run_job(job, lambda _: None, steps.append)
@@ -177,7 +177,7 @@ def test_a_shape_that_the_model_cannot_take_leaves_the_steps_before(tmp_path: Pa
     ("raised", "words"),
     [
         ("raise MemoryError('no 5 GB. There are 3')", "4x3x12x12: it does not fit into memory (MemoryError: no 5 GB)"),
-        ("sys.exit(3)", "4x3x12x12: the model called sys.exit(3)"),
+        ("sys.exit(3)", "net.py:10: the model called sys.exit(3)"),
         ("raise ValueError('odd size')", "net.py:10: ValueError: odd size"),
     ],
 )
@@ -218,7 +218,7 @@ def test_an_axis_of_the_configuration_holds(tmp_path: Path) -> None:
 def test_a_process_of_its_own_gives_the_whole_schedule(tmp_path: Path) -> None:
     noisy = "print('x' * 1000); os.write(1, b'pk:progress:forged')"
     said: list[str] = []
-    found = in_a_process(tmp_path, conv(noisy), "8,12", say=said.append)
+    found = in_a_process(tmp_path, conv(noisy), "8,12", on_progress=said.append)
     assert found.failure is None
     assert (found.config, found.source, found.benchmark, found.device) == ("default", "given", False, "cpu")
     assert [(s.cycle, s.shape[2], s.seen) for s in found.steps[:3]] == [(1, 8, False), (1, 12, False), (2, 8, True)]

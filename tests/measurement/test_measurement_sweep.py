@@ -20,7 +20,8 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.measurement import sweep  # noqa: E402
-from profiler_kit.measurement.launcher import Order, Worker, launched  # noqa: E402
+from profiler_kit.measurement.launcher import RunProcess, started_run  # noqa: E402
+from profiler_kit.measurement.visits import Visit, reverse_pass  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
@@ -34,23 +35,23 @@ def spec(folder: Path, on_cpu: str = "pass", after: str = "") -> TargetSpec:
     return TargetSpec(spec=str(folder / "net.py"))
 
 
-def orders(*names: str) -> list[Order]:
-    return [Order(config=RunConfig(name=name), budget_s=0.05, steps=3, checks=False) for name in names]
+def visits(*names: str) -> list[Visit]:
+    return [Visit(config=RunConfig(name=name), budget_s=0.05, steps=3, checks=False) for name in names]
 
 
-def run(spec: TargetSpec, asked: Iterator[Order] | list[Order], early: bool) -> list[ConfigRun]:
+def run(spec: TargetSpec, asked: Iterator[Visit] | list[Visit], early: bool) -> list[ConfigRun]:
     begun: list[str] = []
     done = list(
-        sweep.runs(
+        sweep.measure_visits(
             spec,
             asked,
             device="cpu",
-            begins=lambda order: begun.append(order.config.name),
-            say=lambda order, text: None,
+            on_start=lambda visit: begun.append(visit.config.name),
+            on_progress=lambda visit, text: None,
             ahead=2 if early else 0,
         )
     )
-    assert begun == [one.order.config.name for one in done]
+    assert begun == [one.visit.config.name for one in done]
     return [one.run for one in done]
 
 
@@ -65,7 +66,7 @@ def test_one_process_at_a_time_uses_the_device(early: bool, tmp_path: Path, monk
         on_cpu=STAMP.replace("{word}", "forward") + (f"\n            {wait}" if early else ""),
         after=STAMP.replace("{word}", "import") + "\n",
     )
-    runs = run(target, orders("a", "b", "c"), early)
+    runs = run(target, visits("a", "b", "c"), early)
     assert [one.config.name for one in runs] == ["a", "b", "c"]
     assert all(one.failure is None and len(one.steps_ns) == 3 for one in runs)
     words = [line.split() for line in stamps.read_text().splitlines()]
@@ -81,17 +82,19 @@ def test_one_process_at_a_time_uses_the_device(early: bool, tmp_path: Path, monk
         assert imported[pids[1]] < max(times[pids[0]])
 
 
-def test_without_a_head_start_the_next_order_is_asked_for_when_its_turn_has_come(tmp_path: Path) -> None:
+def test_without_a_head_start_the_next_visit_is_asked_for_when_its_turn_has_come(tmp_path: Path) -> None:
     ended: list[str] = []
 
-    def asked() -> Iterator[Order]:
-        yield from orders("a")
+    def asked() -> Iterator[Visit]:
+        yield from visits("a")
         assert ended == ["a"]
-        yield from orders("b")
+        yield from visits("b")
 
     target = spec(tmp_path)
     with contextlib.closing(
-        sweep.runs(target, asked(), device="cpu", begins=lambda _: None, say=lambda order, text: None, ahead=0)
+        sweep.measure_visits(
+            target, asked(), device="cpu", on_start=lambda _: None, on_progress=lambda visit, text: None, ahead=0
+        )
     ) as done:
         for one in done:
             ended.append(one.run.config.name)
@@ -102,12 +105,12 @@ def test_a_sweep_that_is_given_up_leaves_no_process(tmp_path: Path, monkeypatch:
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
     target = spec(tmp_path, after=STAMP.replace("{word}", "import") + "\n")
-    done = sweep.runs(
+    done = sweep.measure_visits(
         target,
-        orders("a", "b", "c"),
+        visits("a", "b", "c"),
         device="cpu",
-        begins=lambda _: None,
-        say=lambda order, text: None,
+        on_start=lambda _: None,
+        on_progress=lambda visit, text: None,
         ahead=1,
     )
     next(done)
@@ -121,21 +124,21 @@ def test_a_process_that_waits_does_nothing_before_it_is_told(tmp_path: Path, mon
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
     target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward"))
-    with launched(target, orders("a")[0], device="cpu"):
+    with started_run(target, visits("a")[0], device="cpu"):
         pass  # never told: its block ends it
     assert not stamps.exists()
 
 
 def test_the_second_process_times_steps_and_compares_bits(tmp_path: Path) -> None:
-    first = Order(config=RunConfig(name="a"), budget_s=0.4, trace=tmp_path / "a.json.gz", steps=3)
-    (second,) = sweep.way_back([first])
+    first = Visit(config=RunConfig(name="a"), budget_s=0.4, trace=tmp_path / "a.json.gz", steps=3)
+    (second,) = reverse_pass([first])
     assert second.again
     assert second.trace is None
     assert second.budget_s == pytest.approx(0.2)
     one, two = run(spec(tmp_path), [first, second], early=False)
     assert two.modules == ()
     assert two.max_relative_error is None
-    merged = sweep.repeated(one, two)
+    merged = sweep.with_repeat(one, two)
     assert merged.repeat is not None
     assert merged.repeat.steps_ns == two.steps_ns
     assert merged.repeat.output_digest == one.output_digest is not None
@@ -156,7 +159,7 @@ def test_a_process_that_dies_while_it_waits_is_a_failed_run(tmp_path: Path, monk
     wait = "while self.calls < 2 and open(os.environ['PK_STAMPS']).read().count('import') < 3: time.sleep(0.05)"
     after = STAMP.replace("{word}", "import") + DIES_WAITING
     target = spec(tmp_path, on_cpu=f"{wait}\n            time.sleep(0.1)", after=after)
-    first, second, third = orders("a", "b", "c")
+    first, second, third = visits("a", "b", "c")
     dies = replace(second, config=RunConfig(name="b", benchmark=True))
     one, two, three = run(target, [first, dies, third], early=True)
     assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
@@ -169,15 +172,15 @@ def test_a_process_that_cannot_be_started_is_a_failed_run(
     early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the disk is full, or the user has as many processes as are allowed."""
-    real = sweep.launched
+    real = sweep.started_run
 
-    def scarce(target: TargetSpec, order: Order, **rest: Any) -> contextlib.AbstractContextManager[Worker]:
-        if order.config.name == "b":
+    def scarce(target: TargetSpec, visit: Visit, **rest: Any) -> contextlib.AbstractContextManager[RunProcess]:
+        if visit.config.name == "b":
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(target, order, **rest)
+        return real(target, visit, **rest)
 
-    monkeypatch.setattr(sweep, "launched", scarce)
-    one, two, three = run(spec(tmp_path), orders("a", "b", "c"), early=early)
+    monkeypatch.setattr(sweep, "started_run", scarce)
+    one, two, three = run(spec(tmp_path), visits("a", "b", "c"), early=early)
     assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
     assert two.failure is not None
     assert two.failure.message == "its process could not be started: [Errno 28] No space left on device"
@@ -192,12 +195,12 @@ def test_children_end_when_their_parent_is_killed(tmp_path: Path, monkeypatch: p
     target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward") + "; time.sleep(300)", after=stamp)
     program = f"""
 from profiler_kit.measurement import sweep
-from profiler_kit.measurement.launcher import Order
+from profiler_kit.measurement.visits import Visit
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
-orders = [Order(config=RunConfig(name=name), budget_s=1.0) for name in "abc"]
+visits = [Visit(config=RunConfig(name=name), budget_s=1.0) for name in "abc"]
 silent = lambda *_: None
-list(sweep.runs(TargetSpec(spec={target.spec!r}), orders, device="cpu", begins=silent, say=silent, ahead=2))
+list(sweep.measure_visits(TargetSpec(spec={target.spec!r}), visits, device="cpu", on_start=silent, on_progress=silent, ahead=2))
 """
     parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)})
     try:

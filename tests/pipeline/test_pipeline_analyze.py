@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
-from profiler_kit.measurement.bench import Bench  # noqa: E402
-from profiler_kit.measurement.further import count_operations  # noqa: E402
+from profiler_kit.measurement.experiments import count_operations  # noqa: E402
+from profiler_kit.measurement.session import Session  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count, count_spec  # noqa: E402
 from profiler_kit.pipeline.forecast import Counted  # noqa: E402
@@ -311,9 +311,12 @@ def test_counters_are_read_once_for_all_that_run_the_same_kernels(
     monkeypatch.setattr("profiler_kit.measurement.counters.count", count)
     monkeypatch.setattr("profiler_kit.measurement.counters.with_counters", lambda parts, counted: (made,))
     monkeypatch.setattr("profiler_kit.measurement.counters.otherwise_done", lambda parts, counted: ("another kernel",))
-    bench = Bench(spec=spec, device="cuda", budget_s=1.0, say=lambda text: None)
-    bench.runs += [ConfigRun(config=RunConfig(name=name), convolutions=(part,)) for name in ("a", "b")]
-    count_operations(bench, True)
+    session = Session(
+        spec=spec, device="cuda", budget_s=1.0, on_progress=lambda _: None,
+        read_trace=lambda run, _: run, read_parts_trace=lambda run, _: run,
+    )  # fmt: skip
+    session.runs += [ConfigRun(config=RunConfig(name=name), convolutions=(part,)) for name in ("a", "b")]
+    count_operations(session, True)
     assert asked == ["a"]
-    assert [run.convolutions for run in bench.runs] == [(made,), (made,)]
-    assert bench.notes == ["said once", "another kernel"]
+    assert [run.convolutions for run in session.runs] == [(made,), (made,)]
+    assert session.notes == ["said once", "another kernel"]

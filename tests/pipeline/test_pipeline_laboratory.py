@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import INTERRUPTED, OK, UsageError  # noqa: E402
-from profiler_kit.measurement import bench, further, sweep  # noqa: E402
+from profiler_kit.measurement import experiments, session, sweep  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
@@ -203,8 +203,8 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
 
 def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for it: its time limit comes from the baseline, and the time it took is not there for the next one."""
-    monkeypatch.setattr(bench, "LEAST_LIMIT_S", 4.0)
-    monkeypatch.setattr(bench, "SLOWER", 1.0)
+    monkeypatch.setattr(session, "LEAST_LIMIT_S", 4.0)
+    monkeypatch.setattr(session, "SLOWER", 1.0)
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, DEFAULT, optional=(A, B))
     report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report
@@ -311,16 +311,18 @@ def quick(spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[str], None]]:
     """What each process that may use the device says its progress by: a stand-in for one can do so too."""
     heard: list[Callable[[str], None]] = []
-    real = sweep.runs
+    real = sweep.measure_visits
 
-    def runs(*args: Any, begins: Callable[[Any], None], say: Callable[..., None], **rest: Any) -> Any:
-        def begun(order: Any) -> None:
-            begins(order)
-            heard.append(partial(say, order))
+    def measure_visits(
+        *args: Any, on_start: Callable[[Any], None], on_progress: Callable[..., None], **rest: Any
+    ) -> Any:
+        def started(visit: Any) -> None:
+            on_start(visit)
+            heard.append(partial(on_progress, visit))
 
-        return real(*args, begins=begun, say=say, **rest)
+        return real(*args, on_start=started, on_progress=on_progress, **rest)
 
-    monkeypatch.setattr(sweep, "runs", runs)
+    monkeypatch.setattr(sweep, "measure_visits", measure_visits)
     return heard
 
 
@@ -378,9 +380,12 @@ def test_a_configuration_with_a_very_long_name_has_a_trace_file_all_the_same(
 
 def test_questions_that_no_run_can_answer_are_told_why() -> None:
     failed = ConfigRun(config=DEFAULT, failure=Failure(kind="error", message="no"))
-    here = bench.Bench(spec=TargetSpec(spec="net.py"), device="cuda", budget_s=1.0, say=lambda _: None, runs=[failed])
-    further.measure_under_cap(here, 2**30, Path())
-    further.count_operations(here, True)
+    here = session.Session(
+        spec=TargetSpec(spec="net.py"), device="cuda", budget_s=1.0, on_progress=lambda _: None, runs=[failed],
+        read_trace=lambda run, _: run, read_parts_trace=lambda run, _: run,
+    )  # fmt: skip
+    experiments.measure_under_cap(here, 2**30, Path())
+    experiments.count_operations(here, True)
     assert here.notes == [
         "Nothing was run under a limit of 1 GiB: no configuration was measured without one.",
         "Hardware counters were not read: no run has convolutions whose kernels are known.",

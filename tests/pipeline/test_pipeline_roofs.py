@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Stands for the measuring of ceilings: what it was asked is kept here."""
     calls: list[dict[str, Any]] = []
 
-    def ceilings_of(device: str, **options: Any) -> tuple[Ceilings | None, tuple[str, ...]]:
+    def ceilings_of(device: str, key: tuple[str, ...], **options: Any) -> tuple[Ceilings | None, tuple[str, ...]]:
         calls.append({"device": device, **options})
         return FOUND, ()
 
@@ -157,7 +157,7 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
     assert line.step is not None
     assert line.step.attained_percent == pytest.approx(100 * fc.floor_ns / 50_000)
     assert asked[0]["limit_s"] == roofs.ANALYZE_LIMIT_S
-    assert asked[0]["say"] is not None
+    assert asked[0]["on_progress"] is not None
 
 
 @pytest.mark.parametrize(("device", "lines"), [("NVIDIA H200", ["datasheet"]), ("an unknown device", [])])

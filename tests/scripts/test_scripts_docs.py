@@ -14,7 +14,7 @@ import pytest
 from profiler_kit.cli.commands import commands
 from profiler_kit.cli.parser import parser
 from profiler_kit.diagnosis.rules import unsteady
-from profiler_kit.measurement import bench, sweep, trials
+from profiler_kit.measurement import session, sweep, trials, visits
 from profiler_kit.statistics import noise
 from profiler_kit.statistics.trials import WORTH_A_LINE_PERCENT
 from profiler_kit.worker import pacing
@@ -101,7 +101,7 @@ def test_the_laboratorys_page_has_the_codes_numbers() -> None:
         f"at most {pacing.MOST_WARMUP_STEPS} steps, or what",
         f"{pacing.FEWEST_STEPS} to {pacing.MOST_STEPS}, without the profiler",
         f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
-        f"at least {bench.LEAST_RUN_BUDGET_S:g} s for each configuration's first one",
+        f"at least {session.LEAST_RUN_BUDGET_S:g} s for each configuration's first one",
         f"or of the two at hand, and {noise.FLOOR:.0%} beyond that".replace("%", " %"),
         f"For less than {noise.WORTH:.0%} nothing is advised".replace("%", " %"),
         f"at most {trials.MOST_TRIALS} configurations",
@@ -109,7 +109,7 @@ def test_the_laboratorys_page_has_the_codes_numbers() -> None:
         f"first and second half differ by more than {unsteady.HALVES:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []
-    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, sweep.AGAIN_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)
+    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.AGAIN_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)
 
 
 def test_the_readme_shows_commands_and_output() -> None:

@@ -16,7 +16,7 @@ from profiler_kit.counting import count_target
 from profiler_kit.loading import load
 from profiler_kit.measurement.plan import plan
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.jobs import Job
+from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure
@@ -162,7 +162,7 @@ def test_a_run_that_is_missing_or_failed_ends_it() -> None:
         bench_noise.pair([report(run("default", 10))], "other", "same")
 
 
-def test_the_whole_of_it_finds_what_was_planted(target: str, tmp_path: Path) -> None:
+def test_the_whole_of_it_finds_what_was_planted(target: str) -> None:
     """In one process, where `analyze` takes one for each run. Three steps' worth is planted: other tests may use the machine."""
     Path(target).write_text(
         NET.replace("return self.fc(x)", "time.sleep(0.004); return self.fc(x)").replace("import", "import time,", 1)
@@ -171,9 +171,8 @@ def test_the_whole_of_it_finds_what_was_planted(target: str, tmp_path: Path) -> 
     def analyzed(spec: str, *, device: str, configs: list[str], budget_s: float) -> Report:
         runs = []
         for config in plan("cpu", only=configs).configs:
-            job = Job(
-                spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20,
-                result=str(tmp_path / "r.json"), trace=None, checks=False,
+            job = RunJob(
+                spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20, checks=False
             )  # fmt: skip
             first, second = (run_job(job, lambda _: None) for _ in range(2))
             assert first.failure is None, first.failure

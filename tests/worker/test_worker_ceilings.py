@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit import process  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402
-from profiler_kit.measurement.ceiling_store import ceilings_of  # noqa: E402
+from profiler_kit.pipeline.roofs import ceilings_of  # noqa: E402
 from profiler_kit.records import ceilings as ceilings_records  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402
@@ -39,14 +40,18 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Ceilings]:
     """Stands in for the process: it writes the last of this list as its result."""
     results = [FOUND]
 
-    def run(argv: list[str], **_: object) -> process.Outcome:
-        job = json.loads(Path(argv[-1]).read_text())
-        Path(job["result"]).write_text(dumps(results[-1]))
-        return process.Outcome(
-            returncode=0, signal_name=None, timed_out=False, duration_ns=1, stdout="", stdout_cut=False, log_tail=""
-        )
+    class Child:
+        def finish(self, timeout_s: float) -> process.Outcome:
+            return process.Outcome(
+                returncode=0, signal_name=None, timed_out=False, duration_ns=1, stdout="", stdout_cut=False, log_tail=""
+            )
 
-    monkeypatch.setattr(process, "run", run)
+    @contextlib.contextmanager
+    def started(argv: list[str], **_: object) -> Iterator[Child]:
+        Path(argv[-1]).with_name("result.json").write_text(dumps(results[-1]))
+        yield Child()
+
+    monkeypatch.setattr(process, "started", started)
     return results
 
 
@@ -55,7 +60,7 @@ def kept(cache: Path) -> list[Path]:
 
 
 def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "CPU_BUDGET_S", 0.3)
+    monkeypatch.setattr(ceiling_store, "CPU_BUDGET_S", 0.3)
     monkeypatch.setattr(ceilings_records, "STEADY_PERCENT", 1e9)  # other tests may use the machine
     said: list[str] = []
     found, notes = ceilings_of("cpu", say=said.append)

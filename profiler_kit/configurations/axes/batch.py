@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.records.target import TargetInfo, TargetSpec
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 LARGEST: Final = 2**31 - 1
 _WRITTEN: Final = re.compile(r"(?P<number>[0-9]{1,10}(?:\.[0-9]{1,6})?)(?P<times>x?)")
 
 
 def _read(value: str) -> str:
-    found = _WRITTEN.fullmatch(value.strip().lower())
-    if found is None or ("." in found["number"] and not found["times"]):
+    match = _WRITTEN.fullmatch(value.strip().lower())
+    if match is None or ("." in match["number"] and not match["times"]):
         raise ValueError(f"{value!r} is neither a number of rows, as 16, nor a factor, as 2x or 0.5x")
-    if not found["times"]:
-        if not 1 <= int(found["number"]) <= LARGEST:
+    if not match["times"]:
+        if not 1 <= int(match["number"]) <= LARGEST:
             raise ValueError(f"{value!r} is not a number from 1 to {LARGEST}")
-        return str(int(found["number"]))
-    factor = float(found["number"])
+        return str(int(match["number"]))
+    factor = float(match["number"])
     if not 0 < factor <= LARGEST or factor == 1:
         raise ValueError(f"{value!r} leaves no batch" if factor == 0 else f"{value!r} is no other batch")
     return f"{factor:.6f}".rstrip("0").rstrip(".") + "x"
@@ -34,11 +31,11 @@ def _read(value: str) -> str:
 def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     if info is not None and info.has_loader:
         return "the target's own loader decides how large its batches are, and a step without the loader is another one"
-    own = next((given.shape[0] for given in info.inputs if given.shape), None) if info is not None else None
-    if own is None:
+    rows = next((given.shape[0] for given in info.inputs if given.shape), None) if info is not None else None
+    if rows is None:
         return None
-    wanted = max(1, math.floor(own * float(value[:-1]) + 0.5)) if value.endswith("x") else int(value)
-    return f"the target's batch is {own:,} already" if wanted == own else None
+    asked_rows = max(1, math.floor(rows * float(value[:-1]) + 0.5)) if value.endswith("x") else int(value)
+    return f"the target's batch is {rows:,} already" if asked_rows == rows else None
 
 
 def _spec(value: str, spec: TargetSpec) -> TargetSpec:
@@ -47,8 +44,8 @@ def _spec(value: str, spec: TargetSpec) -> TargetSpec:
     return replace(spec, batch=int(value), batch_factor=None)
 
 
-def _runner(value: str, runner: Runner) -> None:
-    info = runner.target.info
+def _runner(value: str, runner: StepControls) -> None:
+    info = runner.info
     if info.inputs_from == "loader" and not info.has_loader:
         runner.notes.append("The loader was not used: every step had the same batch, of rows of its first one.")
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler_kit import units
-from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.errors import UsageError
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 _MOST_TUNED: Final = 10**6
 _SIZES: Final = {
@@ -32,12 +29,10 @@ def _read_size(value: str) -> str:
     return size_text(size_bytes)
 
 
-def _memory_limit(value: str, runner: Runner) -> None:
+def _memory_limit(value: str, runner: StepControls) -> None:
     import torch
 
-    from profiler_kit.worker import environment
-
-    device = runner.target.device
+    device = runner.device
     if device.type != "cuda":
         raise UsageError(f"memory_limit={value}: only a CUDA device's allocator takes one", hint="leave it out")
     limit_bytes = units.parse_bytes(value)
@@ -47,7 +42,8 @@ def _memory_limit(value: str, runner: Runner) -> None:
             f"memory_limit={value}: the device has {units.bytes_text(total_bytes)}", hint="take a limit below that"
         )
     torch.cuda.empty_cache()  # what loading left cached counts against the limit
-    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, environment.index_of(device))
+    # by number: a device without one means the current device, which torch wants as None here
+    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, device.index)
 
 
 def _read_limit(value: str) -> str:

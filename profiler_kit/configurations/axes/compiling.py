@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from profiler_kit.configurations.axis import ON, Axis
+from profiler_kit.configurations.axis import ON, Axis, StepControls
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetInfo
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 _DEFAULT: Final = "default"
 _WITH_GRAPHS: Final = ("reduce-overhead", "max-autotune")
@@ -36,12 +33,12 @@ def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     return None
 
 
-def _runner(value: str, runner: Runner) -> None:
+def _runner(value: str, runner: StepControls) -> None:
     import torch
 
-    _require_compiler(runner.target.device)
+    _require_compiler(runner.device)
     mode = None if value == ON else value
-    compiled: Any = torch.compile(runner.target.runs, mode=mode)  # a module again, which its types don't say
+    compiled: Any = torch.compile(runner.runs, mode=mode)  # a module again, which its types don't say
     runner.run_as(compiled)
     runner.unseen = "compiled code allocates and launches without torch's dispatcher"
     runner.memory_apart = mode in _WITH_GRAPHS

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from profiler_kit.configurations.axis import Axis
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
+from profiler_kit.configurations.axis import Axis, StepControls
 
 
-def _runner(value: str, runner: Runner) -> None:
-    from profiler_kit.worker.graphed import Graphed
-
-    runner.run_as(Graphed(runner.target.runs, runner.target.model))
+def _runner(value: str, runner: StepControls) -> None:
+    runner.capture_graphs()
     runner.unseen = "a CUDA graph replays without torch's dispatcher, from memory of its own"
     runner.memory_apart = True
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from profiler_kit.configurations.axis import Axis
+from profiler_kit.configurations.axis import Axis, StepControls
 from profiler_kit.records.target import TargetInfo
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 _CPU: Final = frozenset({"cpu"})
 _HALF: Final = "half"
@@ -32,7 +29,7 @@ def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     return f"torch uses {value} as it is" if int(value) == now else None
 
 
-def _threads(value: str, runner: Runner) -> None:
+def _threads(value: str, runner: StepControls) -> None:
     import torch
 
     # after loading: half of what the model's own file may have set

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.records.target import TargetInfo
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 
 def _read(value: str) -> str:
@@ -21,10 +18,8 @@ def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     return "inference keeps nothing for backward" if info is not None and info.mode == "infer" else None
 
 
-def _runner(value: str, runner: Runner) -> None:
-    from profiler_kit.loading.checkpointing import checkpointed
-
-    runner.lasting.enter_context(checkpointed(runner.target.model, value.split(",")))
+def _runner(value: str, runner: StepControls) -> None:
+    runner.checkpoint(value.split(","))
 
 
 AXES: Final = (

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.records.target import TargetInfo
-
-if TYPE_CHECKING:
-    from profiler_kit.worker.steps import Runner
 
 
 def _of_training(value: str, device: str, info: TargetInfo | None) -> str | None:
     return "inference has neither a loss nor an optimizer" if info is not None and info.mode == "infer" else None
 
 
-def _fused(value: str, runner: Runner) -> None:
-    from profiler_kit.worker.fused import fused
-
-    if runner.optimizer is not None:
-        runner.optimizer = fused(runner.optimizer)
+def _fused(value: str, runner: StepControls) -> None:
+    runner.fuse_optimizer()
 
 
-def _no_item(value: str, runner: Runner) -> None:
+def _no_item(value: str, runner: StepControls) -> None:
     runner.reads_loss = False
 
 

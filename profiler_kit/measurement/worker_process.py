@@ -1,0 +1,83 @@
+"""A module of `worker/` in a fresh process: its job goes as a file, its progress comes in lines, its result is a file again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from profiler_kit import process
+from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, OnProgress, progress_of, silent
+from profiler_kit.records.saved import Saved
+from profiler_kit.records.serde import dumps, from_json
+
+Result = TypeVar("Result")
+
+
+@contextlib.contextmanager
+def worker_folder() -> Iterator[Path]:
+    """A folder for the files of one worker, removed as far as that works: the model may have left a process that writes there."""
+    with tempfile.TemporaryDirectory(prefix="profiler_kit_", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def started_worker(
+    module: str,
+    job: Saved,
+    folder: Path,
+    *,
+    under: Sequence[str] = (),
+    talks: bool = False,
+    on_progress: OnProgress = silent,
+) -> Iterator[process.Child]:
+    """``python -m profiler_kit.worker.MODULE`` at work on `job`; what is left of it is ended when the block is left.
+
+    `under` is the command of a program that runs it. `on_progress` is called with what it reports. Raises KitError where it
+    can't be started.
+    """
+    file = folder / JOB_FILE
+    file.write_text(dumps(job), encoding="utf-8")
+
+    def on_line(line: str) -> None:
+        progress = progress_of(line)
+        if progress is not None:
+            on_progress(progress)
+
+    with process.started(
+        [*under, sys.executable, "-m", f"profiler_kit.worker.{module}", str(file)],
+        env=process.child_environment(os.environ.get("PYTHONPATH", "")),
+        talks=talks,
+        log=folder / "log.txt",
+        on_line=on_line,
+    ) as child:
+        yield child
+
+
+def run_worker(
+    module: str,
+    job: Saved,
+    folder: Path,
+    result: type[Result],
+    *,
+    timeout_s: float,
+    under: Sequence[str] = (),
+    on_progress: OnProgress = silent,
+) -> tuple[Result | None, process.Outcome]:
+    """The result of the worker `module`, run to its end or for `timeout_s` seconds, and how it ended."""
+    with started_worker(module, job, folder, under=under, on_progress=on_progress) as child:
+        outcome = child.finish(timeout_s)
+    return read_result(folder, result), outcome
+
+
+def read_result(folder: Path, kind: type[Result]) -> Result | None:
+    """The result that a worker left in its `folder`; None where it left none."""
+    file = folder / RESULT_FILE
+    return (
+        from_json(kind, json.loads(file.read_text(encoding="utf-8")), "the worker's result") if file.exists() else None
+    )
