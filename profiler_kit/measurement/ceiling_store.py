@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 
@@ -36,10 +36,8 @@ OVERRIDES: Final = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Saved):
+class Kept(Saved, kind="ceilings_cache"):
     """A cache file: for what the ceilings hold, and the ceilings."""
-
-    kind: ClassVar[str] = "ceilings_cache"
 
     key: tuple[str, ...]
     ceilings: Ceilings

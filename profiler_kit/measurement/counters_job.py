@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.saved import Saved
@@ -11,10 +10,8 @@ from profiler_kit.records.target import TargetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountersJob(Saved):
+class CountersJob(Saved, kind="counters_job"):
     """One step to be counted: what, how, on which device, and where to say that it was run."""
-
-    kind: ClassVar[str] = "counters_job"
 
     spec: TargetSpec
     config: RunConfig
@@ -23,9 +20,7 @@ class CountersJob(Saved):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountersEnd(Saved):
+class CountersEnd(Saved, kind="counters_end"):
     """How it ended: `failure` None means that the whole step ran between the profiler's start and stop."""
-
-    kind: ClassVar[str] = "counters_end"
 
     failure: str | None = None

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from profiler_kit import process
 from profiler_kit.configurations import shapes
@@ -25,10 +25,8 @@ LIMIT_S: Final = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleJob(Saved):
+class ScheduleJob(Saved, kind="schedule_job"):
     """What the process is told. `steps`: the file that it adds a line to after each step; `result`: the one it ends with."""
-
-    kind: ClassVar[str] = "schedule_job"
 
     spec: TargetSpec
     config: RunConfig
@@ -39,10 +37,8 @@ class ScheduleJob(Saved):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending(Saved):
+class Ending(Saved, kind="schedule_end"):
     """How the process's own part ended: what is to be said of the schedule, and why it broke off."""
-
-    kind: ClassVar[str] = "schedule_end"
 
     notes: tuple[str, ...] = ()
     failure: str | None = None

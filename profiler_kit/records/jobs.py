@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.saved import Saved
@@ -11,7 +10,7 @@ from profiler_kit.records.target import TargetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Saved):
+class Job(Saved, kind="run_job"):
     """One run: what, how, on which device, for how long, and where the result and the traces go.
 
     `budget_s` is the time for steps (start-up and the model's import excluded); `steps` fixes the number of timed steps
@@ -19,8 +18,6 @@ class Job(Saved):
     is where the trace of convolutions' parts goes. `again`: the second process of a configuration, which times steps and
     takes digests, and nothing more. `waits`: it loads the target, and waits for `GO` on stdin before it touches the device.
     """
-
-    kind: ClassVar[str] = "run_job"
 
     spec: TargetSpec
     config: RunConfig

@@ -20,6 +20,10 @@ class Saved:
     kind: ClassVar[str]
     schema: ClassVar[int] = SCHEMA
 
+    def __init_subclass__(cls, kind: str = "") -> None:
+        if kind:  # `dataclass` makes a class with slots anew, without the keyword; then it has its kind already
+            cls.kind = kind
+
 
 def kind_words(kind: str) -> str:
     """A kind of file in words: ``a trace report``."""

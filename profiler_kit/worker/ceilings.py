@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 
@@ -44,10 +44,8 @@ _DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CeilingsJob(Saved):
+class CeilingsJob(Saved, kind="ceilings_job"):
     """What the process is told: the device, the time it may take, and where the result goes."""
-
-    kind: ClassVar[str] = "ceilings_job"
 
     device: str
     budget_s: float
