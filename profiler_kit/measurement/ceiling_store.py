@@ -15,7 +15,7 @@ import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from profiler_kit.errors import KitError, ReportError
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
@@ -32,10 +32,8 @@ START_UP_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Saved):
+class Kept(Saved, kind="ceilings_cache"):
     """A cache file: for what the ceilings hold, and the ceilings."""
-
-    kind: ClassVar[str] = "ceilings_cache"
 
     key: tuple[str, ...]
     ceilings: Ceilings

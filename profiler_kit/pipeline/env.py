@@ -9,6 +9,7 @@ from dataclasses import replace
 from profiler_kit._version import VERSION
 from profiler_kit.pipeline.packages import INSTALL_TORCH, packages
 from profiler_kit.process import usable_cores
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Tool
 

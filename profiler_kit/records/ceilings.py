@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from profiler_kit.records.saved import Saved
 
@@ -31,13 +31,11 @@ class MathRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings(Saved):
+class Ceilings(Saved, kind="ceilings"):
     """What a device really reaches: FLOP/s of large matrix products, and bytes/s of a copy on the device (read + written).
 
     `device` and `device_name` are torch's, `driver` the installed one's version. None, or no rate: not measured, see `notes`.
     """
-
-    kind: ClassVar[str] = "ceilings"
 
     device: str
     device_name: str

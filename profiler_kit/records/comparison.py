@@ -6,7 +6,7 @@ Every `ratio` is b over a, None where a is zero or unknown. Lower is better for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.families import brief_math_words, brief_words
@@ -268,7 +268,7 @@ class LayerChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(Saved):
+class Comparison(Saved, kind="comparison"):
     """Two reports side by side. `config` is the configuration that the layers' device times are from, `clock` theirs.
 
     The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
@@ -276,8 +276,6 @@ class Comparison(Saved):
     speak of: the baseline, and the one flag that changes the picture most; tables hold them all. `convention` is the name of
     the one by which both sides count work. `efficiencies` and `explanations` are under the telling configurations.
     """
-
-    kind: ClassVar[str] = "comparison"
 
     a: Side
     b: Side
@@ -337,14 +335,12 @@ class BudgetRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult(Saved):
+class CheckResult(Saved, kind="check"):
     """The gate's answer: every budget's outcome, and the comparison that explains it (None where nothing compares).
 
     `exit_code`: 1 if a budget is broken; else 4 if one that could break can't be judged, or nothing compares; else 0.
     `verdict`: the answer in a few words.
     """
-
-    kind: ClassVar[str] = "check"
 
     target: str
     exit_code: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
@@ -121,13 +121,11 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeStep(Saved):
+class ShapeStep(Saved, kind="shape_step"):
     """One step of a schedule of shapes. `shape`: that of the input whose size changes. `seen`: it came before.
 
     `rss_bytes`: host memory after the step. `last_batch`: a batch smaller than the others, as a data set's last one is.
     """
-
-    kind: ClassVar[str] = "shape_step"
 
     cycle: int
     shape: tuple[int, ...]

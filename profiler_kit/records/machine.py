@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.configs import Environment, RunConfig
@@ -32,15 +31,13 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine(Saved):
+class Machine(Saved, kind="machine"):
     """One machine as `env` finds it. `environment` is of the device that ``auto`` or ``--device`` means; None without torch.
 
     `cores`: those the process may run on. `simd`: the vector instructions torch uses on the CPU. `configs`: the cuDNN
     configurations that mean something on the device; `config_notes` say why the others don't. `roofs`: what the device
     reaches at most, measured and by its datasheet, where known. `cache`: the folder of the kept ceilings.
     """
-
-    kind: ClassVar[str] = "machine"
 
     tool: Tool
     created: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
@@ -92,14 +92,12 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Saved):
+class Report(Saved, kind="report"):
     """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why.
 
     `roofline`: the step under each roof, the measured one first, for each run with times (or none was run). `asked`: what
     the laboratory was asked beyond the configurations; `schedules`: runs over changing shapes; `sweep`: the runs' time.
     """
-
-    kind: ClassVar[str] = "report"
 
     tool: Tool
     created: str

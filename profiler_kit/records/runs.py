@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import DeviceMemory, Phase
@@ -143,7 +143,7 @@ class Attribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRun(Saved):
+class ConfigRun(Saved, kind="run"):
     """One configuration, run in a fresh process: samples, or a failure. `failure` None means every figure that exists is real.
 
     `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels` and
@@ -162,8 +162,6 @@ class ConfigRun(Saved):
     vector, where it was cheap to measure. `flags_changed`: cuDNN flags that the model itself changed while it
     ran, as ``name: before -> after``.
     """
-
-    kind: ClassVar[str] = "run"
 
     config: RunConfig
     environment: Environment | None = None

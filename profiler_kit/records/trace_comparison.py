@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from profiler_kit.records.saved import Saved
 
@@ -52,7 +52,7 @@ class TimeChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceComparison(Saved):
+class TraceComparison(Saved, kind="trace_comparison"):
     """What differs between two traces. `per`: what the figures are of: the whole traces, or a step (of traces that hold
     different numbers of them), with several ranks the mean of theirs.
 
@@ -61,8 +61,6 @@ class TraceComparison(Saved):
     differ, the larger `spread` where both sides have one, and never less than a fixed share. `same_work`: the busy times differ
     by no more.
     """
-
-    kind: ClassVar[str] = "trace_comparison"
 
     a: TraceSide
     b: TraceSide

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import ClassVar, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.report import Finding, Tool
@@ -284,10 +284,8 @@ class TraceSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReport(Saved):
+class TraceReport(Saved, kind="trace_report"):
     """What `inspect` returns: a summary per trace, ranks beside each other where there are several, findings."""
-
-    kind: ClassVar[str] = "trace_report"
 
     tool: Tool
     created: str

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.errors import ReportError, UsageError
@@ -118,10 +118,8 @@ class NaiveLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures(Saved):
+class Figures(Saved, kind="case_study"):
     """Everything measured. `cuda` says whether a CUDA device was there; without one some claims can't be judged."""
-
-    kind: ClassVar[str] = "case_study"
 
     cuda: bool = False
     size: int = 256

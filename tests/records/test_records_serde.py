@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,10 +41,8 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree(Saved):
+class Tree(Saved, kind="tree"):
     """A file of leaves."""
-
-    kind: ClassVar[str] = "tree"
 
     leaves: tuple[Leaf, ...]
     name: str | None = None
