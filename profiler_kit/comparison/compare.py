@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.comparison.cases import Case
@@ -56,7 +57,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
     splits = [efficiency_split(a, b, pair, sides, layers) for pair in differing]
     efficiencies = tuple(split for split in splits if split is not None)
     tested = explanations(_cases(a, b, sides, told, times, memory, noisy))
-    return Comparison(
+    compared = Comparison(
         a=sides[0],
         b=sides[1],
         config=traced[0].config.name if traced else None,
@@ -65,13 +66,14 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         times=times,
         memory=memory,
         layers=layers,
-        sentences=sentences(a, b, sides, times, efficiencies, tested, layers, configs, noisy),
+        sentences=(),
         telling=configs,
         notes=notes(a, b, sides, shared),
         convention=conventions[0] if conventions else None,
         efficiencies=efficiencies,
         explanations=tested,
     )
+    return replace(compared, sentences=sentences(compared, a.static, b.static, noisy))
 
 
 def _noisy(metrics: Sequence[MetricRow]) -> frozenset[str]:

@@ -90,7 +90,7 @@ def _mean_step(same: Sequence[TraceStep]) -> TraceStep:
     """The mean of the ranks' steps at one place; what one of them does not tell is not told."""
     times = ("host_ns", "device_ns", "kernel_ns", "idle_ns")
     whole = added(same, *times, steady=all(step.steady for step in same))
-    sums: dict[str, Any] = {field: getattr(whole, field) for field in times}
+    sums = {field: getattr(whole, field) for field in times}
     means: dict[str, Any] = {field: None if ns is None else ns // len(same) for field, ns in sums.items()}
     return replace(whole, **means)
 

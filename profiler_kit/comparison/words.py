@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.comparison.ratios import examples
 from profiler_kit.comparison.timed import environment_reason, failure_reason
-from profiler_kit.records.comparison import EfficiencySplit, Explanation, LayerChange, Side, TimeRatio
+from profiler_kit.records.comparison import Comparison, Explanation, LayerChange, Side, TimeRatio
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
@@ -26,32 +26,26 @@ WORTH_SHARE: Final = 0.001  # of a total: a smaller change of it explains nothin
 
 
 def sentences(
-    a: Report,
-    b: Report,
-    sides: tuple[Side, Side],
-    times: Sequence[TimeRatio],
-    efficiencies: Sequence[EfficiencySplit],
-    explanations: Sequence[Explanation],
-    layers: Sequence[LayerChange],
-    configs: Sequence[str],
-    noisy: Collection[str],
+    compared: Comparison, a: StaticCount | None, b: StaticCount | None, noisy: Collection[str]
 ) -> tuple[str, ...]:
     """The result in sentences: time as work and efficiency, where the work is, memory that misleads, what it is not.
 
-    Of several configurations only `configs`, the telling ones, get sentences, and each wrong explanation gets one.
-    `noisy` are the configurations whose two steps differ by no more than runs differ anyway.
+    Of several configurations only the telling ones get sentences, and each wrong explanation gets one. `a`, `b`: what was
+    counted. `noisy` are the configurations whose two steps differ by no more than runs differ anyway.
     """
-    after = {one.config: one.sentence for one in efficiencies} | dict.fromkeys(noisy, WITHIN_NOISE)
+    sides = (compared.a, compared.b)
+    after = {one.config: one.sentence for one in compared.efficiencies} | dict.fromkeys(noisy, WITHIN_NOISE)
     told = [
-        (f"Under {one.config}: " if len(times) > 1 else "") + f"{one.sentence} {after.get(one.config, '')}".rstrip()
-        for one in times
-        if one.config in configs
+        (f"Under {one.config}: " if len(compared.times) > 1 else "")
+        + f"{one.sentence} {after.get(one.config, '')}".rstrip()
+        for one in compared.times
+        if one.config in compared.telling
     ]
-    if not times and a.static is not None and b.static is not None:
-        told.append(_work(a.static, b.static, sides))
-    dominants = _dominants(sides, layers) if times else ""
-    told.append(dominants or why(layers))
-    told += _wrong(explanations)
+    if not compared.times and a is not None and b is not None:
+        told.append(_work(a, b, sides))
+    dominants = _dominants(sides, compared.layers) if compared.times else ""
+    told.append(dominants or why(compared.layers))
+    told += _wrong(compared.explanations)
     return tuple(_begun(sentence) for sentence in told if sentence)
 
 

@@ -70,8 +70,8 @@ def base_report(
         NotComparableError: the target's file does not exist at the base.
         TargetError: the base can't be loaded or counted.
     """
-    if rev is not None and (saved := _saved_report(repo, rev)) is not None:
-        report = read_report(saved)
+    if rev is not None and is_saved_report(repo / rev):
+        report = read_report(repo / rev)
         return replace(report, notes=(f"the saved report {rev}, made {report.created}", *report.notes))
     top = _top(repo)
     target = _target(target_argv[0], repo, top)
@@ -160,11 +160,6 @@ def worktree(top: Path, commit: str) -> Iterator[Path]:
         # forced twice, for an interrupted "add" leaves the entry locked
         shutil.rmtree(place, ignore_errors=True)
         _git(top, "worktree", "remove", "--force", "--force", str(folder))
-
-
-def _saved_report(repo: Path, rev: str) -> Path | None:
-    path = repo / rev
-    return path if is_saved_report(path) else None
 
 
 def _git(folder: Path, *words: str) -> Outcome:

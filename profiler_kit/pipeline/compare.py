@@ -10,7 +10,6 @@ from typing import Final
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
 from profiler_kit.records.comparison import Comparison
-from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import is_saved_report, read_report, read_saved
 from profiler_kit.records.target import TargetSpec
@@ -42,13 +41,13 @@ def report_sides(
     a: str | TargetSpec,
     b: str | TargetSpec,
     *,
-    static: bool = False,
-    convention: str = DEFAULT_CONVENTION,
-    device: str = "auto",
-    configs: tuple[str, ...] | None = None,
-    budget_s: float = 60.0,
-    steps: int | None = None,
-    timeout_s: float | None = None,
+    static: bool,
+    convention: str,
+    device: str,
+    configs: tuple[str, ...] | None,
+    budget_s: float,
+    steps: int | None,
+    timeout_s: float | None,
     say: Say,
 ) -> Sides:
     """The reports of `a` and `b`: a text is the path of a saved one, a spec is counted (`static`) or measured now.

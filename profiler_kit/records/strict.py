@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from profiler_kit.errors import UncountedError
 from profiler_kit.records.counts import UncountedOp
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 
 
 def uncounted_text(op: UncountedOp) -> str:
     """An op without a formula in words: ``mylib.blend: 2 calls in encoder.0, (root)``."""
     calls = "1 call" if op.calls == 1 else f"{op.calls:,} calls"
-    return f"{op.op}: {calls} in {', '.join(path or '(root)' for path in op.paths)}"
+    return f"{op.op}: {calls} in {', '.join(shown_path(path) for path in op.paths)}"
 
 
 def require_counted(report: Report) -> None:

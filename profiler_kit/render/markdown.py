@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.records.document import Block, Document, FindingList, Head, Paragraph, Table, Value
+from profiler_kit.records.paths import shown_path
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
 from profiler_kit.units import text
@@ -94,7 +95,7 @@ def _finding(finding: Finding) -> str:
     if finding.trial is not None:
         said.append(f"  - Tried: {code(finding.trial.config)}: {escape(trial_words(finding.trial))}")
     if finding.paths:
-        said.append(f"  - Layers: {', '.join(code(path or '(root)') for path in finding.paths)}")
+        said.append(f"  - Layers: {', '.join(code(shown_path(path)) for path in finding.paths)}")
     if finding.evidence:
         said += ["", "  <details><summary>Numbers</summary>", ""]
     for evidence in finding.evidence:

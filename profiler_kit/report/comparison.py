@@ -36,35 +36,32 @@ LAYER_TABLE_CHARACTERS: Final = 45_000
 
 def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS) -> Document:
     """A comparison for people and programs: what differs in sentences, then the tables. `top` layers at most; None for all."""
-    a, b = comparison.a.label, comparison.b.label
+    shown: tuple[str | None, ...] = (None, *comparison.telling)
+    other_metrics = tuple(row for row in comparison.metrics if row.config not in shown)
+    if any(split.config is not None for split in comparison.memory):
+        shown = comparison.telling  # beside measured peaks the predicted one is detail
+    peaks, other_peaks = (
+        tuple(_memory_table(split, comparison) for split in comparison.memory if (split.config in shown) is first)
+        for first in (True, False)
+    )
     sections = [
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in comparison.sentences)),
         Section(title="Metrics", blocks=_metric_blocks(comparison)),
+        Section(title="Time taken apart", blocks=(_time_table(comparison),) if comparison.times else ()),
+        Section(title="Efficiency by layer", blocks=efficiency_blocks(comparison)),
+        Section(title="Peak memory taken apart", blocks=peaks),
+        Section(title="Usual explanations", blocks=explanation_blocks(comparison)),
+        Section(title="Layers", blocks=_layer_blocks(comparison, top)),
+        Section(
+            title="Metrics under the other configurations",
+            blocks=(_metric_table(comparison, other_metrics),) if other_metrics else (),
+            detail=True,
+        ),
+        Section(title="Peak memory otherwise", blocks=other_peaks, detail=True),
+        *note_sections(comparison.notes),
     ]
-    told: tuple[str | None, ...] = (None, *comparison.telling)
-    rest = tuple(row for row in comparison.metrics if row.config not in told)
-    if any(split.config is not None for split in comparison.memory):
-        told = comparison.telling  # beside measured peaks the predicted one is detail
-    others = tuple(_memory_table(split, comparison) for split in comparison.memory if split.config not in told)
-    if comparison.times:
-        sections.append(Section(title="Time taken apart", blocks=(_time_table(comparison),)))
-    if comparison.efficiencies:
-        sections.append(Section(title="Efficiency by layer", blocks=efficiency_blocks(comparison)))
-    if comparison.memory:
-        tables = tuple(_memory_table(split, comparison) for split in comparison.memory if split.config in told)
-        sections.append(Section(title="Peak memory taken apart", blocks=tables))
-    if comparison.explanations:
-        sections.append(Section(title="Usual explanations", blocks=explanation_blocks(comparison)))
-    if comparison.layers:
-        sections.append(Section(title="Layers", blocks=_layer_blocks(comparison, top)))
-    if rest:
-        blocks = (_metric_table(comparison, rest),)
-        sections.append(Section(title="Metrics under the other configurations", blocks=blocks, detail=True))
-    if others:
-        sections.append(Section(title="Peak memory otherwise", blocks=others, detail=True))
-    sections += note_sections(comparison.notes)
     return Document(
-        title=f"{a} and {b}",
+        title=f"{comparison.a.label} and {comparison.b.label}",
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(comparison),
         full=_whole_tables(comparison),
@@ -77,8 +74,7 @@ def check_document(result: CheckResult) -> Document:
     sections = [Section(title="Budgets", blocks=_budget_blocks(result))]
     if compared is not None:
         sections.append(Section(title="Why", blocks=tuple(Paragraph(text=told) for told in compared.sentences)))
-        if compared.layers:
-            sections.append(Section(title="Layers", blocks=_layer_blocks(compared, None)))
+        sections.append(Section(title="Layers", blocks=_layer_blocks(compared, None)))
     sections += note_sections((*result.notes, *(compared.notes if compared is not None else ())))
     return Document(
         title=f"{result.target}: {result.verdict}",
@@ -158,6 +154,8 @@ def _memory_table(split: MemorySplit, comparison: Comparison) -> Table:
 
 def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
     """The changed layers that fit, and a word on what is left out."""
+    if not comparison.layers:
+        return ()
     changed = [one for one in comparison.layers if one.kind != "same"]
     count = len(changed) if top is None else min(top, len(changed))
     while count > 1 and _width(_layer_table(comparison, changed[:count])) * count > LAYER_TABLE_CHARACTERS:

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import brief_words, math_words
 from profiler_kit.records.laboratory import ConvolutionTiming
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun
@@ -60,7 +61,7 @@ class ChangeRow:
     @property
     def label(self) -> str:
         """The layer, as people are shown it."""
-        return self.before.path or "(root)"
+        return shown_path(self.before.path)
 
     @property
     def saved_ns(self) -> int:
@@ -77,7 +78,7 @@ def convolution_rows(report: Report, run: ConfigRun) -> list[ConvolutionRow]:
     rows = [
         ConvolutionRow(
             config=run.config.name,
-            label=timing.path or "(root)",
+            label=shown_path(timing.path),
             timing=timing,
             kernel_ns=timing.kernel_ns,
             layout_ns=timing.layout_ns,

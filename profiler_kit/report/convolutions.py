@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.records.document import Block, Paragraph, Section
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import page_table
@@ -73,6 +74,6 @@ def _kernels(run: ConfigRun) -> tuple[Paragraph, ...]:
     """The names of the kernels behind the words, which are too long for a column."""
     longest = sorted(run.convolutions, key=lambda timing: -timing.kernel_ns)[:SUMMARY_PARTS]
     return tuple(
-        Paragraph(text=f"{one.path or '(root)'} {one.part}, {text(one.kernel_ns, 'ns')}: {one.kernel}")
+        Paragraph(text=f"{shown_path(one.path)} {one.part}, {text(one.kernel_ns, 'ns')}: {one.kernel}")
         for one in longest
     )

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, PSEUDO_PATHS, ZERO, Cost, ModuleNode, Phase, StaticCount
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor, Roofline
 from profiler_kit.records.runs import ConfigRun, LayerTiming
@@ -121,7 +122,7 @@ class LayerRow:
     @property
     def label(self) -> str:
         """The path as people are shown it; the root module's is ``(root)``."""
-        return self.title if self.title is not None else self.path or "(root)"
+        return self.title if self.title is not None else shown_path(self.path)
 
     @property
     def family(self) -> str | None:

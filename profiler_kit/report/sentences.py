@@ -43,9 +43,7 @@ def _convention(static: StaticCount) -> str:
 
 def _target(report: Report) -> str:
     target = report.target
-    inputs = (
-        ", ".join(f"{i.name} {'x'.join(map(str, i.shape)) or 'scalar'} {i.dtype}" for i in target.inputs) or "no inputs"
-    )
+    inputs = ", ".join(f"{tensor.name} {tensor.text}" for tensor in target.inputs) or "no inputs"
     what = "Training step" if target.mode == "train" else "Inference step"
     parts = [f"{what} on {inputs}"]
     if target.loss is not None:

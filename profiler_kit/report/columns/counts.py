@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.counts import Cost, StaticCount, UncountedOp
 from profiler_kit.records.document import Value
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.roofline import Floor, PhaseBound
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
@@ -84,7 +85,7 @@ ROOF_COLUMNS: tuple[Column[PhaseBound], ...] = (
 UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
     Column("op", "op", "text", lambda o: o.op, "the op for which no formula is known", name=True),
     Column("calls", "calls", "count", lambda o: o.calls, "calls in one step"),
-    Column("paths", "in", "text", lambda o: ", ".join(path or "(root)" for path in o.paths), "the modules that call it", name=True),
+    Column("paths", "in", "text", lambda o: ", ".join(shown_path(path) for path in o.paths), "the modules that call it", name=True),
 )
 
 TABLES = (

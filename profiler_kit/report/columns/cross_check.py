@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
+from profiler_kit.records.paths import shown_path
 from profiler_kit.report.columns.column import Column, ColumnTable
 
 
@@ -27,7 +28,7 @@ class PeerLayerRow:
 
 
 def _some_paths(paths: Sequence[str]) -> str:
-    shown = ", ".join(path or "(root)" for path in paths[:3])
+    shown = ", ".join(shown_path(path) for path in paths[:3])
     return f"{shown} and {len(paths) - 3:,} more" if len(paths) > 3 else shown
 
 
@@ -48,7 +49,7 @@ CROSS_CHECK_COLUMNS: tuple[Column[PeerRow], ...] = (
 )
 
 CROSS_CHECK_LAYER_COLUMNS: tuple[Column[PeerLayerRow], ...] = (
-    Column("layer", "layer", "text", lambda r: r.layer.path or "(root)", "the module, its descendants included", name=True),
+    Column("layer", "layer", "text", lambda r: shown_path(r.layer.path), "the module, its descendants included", name=True),
     Column("kit_macs", "kit", "macs", lambda r: r.layer.kit_macs, "multiply-accumulates by the kit's own convention"),
     Column("expected_macs", "its formulas", "macs", lambda r: r.layer.expected_macs, "what the peer's formulas give for the module's ops", rank=1),
     Column("peer_macs", "peer", "macs", lambda r: r.layer.peer_macs, "what the peer says of the module"),

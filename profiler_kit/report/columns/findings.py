@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Finding
 from profiler_kit.report.columns.column import Column, ColumnTable
 
@@ -13,7 +14,7 @@ FINDING_COLUMNS: tuple[Column[Finding], ...] = (
     Column("title", "title", "text", lambda f: f.title, "what was found, in one line"),
     Column("explanation", "explanation", "text", lambda f: f.explanation, "why"),
     Column("advice", "advice", "text", lambda f: f.advice, "what to do"),
-    Column("paths", "paths", "text", lambda f: " ".join(path or "(root)" for path in f.paths), "the layers it is about"),
+    Column("paths", "paths", "text", lambda f: " ".join(shown_path(path) for path in f.paths), "the layers it is about"),
     Column("config", "config", "text", lambda f: f.config, "the configuration that tries the advice"),
     Column("verdict", "verdict", "text", lambda f: f.trial.verdict if f.trial else None, "what came of trying the advice"),
     Column("evidence", "evidence", "text", lambda f: "; ".join(f"{e.name} = {e.value} {e.unit}" for e in f.evidence), "the numbers that fired it"),

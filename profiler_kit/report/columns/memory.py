@@ -12,6 +12,7 @@ from profiler_kit.records.counts import (
     ModuleMemory,
     WhatIf,
 )
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share, trains
@@ -73,7 +74,7 @@ PEAK_COLUMNS: tuple[Column[PeakRow], ...] = (
 )
 
 KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
-    Column("layer", "layer", "text", lambda m: m.path or "(root)", "the module whose op it is", name=True),
+    Column("layer", "layer", "text", lambda m: shown_path(m.path), "the module whose op it is", name=True),
     Column("created_bytes", "made", "bytes", lambda m: m.created_bytes, "kept for backward and made by its own ops; sums to the total"),
     Column("saved_bytes", "kept first", "bytes", lambda m: m.saved_bytes, "kept for backward and kept first by its own ops; sums to the total"),
     Column("held_bytes", "kept", "bytes", lambda m: m.held_bytes, "all that its own ops keep, with what others keep too"),
@@ -81,12 +82,12 @@ KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
 )
 
 TIMELINE_COLUMNS: tuple[Column[MemoryPoint], ...] = (
-    Column("at", "at", "text", lambda p: p.at or "(root)", "phase and layer, in the order of the step", name=True),
+    Column("at", "at", "text", lambda p: shown_path(p.at), "phase and layer, in the order of the step", name=True),
     Column("bytes", "held", "bytes", lambda p: p.bytes, "most bytes of tensors held there"),
 )
 
 SCRATCH_COLUMNS: tuple[Column[LibraryScratch], ...] = (
-    Column("layer", "layer", "text", lambda s: s.path or "(root)", "the module whose op it is", name=True),
+    Column("layer", "layer", "text", lambda s: shown_path(s.path), "the module whose op it is", name=True),
     Column("phase", "phase", "text", lambda s: s.phase, "the phase it runs in"),
     Column("op", "op", "text", lambda s: s.op, "the op", name=True),
     Column("low_bytes", "at least", "bytes", lambda s: s.low_bytes, "scratch that it takes at least"),
@@ -111,7 +112,7 @@ WHAT_IF_COLUMNS: tuple[Column[WhatIf], ...] = (
 )
 
 WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
-    Column("layer", "layer", "text", lambda o: o.path or "(root)", "the module whose op it is", name=True),
+    Column("layer", "layer", "text", lambda o: shown_path(o.path), "the module whose op it is", name=True),
     Column("phase", "phase", "text", lambda o: o.phase, "the phase it ran in"),
     Column("op", "op", "text", lambda o: o.op, "the op", name=True),
     Column("before_bytes", "live before", "bytes", lambda o: o.before_bytes, "bytes live when it began", rank=1),
