@@ -12,7 +12,7 @@ from profiler_kit.attribute.events import HostKind, Trace
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES
 from profiler_kit.records.runs import KernelStat, LayerTiming
-from profiler_kit.traces.intervals import charge_once, subtract
+from profiler_kit.attribute.intervals import charge_once, subtract
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 
 Key = TypeVar("Key", bound=Hashable)

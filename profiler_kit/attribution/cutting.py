@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.errors import UsageError
+from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
 from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
@@ -56,18 +59,18 @@ class Cut:
     notes: tuple[str, ...] = ()
 
 
-def step_periods(owned: Owned) -> tuple[StepPeriod, ...]:
+def step_periods(attribution: Attribution) -> tuple[StepPeriod, ...]:
     """The marked steps of the trace, in its order."""
-    table, device = owned.table, owned.device
+    table, device = attribution.table, attribution.device
     mine = device.step != NONE
     step, rows = device.step[mine], device.rows[mine]
-    begin = np.full(len(owned.steps), np.iinfo(np.int64).max)
-    end = np.full(len(owned.steps), np.iinfo(np.int64).min)
+    begin = np.full(len(attribution.steps), np.iinfo(np.int64).max)
+    end = np.full(len(attribution.steps), np.iinfo(np.int64).min)
     np.minimum.at(begin, step, table.start_ns[rows])
     np.maximum.at(end, step, table.end_ns[rows])
     return tuple(
         StepPeriod(mark.number, Period(*mark[1:], *((first, last) if first <= last else mark[1:])))
-        for mark, first, last in zip(owned.steps, begin.tolist(), end.tolist(), strict=True)
+        for mark, first, last in zip(attribution.steps, begin.tolist(), end.tolist(), strict=True)
     )
 
 
@@ -239,3 +242,28 @@ def _numbers(steps: Sequence[int]) -> str:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3g} MB"
+
+
+def clipped(annotation: Annotation, period: Period | None) -> Annotation:
+    """`annotation` with what lies in `period`; stretches that reach beyond it end with it, and so do counters."""
+    if period is None:
+        return annotation
+    start, end = period.start_ns, period.end_ns
+    return replace(
+        annotation,
+        spans=tuple(
+            replace(span, start_ns=max(span.start_ns, start), end_ns=min(span.end_ns, end))
+            for span in annotation.spans
+            if span.start_ns < end and span.end_ns > start
+        ),
+        counters=tuple(_counter(counter, start, end) for counter in annotation.counters),
+    )
+
+
+def _counter(counter: CounterTrack, start: int, end: int) -> CounterTrack:
+    """The points within, begun by the value that holds at the start."""
+    points = counter.points
+    first = bisect_right(points, start, key=itemgetter(0))
+    last = bisect_left(points, end, key=itemgetter(0))
+    before = ((start, points[first - 1][1]),) if first else ()
+    return CounterTrack(name=counter.name, points=(*before, *points[first:last]))

@@ -1,30 +1,26 @@
 """Idle time of the device, split by what it waited for.
 
-A gap belongs to the work that ended it. Was that work's launch still to come when the gap began, the host decides: up to the
-launch, what the launching thread did, and where that thread did nothing, what the main thread did, is the cause. From the
-launch on it is launch latency. Was the work launched already, or begins long after, it waited for the device: for the work of
-another stream, where that has just ended. Longer than a handover takes that explains nothing: all streams stood still, so that
-whatever the work waited for is not in the trace, even where its stream was told to wait for an event.
+A gap belongs to the work that ended it. If that work was launched after the gap began, the host is the cause: up to the launch,
+what the launching thread did, and where that thread did nothing, what the main thread did. From the launch on it is launch
+latency. If the work was launched before, or begins long after its launch, it waited for the device: for the work of another
+stream, where that has just ended. A wait longer than a handover is not explained by that: all streams stood still, so what the
+work waited for is not in the trace, even where its stream was made to wait for an event.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.attribution.host_states import host_states
-from profiler_kit.attribution.named import named
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.phase_names import phase_name
-from profiler_kit.attribution.spans import overlap
-from profiler_kit.attribution.timeline import Timeline
-from profiler_kit.attribution.times import times
-from profiler_kit.attribution.waits import Waits
-from profiler_kit.records.traces import IDLE_CAUSES, IdleTime
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
+from profiler_kit.attribution.timeline import Timeline, device_timeline
+from profiler_kit.attribution.waits import Launches, Waits, host_waits, launch_queue
+from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime
+from profiler_kit.traces.intervals import Intervals, empty, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
 CAUSE_NUMBERS: Final = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
@@ -41,7 +37,7 @@ _STREAM_WAIT: Final = re.compile(r"StreamWaitEvent|Stream Wait Event")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gaps:
-    """Idle stretches in order. `ended_by`: positions in `Owned.device`, in `Owned.host` where there is no device work.
+    """Idle stretches in order. `ended_by`: positions in `Attribution.device`, in `Attribution.host` where there is no device work.
 
     `ns[cause, gap]` sums over the causes to the gap's length.
     """
@@ -51,18 +47,49 @@ class Gaps:
     ended_by: Ids
     ns: NDArray[np.int64]
 
+    def by_phase(self, phase: Bytes) -> Ints:
+        """Idle ns by the phase of what ended each gap."""
+        ended = phase[self.ended_by]
+        some = ended != NONE
+        return sum_by(ended[some].astype(np.int64), (self.end - self.start)[some], len(TRACE_PHASES))
 
-def gaps(owned: Owned, line: Timeline, waits: Waits) -> Gaps:
-    """Every idle stretch of the device, split by cause."""
-    ended = np.flatnonzero(line.gap > 0).astype(np.int32)
-    start, end = line.covered[ended], line.start[ended]
+
+class DeviceTime(NamedTuple):
+    """When the device was busy and when it was idle, when the host waited for it, and how many launches waited to run."""
+
+    timeline: Timeline
+    waits: Waits
+    launches: Launches
+    gaps: Gaps
+
+
+def device_time(attribution: Attribution) -> DeviceTime:
+    """The device's time, with every idle stretch split by cause."""
+    timeline, waits = device_timeline(attribution.device), host_waits(attribution)
+    return DeviceTime(timeline, waits, launch_queue(attribution), _gaps(attribution, timeline, waits))
+
+
+def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
+    """Idle time by cause and phase (of what ended each gap), longest first."""
+    entries = []
+    for number, cause in enumerate(IDLE_CAUSES):
+        for value in np.unique(phase[gaps.ns[number] > 0]).tolist():
+            ns = gaps.ns[number][phase == value]
+            entries.append(IdleTime(cause=cause, phase=phase_name(value), ns=int(ns.sum()), gaps=int((ns > 0).sum())))
+    return tuple(sorted(entries, key=lambda entry: -entry.ns))
+
+
+def _gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
+    host, device = attribution.host, attribution.device
+    ended = np.flatnonzero(timeline.gap > 0).astype(np.int32)
+    start, end = timeline.covered[ended], device.start_ns[ended]
     ns = np.zeros((len(IDLE_CAUSES), len(ended)), np.int64)
-    launch = owned.device.launch[ended]
+    launch = device.launch[ended]
     linked = launch != NONE
-    rows = owned.host.rows[launch[linked]]
     # a gap in three parts: the host comes to the launch, launches, and then the work waits on the device
-    begun, returned = start.copy(), start.copy()
-    begun[linked], returned[linked] = times(owned.table, rows)
+    begun, returned, thread = start.copy(), start.copy(), np.full(len(ended), NONE, np.int32)
+    begun[linked], returned[linked] = host.start_ns[launch[linked]], host.end_ns[launch[linked]]
+    thread[linked] = host.thread[launch[linked]]
     late = returned > start
     begun, returned = np.clip(begun, start, end), np.clip(returned, start, end)
     blocks = late & np.isin(launch, waits.position)  # copies that the host waits for, from the call on
@@ -70,79 +97,91 @@ def gaps(owned: Owned, line: Timeline, waits: Waits) -> Gaps:
     begins[~late] = start[~late]
     ns[CAUSE_NUMBERS["synchronisation"], blocks] = (end - begun)[blocks]
     ns[CAUSE_NUMBERS["launch latency"], late & ~blocks] = (begins - begun)[late & ~blocks]
-    thread = np.full(len(ended), NONE, np.int32)
-    thread[linked] = owned.table.thread[rows]
-    _on_the_host(owned, waits, ns, start, begun, np.where(late, thread, NONE))
+    _add_host_causes(attribution, waits, ns, start, begun, np.where(late, thread, NONE))
     waiting = np.flatnonzero(end > begins)
-    ns[_on_the_device(owned, line, ended[waiting], (end - begins)[waiting]), waiting] += (end - begins)[waiting]
+    length = (end - begins)[waiting]
+    ns[_device_causes(attribution, timeline, ended[waiting], length), waiting] += length
     return Gaps(start=start, end=end, ended_by=ended, ns=ns)
 
 
-def idle_times(found: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
-    """Idle time by cause and phase (of what ended each gap), longest first."""
-    entries = []
-    for number, cause in enumerate(IDLE_CAUSES):
-        for value in np.unique(phase[found.ns[number] > 0]).tolist():
-            ns = found.ns[number][phase == value]
-            entries.append(IdleTime(cause=cause, phase=phase_name(value), ns=int(ns.sum()), gaps=int((ns > 0).sum())))
-    return tuple(sorted(entries, key=lambda entry: -entry.ns))
-
-
-def _on_the_host(owned: Owned, waits: Waits, ns: NDArray[np.int64], start: Ints, until: Ints, thread: Ids) -> None:
-    """Adds to `ns` what the launching threads did from `start` to `until`."""
-    some = until > start
-    if not some.any():
-        return
-    host = host_states(owned, waits)
-    for number in np.unique(thread[some]).tolist():
-        here = np.flatnonzero(some & (thread == number))
-        left = until[here] - start[here]
-        for cause, spans in host.on_the_way(number):
-            part = overlap(spans, start[here], until[here])
-            ns[CAUSE_NUMBERS[cause], here] += part
-            left -= part
-        ns[CAUSE_NUMBERS[host.otherwise], here] += left
-
-
-def _on_the_device(owned: Owned, line: Timeline, work: Ids, length: Ints) -> NDArray[np.int64]:
+def _device_causes(attribution: Attribution, timeline: Timeline, work: Ids, length: Ints) -> NDArray[np.int64]:
     """The cause of each wait of launched work while nothing ran: what it can have waited for.
 
     Work without a launch was launched before the trace began, where it runs before all work that has one.
     """
-    launch = owned.device.launch
+    launch, stream = attribution.device.launch, attribution.table.stream[attribution.device.rows]
     linked = np.flatnonzero(launch != NONE)
-    known = (launch[work] != NONE) | ((work < linked[0]) if len(linked) else False)
-    last = line.before[work]
-    elsewhere = line.stream[last] != line.stream[work]
-    told = _told_to_wait(owned, line, work)
+    launched = (launch[work] != NONE) | ((work < linked[0]) if len(linked) else False)
+    last = timeline.before[work]
+    elsewhere = stream[last] != stream[work]
+    waits_for_event = _wait_for_event(attribution, stream, work)
     cause = np.full(len(work), CAUSE_NUMBERS["unknown"], np.int64)
-    cause[known & ~elsewhere & (length <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
-    behind = known & (length <= HANDOVER_NS) & (elsewhere | (told & (length > BACK_TO_BACK_NS)))
-    collective = owned.device.phase[last] == PHASE_NUMBERS["communication"]
+    cause[launched & ~elsewhere & (length <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
+    behind = launched & (length <= HANDOVER_NS) & (elsewhere | (waits_for_event & (length > BACK_TO_BACK_NS)))
     cause[behind] = CAUSE_NUMBERS["another stream"]
-    cause[behind & elsewhere & collective] = CAUSE_NUMBERS["communication"]
+    cause[behind & elsewhere & attribution.device.collective[last]] = CAUSE_NUMBERS["communication"]
     return cause
 
 
-def _told_to_wait(owned: Owned, line: Timeline, work: Ids) -> Mask:
-    """Whether a stream was told to wait for an event between the launch of the work before in the same stream and this one's."""
-    table, device, host = owned.table, owned.device, owned.host
-    calls = host.rows[table.kind[host.rows] == Kind.RUNTIME]
-    told = calls[named(table.names, table.name[calls], _STREAM_WAIT)]
-    found = np.zeros(len(work), np.bool_)
-    if not len(told):
-        return found
-    order = np.argsort(line.stream, kind="stable")  # by stream, then by start
+def _wait_for_event(attribution: Attribution, stream: Ids, work: Ids) -> Mask:
+    """Whether a stream was made to wait for an event between the launch of the work before in the same stream and this one's."""
+    table, device, host = attribution.table, attribution.device, attribution.host
+    calls = np.flatnonzero(table.kind[host.rows] == Kind.RUNTIME)
+    calls = calls[table.named(host.rows[calls], _STREAM_WAIT)]
+    waits = np.zeros(len(work), np.bool_)
+    if not len(calls):
+        return waits
+    order = np.argsort(stream, kind="stable")  # by stream, then by start
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     linked = np.flatnonzero(device.launch[work] != NONE)
     work = work[linked]
     previous = order[np.maximum(place[work] - 1, 0)]
-    first = (place[work] == 0) | (line.stream[previous] != line.stream[work]) | (device.launch[previous] == NONE)
-    rows = host.rows[device.launch[work]]
-    since = np.where(first, np.iinfo(np.int64).min, table.start_ns[host.rows[device.launch[previous]]])
-    for number in np.unique(table.thread[told]).tolist():
-        at = np.sort(table.start_ns[told[table.thread[told] == number]])
-        between = np.searchsorted(at, table.start_ns[rows]) > np.searchsorted(at, since)
-        found[linked] |= (table.thread[rows] == number) & between
-    return found
+    first = (place[work] == 0) | (stream[previous] != stream[work]) | (device.launch[previous] == NONE)
+    launch = device.launch[work]
+    since = np.where(first, np.iinfo(np.int64).min, host.start_ns[device.launch[previous]])
+    for thread in np.unique(host.thread[calls]).tolist():
+        at = np.sort(host.start_ns[calls[host.thread[calls] == thread]])
+        between = np.searchsorted(at, host.start_ns[launch]) > np.searchsorted(at, since)
+        waits[linked] |= (host.thread[launch] == thread) & between
+    return waits
+
+
+# ---- what the host did, thread by thread
+
+
+def _add_host_causes(
+    attribution: Attribution, waits: Waits, ns: NDArray[np.int64], start: Ints, until: Ints, thread: Ids
+) -> None:
+    """Adds to `ns` what the launching threads did from `start` to `until`, and where they did nothing, the main thread."""
+    some = until > start
+    if not some.any():
+        return
+    host = attribution.host
+    # Where a thread did nothing that was recorded it ran Python, if anything of the program was recorded.
+    recorded = bool(host.is_operator.any()) or bool((attribution.table.kind[host.rows] == Kind.PYTHON).any())
+    otherwise: IdleCause = "python" if recorded else "unknown"
+    for number in np.unique(thread[some]).tolist():
+        here = np.flatnonzero(some & (thread == number))
+        left = until[here] - start[here]
+        taken = empty()  # of two stretches that overlap, what explains more counts
+        for each in dict.fromkeys((number, attribution.main_thread)):
+            for cause, intervals in _thread_causes(attribution, waits, each):
+                part = overlap(subtract(intervals, taken), start[here], until[here])
+                taken = join(taken, intervals)
+                ns[CAUSE_NUMBERS[cause], here] += part
+                left -= part
+        ns[CAUSE_NUMBERS[otherwise], here] += left
+
+
+def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple[tuple[IdleCause, Intervals], ...]:
+    host = attribution.host
+    low, high = np.searchsorted(host.thread, np.array((thread, thread + 1), host.thread.dtype)).tolist()
+    waited = waits.thread == thread
+    data = np.flatnonzero(host.phase[low:high] == PHASE_NUMBERS["data"]) + low
+    operators = np.flatnonzero(host.operator[low:high] == np.arange(low, high)) + low
+    return (
+        ("synchronisation", union(waits.start[waited], waits.end[waited], ordered=True)),
+        ("waiting for data", host.intervals(data)),
+        ("op dispatch", host.intervals(operators)),
+    )

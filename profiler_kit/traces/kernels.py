@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from profiler_kit.traces import collectives, operators
+from profiler_kit.traces import operators
+from profiler_kit.traces.names import COLLECTIVE_KERNEL
 
 ConvolutionOp = Literal["fprop", "dgrad", "both gradients"]
 
@@ -56,7 +57,7 @@ _FAMILIES: Final = _table(
     # The profiler's own names of device work that is no kernel: "Memcpy HtoD (Pageable -> Device)", "Memset (Device)".
     ("memcpy/memset", r"\A(Memcpy|Memset)|\[CUDA mem|\ACopy(Host|Device)To|\AFillBuffer"),
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL(...), ncclKernel_AllReduce_...
-    ("comm", rf"{collectives.KERNEL.pattern}|nvshmem"),
+    ("comm", rf"{COLLECTIVE_KERNEL.pattern}|nvshmem"),
     # pytorch_flash::flash_fwd_kernel<...>, fmha_cutlassF_f32_aligned_64x64_rf_sm80, cudnn_generated_fort_native_sdpa_...
     ("attention", r"flash_(fwd|bwd)|fmha|sdpa|[aA]ttention|\Aattn_(fwd|bwd)"),
     # at::native::(anonymous namespace)::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>: foreach and fused steps

@@ -11,12 +11,12 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from profiler_kit.traces.frames import events_frame
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.trace_asks import EVENT_SUFFIXES, EventFormat
 from profiler_kit.traces import exports
 from profiler_kit.traces.columns import Column, Events, events
-from profiler_kit.traces.frames import events_frame
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import Table
 

@@ -1,12 +1,139 @@
-"""Device work whose launch came before the trace did: the same kernels in the same order of another step say whose it is."""
+"""The attribution engine: a trace's columns to step, phase and module of every host event and of all device work.
+
+Work on the device belongs to what was around its launch on the host, whenever it ran. `result.Evidence` lists the evidence for a
+phase in the order in which it is asked.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.traces.table import NONE, Ids, Ints, Mask
+from profiler_kit.attribution.events import Role, host_events
+from profiler_kit.attribution.links import Nodes, join_nodes, link_launches
+from profiler_kit.attribution.modules import COMPILED_CLASS, host_modules
+from profiler_kit.attribution.nesting import in_time
+from profiler_kit.attribution.phases import OTHER, find_steps, host_phases
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, Evidence, Host, Module
+from profiler_kit.records.counts import COMMUNICATION_PATH
+from profiler_kit.traces.names import COLLECTIVE_KERNEL, HOST_TO_DEVICE
+from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Ints, Kind, Mask, Table
+
+
+def attribute(table: Table) -> Attribution:
+    """Step, phase and module of the work in `table`; NONE where there is no evidence."""
+    events = host_events(table)
+    steps = find_steps(table, events)
+    step = steps.at(events.start_ns)
+    nodes = join_nodes(table, events, np.append(steps.start_ns, np.int64(-(1 << 62)))[step])
+    rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
+    rows = rows[in_time(*table.times(rows))]
+    links = link_launches(table, events, rows)
+    copies = (table.kind[rows] == Kind.MEMCPY) & table.named(rows, HOST_TO_DEVICE) & (links.source != NONE)
+    phases = host_phases(table, events, nodes, steps, links.source[copies])
+    called = host_modules(table, events, nodes, phases, step)
+    start, end = table.times(events.rows)
+    host = Host(
+        rows=events.rows,
+        start_ns=start,
+        end_ns=end,
+        thread=events.thread,
+        parent=events.parent,
+        operator=events.operator,
+        node=events.node,
+        python=events.python,
+        phase=phases.phase,
+        module=called.module,
+        step=step,
+    )
+    device = _device(table, host, rows, links.launch, links.source, phases.evidence)
+    modules = called.modules
+    collective = table.named(rows, COLLECTIVE_KERNEL)
+    if collective.any():
+        # A collective is launched in some module's call, and is not that module's work.
+        device.phase[collective], device.evidence[collective] = PHASE_NUMBERS["communication"], Evidence.NAME
+        device.module[collective] = len(modules)
+        modules = (*modules, Module(COMMUNICATION_PATH, ""))
+    launches = device.launch[device.launch != NONE]
+    attribution = Attribution(
+        table=table,
+        host=host,
+        device=device,
+        modules=modules,
+        steps=steps.steps,
+        nodes=nodes.positions,
+        node_forward=np.where(nodes.exact, nodes.forward, NONE),
+        graph_launches=int((np.bincount(launches) > 1).sum()) if len(launches) else 0,
+        compiled=events.has(Role.REGION) or any(module.class_name == COMPILED_CLASS for module in modules),
+        notes=(),
+    )
+    return replace(attribution, notes=_notes(attribution, nodes, bool(called.modules), steps.inferred))
+
+
+def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, evidence_of: Bytes) -> Device:
+    """The device's events, each with what was around its launch."""
+    linked = source != NONE
+    # What has no launch takes the entry behind the last one.
+    phase = np.append(host.phase, np.int8(NONE))[source]
+    module, step, operator = (
+        np.append(column, np.int32(NONE))[source] for column in (host.module, host.step, host.operator)
+    )
+    evidence = np.append(evidence_of, np.int8(Evidence.NONE))[source]
+    phase[linked & (phase == NONE)] = OTHER
+    same = align(table.name[rows], table.stream[rows], step, linked)
+    aligned = same != NONE
+    phase[aligned], module[aligned] = phase[same[aligned]], module[same[aligned]]
+    evidence[aligned] = Evidence.ALIGNED
+    start, end = table.times(rows)
+    return Device(
+        rows=rows,
+        start_ns=start,
+        end_ns=end,
+        launch=launch,
+        operator=operator,
+        phase=phase,
+        within=phase.copy(),
+        module=module,
+        step=step,
+        evidence=evidence,
+        aligned=same,
+    )
+
+
+def _notes(attribution: Attribution, nodes: Nodes, has_calls: bool, inferred: bool) -> tuple[str, ...]:
+    """Short sentences on what is not known; none where there is nothing to say."""
+    notes = []
+    device = attribution.device
+    lost = int((device.launch == NONE).sum())
+    if lost:
+        notes.append(
+            f"{lost} of {len(device.rows)} device events have no launch in the trace; "
+            f"{int((device.evidence == Evidence.ALIGNED).sum())} were attributed by matching another step"
+        )
+    forward = nodes.forward[~nodes.unnumbered]
+    missing = int((forward == NONE).sum())
+    if missing:
+        notes.append(f"{missing} of {len(forward)} backward nodes have no forward operator in the trace: no module")
+    if not has_calls and attribution.table.of(Kind.OPERATOR).any():
+        notes.append("no module calls in the trace: record with with_stack=True to see modules")
+    if attribution.compiled:
+        notes.append("regions of torch.compile have a phase, but no modules inside")
+    if attribution.graph_launches:
+        notes.append(
+            f"{attribution.graph_launches} launches have several kernels each (CUDA graphs): "
+            "all are attributed to the launch"
+        )
+    if inferred:
+        notes.append("no step is marked: a step is taken to end with an optimizer's step")
+    elif not attribution.steps:
+        notes.append("no step is marked: call profiler.step() after each")
+    return tuple(notes)
+
+
+# ---- device work whose launch came before the trace did: the same kernels in the same order of another step
+
 
 SHORTEST: Final = 3  # names in a row must be the same at the least
 FOLLOWING: Final = 8  # how far what comes after is compared
