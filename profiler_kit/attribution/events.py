@@ -225,10 +225,10 @@ def host_events(table: Table) -> HostEvents:
         *nesting,
         role=role,
         operator=operator,
-        outer_operator=_outermost(parent, operator),
+        outer_operator=outermost(parent, operator),
         python=nearest(parent, kind == Kind.PYTHON),
         node=node,
-        outer_node=_outermost(parent, node),
+        outer_node=outermost(parent, node),
         mark=innermost(marked),
         loss=innermost(np.isin(of, (Role.LOSS, Role.LOSS_MODULE))),
         module=innermost(modules),
@@ -257,7 +257,7 @@ def nearest(parent: Ids, mask: Mask) -> Ids:
     return found[:-1]
 
 
-def _outermost(parent: Ids, innermost: Ids) -> Ids:
+def outermost(parent: Ids, innermost: Ids) -> Ids:
     """For each position the outermost event of a sort that it is or that encloses it, given the `innermost` one, or NONE."""
     top = np.append(innermost, np.int32(NONE))
     inner = np.flatnonzero(top[:-1] == np.arange(len(innermost)))  # the events of the sort

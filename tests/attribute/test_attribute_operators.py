@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.attribute import attribute
 from profiler_kit.attribute.events import HostKind, read_trace
-from profiler_kit.records import marks
 from profiler_kit.attribute.intervals import length
+from profiler_kit.records import marks
 
 
 def test_an_operators_self_time_is_what_no_operator_inside_covers(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class Said(NamedTuple):
 
     phase: str
     module: str
-    how: str
+    evidence: str
     within: str
     step: int
 

@@ -152,20 +152,21 @@ class Written:
             more=more,
             events=len(both),
         )
+        start, end = table.times(np.arange(len(both)))
         return Attribution(
             table=table,
             host=Host(
                 rows=np.arange(len(hosts), dtype=np.int32),
-                start_ns=table.start_ns[: len(hosts)],
-                end_ns=table.end_ns[: len(hosts)],
+                start_ns=start[: len(hosts)],
+                end_ns=end[: len(hosts)],
                 thread=table.thread[: len(hosts)],
                 step=np.array(steps, np.int32),
                 **{k: np.array(v, np.int8 if k == "phase" else np.int32) for k, v in columns.items()},
             ),
             device=Device(
                 rows=np.arange(len(hosts), len(both), dtype=np.int32),
-                start_ns=table.start_ns[len(hosts) :],
-                end_ns=table.end_ns[len(hosts) :],
+                start_ns=start[len(hosts) :],
+                end_ns=end[len(hosts) :],
                 launch=np.array(launch, np.int32),
                 operator=np.array(inherited("operator"), np.int32),
                 phase=np.array(phase, np.int8),

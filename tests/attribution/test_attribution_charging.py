@@ -14,7 +14,7 @@ from inspection_written import Written, assert_sums_hold
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.timeline import timeline
+from profiler_kit.attribution.timeline import device_timeline
 from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
 from profiler_kit.traces.intervals import length
 
@@ -50,9 +50,10 @@ def instant_by_instant(start: np.ndarray, end: np.ndarray, collective: np.ndarra
 @settings(max_examples=200, deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=12))
 def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> None:
-    line = timeline(written(works).attribution())
-    assert line.piece.tolist() == instant_by_instant(line.start, line.end, line.collective)
-    for mask in (line.collective, ~line.collective, np.arange(len(line.start)) % 2 == 0):
+    line = device_timeline(written(works).attribution().device)
+    collective = line.device.collective
+    assert line.piece.tolist() == instant_by_instant(line.device.start_ns, line.device.end_ns, collective)
+    for mask in (collective, ~collective, np.arange(len(collective)) % 2 == 0):
         assert length(line.charged(mask)) == line.piece[mask].sum()
 
 

@@ -15,7 +15,10 @@ WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 def test_the_one_that_took_longest_comes_first(tmp_path: Path) -> None:
     events = [mark(SINGLE, 0, 10), mark(WORKERS, 20, 50), op(SINGLE, 60, 70), op("aten::relu", 80, 90)]
-    assert loaders(attribute(table(tmp_path, events))) == ("_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter")
+    assert loaders(attribute(table(tmp_path, events))) == (
+        "_MultiProcessingDataLoaderIter",
+        "_SingleProcessDataLoaderIter",
+    )
 
 
 def test_other_names_are_no_loaders(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_every_host_event_has_the_same_owner(path: Path) -> None:
             assert host.phase[position] == NONE or TRACE_PHASES[host.phase[position]] == "other"
             continue
         checked += 1
-        assert (TRACE_PHASES[host.phase[position]], attribution.modules[host.module[position]].path) == owner, frame.event
+        assert (TRACE_PHASES[host.phase[position]], attribution.modules[host.module[position]].path) == owner, (
+            frame.event
+        )
     assert checked > len(pairs) // 2
 
 

@@ -19,9 +19,8 @@ from rank_files import collective_kernels, extract, load, save, stretched, with_
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.extract import Activity, Extract
-from profiler_kit.attribution.extract import extract as extracted
+from profiler_kit.attribution.extract import extract as extract_of
 from profiler_kit.attribution.ranks import ranks_of
-from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.reader import read
@@ -32,8 +31,7 @@ RECORDED, ON_GPUS, ON_GPUS_SMALL = FIXTURES / "ranks", FIXTURES / "ranks_cuda", 
 
 
 def of_file(path: Path) -> Extract:
-    attribution = attribute(read(path))
-    return extracted(attribution, summarize(attribution))
+    return extract_of(attribute(read(path)))
 
 
 def of_files(*paths: Path) -> Ranks:

@@ -11,7 +11,7 @@ from inspection_traces import ENGINE, Event, kernel, launch, mark, node, op, tab
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.operators import MOST, shaped_operators, tensor_shapes
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.timeline import timeline
+from profiler_kit.attribution.timeline import device_timeline
 
 LINEAR = [[4, 8], [16, 8], [16]]
 OTHER = [[4, 16], [2, 16], [2]]
@@ -76,7 +76,7 @@ def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kep
             kernel("relu", at + 3, at + 5 + i, i),
         ]
     of = attribute(table(tmp_path, events))
-    found = shaped_operators(of, timeline(of).piece)
+    found = shaped_operators(of, device_timeline(of.device).piece)
     assert len(found) == MOST
     assert [one.shapes for one in found[:2]] == [((MOST + 5,),), ((MOST + 4,),)]
     assert {one.name for one in found} == {"aten::relu"}

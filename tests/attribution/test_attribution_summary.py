@@ -169,7 +169,9 @@ def test_work_that_waits_for_the_host_is_noted_to_be_slowed_by_the_profiler() ->
 
 def test_entries_left_out_are_counted_in_the_notes() -> None:
     attribution = Written().attribution()
-    attribution = replace(attribution, table=replace(attribution.table, malformed=1200, unpaired=3, notes=("read so far",)))
+    attribution = replace(
+        attribution, table=replace(attribution.table, malformed=1200, unpaired=3, notes=("read so far",))
+    )
     assert summarize(attribution).notes == (
         "read so far",
         "1,200 entries of the file are no events and are left out",
