@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.idle import Gaps, device_time
+from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.attribution.totals import OTHER, collective_kinds, message_bytes

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.idle import CAUSE_NUMBERS, Gaps
+from profiler_kit.attribution.device_time import CAUSE_NUMBERS, Gaps
+from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
-from profiler_kit.attribution.timeline import Stretches, innermost
 from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.traces.intervals import charge, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import COLLECTIVE_RANGE

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
-from profiler_kit.attribution.idle import Gaps, device_time
+from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.attribution.totals import collective_kinds
 from profiler_kit.records.families import family_words

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.device_time import (
+    CAUSE_NUMBERS,
+    DeviceTime,
+    Gaps,
+    all_waits,
+    device_time,
+    idle_times,
+    sync_waits,
+)
 from profiler_kit.attribution.host_only import host_line
-from profiler_kit.attribution.idle import CAUSE_NUMBERS, DeviceTime, device_time, idle_times
+from profiler_kit.attribution.host_time import phase_host_ns, queue_summary
 from profiler_kit.attribution.operators import loaders, operators, shaped_operators
 from profiler_kit.attribution.result import Attribution, Evidence
-from profiler_kit.attribution.timeline import phase_host_ns
-from profiler_kit.attribution.totals import communication, kernels, modules, peak_allocated_bytes, phase_times, streams
-from profiler_kit.attribution.waits import queue_summary, sync_waits, wait_by_phase
-from profiler_kit.records.traces import TRACE_PHASES, IdleCause, TraceStep, TraceSummary
-from profiler_kit.traces.intervals import overlap, sum_by, union
-from profiler_kit.traces.table import NONE, Ids, Ints, Kind
+from profiler_kit.attribution.totals import communication, kernels, modules, peak_allocated_bytes, streams
+from profiler_kit.records.traces import TRACE_PHASES, IdleCause, PhaseTime, TraceStep, TraceSummary
+from profiler_kit.traces.intervals import count_by, overlap, sum_by, union
+from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
 from profiler_kit.units import duration
 
 _UNEXPLAINED: Final = 0.05  # of the span
@@ -28,114 +37,152 @@ _HOSTS: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency
 _HOST_BOUND: Final = 0.25  # of the span; then steps depend on it
 
 
+class _Work(NamedTuple):
+    """What the figures add up: the device's events, or operators where there is no device work.
+
+    `busy`: every busy instant once, `length`: each event's own; `gaps` and the phase of what ended each.
+    """
+
+    phase: Bytes
+    module: Ids
+    step: Ids
+    operator: Ids
+    busy: Ints
+    length: Ints
+    span_ns: int
+    gaps: Gaps
+    gap_phase: Bytes
+
+
 def summarize(attribution: Attribution, time: DeviceTime | None = None) -> TraceSummary:
     """Where the time of one trace went; by the host's clock where it holds no device work.
 
     `time`: the attribution's `device_time`, where the caller has it.
     """
-    if not len(attribution.device.rows):
-        return _by_host(attribution)
-    return _by_device(attribution, time if time is not None else device_time(attribution))
-
-
-def _by_device(attribution: Attribution, time: DeviceTime) -> TraceSummary:
-    device, table = attribution.device, attribution.table
+    device = attribution.device
+    if not len(device.rows):
+        work = _host_work(attribution)
+        return _summary(attribution, work, _host_steps(attribution, work), None)
+    time = time if time is not None else device_time(attribution)
     timeline, waits, launches, gaps = time
-    steps = device_steps(attribution, time)
-    linked = device.launch != NONE
-    length = device.end_ns - device.start_ns
-    return TraceSummary(
-        file=table.file,
-        clock="device",
-        events=table.events,
-        device_events=len(device.rows),
+    work = _Work(
+        phase=device.phase,
+        module=device.module,
+        step=device.step,
+        operator=device.operator,
+        busy=timeline.piece,
+        length=device.end_ns - device.start_ns,
         span_ns=timeline.span_ns,
-        busy_ns=timeline.busy_ns,
-        idle_ns=timeline.span_ns - timeline.busy_ns,
-        sum_ns=int(length.sum()),
+        gaps=gaps,
+        gap_phase=device.phase[gaps.ended_by],
+    )
+    linked = device.launch != NONE
+    return replace(
+        _summary(attribution, work, device_steps(attribution, time), time),
+        clock="device",
+        device_events=len(device.rows),
         linked=int(linked.sum()),
         unlinked_ns=int(timeline.piece[~linked].sum()),
         aligned_ns=int(timeline.piece[device.evidence == Evidence.ALIGNED].sum()),
-        unattributed_ns=int(timeline.piece[device.phase == NONE].sum()),
         moduleless_ns=int(timeline.piece[linked & (device.module == NONE) & ~device.collective].sum()),
-        step_ns=_step_ns(steps),
-        host_step_ns=_host_step_ns(steps),
-        devices=table.info.devices,
-        rank=table.info.rank,
-        world_size=table.info.world_size,
-        steps=steps,
-        phases=phase_times(
-            device.phase,
-            timeline.piece,
-            length,
-            idle=gaps.by_phase(device.phase),
-            host=phase_host_ns(attribution),
-            wait=wait_by_phase(attribution, waits, launches),
-        ),
-        idle=idle_times(gaps, device.phase[gaps.ended_by]),
         streams=streams(attribution),
-        modules=modules(attribution, device.module, device.phase, timeline.piece),
-        operators=operators(attribution, device.operator, timeline.piece),
         shapes=shaped_operators(attribution, timeline.piece),
         kernels=kernels(attribution, timeline),
         syncs=sync_waits(attribution, timeline, waits, launches),
         queue=queue_summary(launches),
         communication=communication(attribution),
-        peak_allocated_bytes=peak_allocated_bytes(table),
         has_modules=bool((device.module[~device.collective] != NONE).any()),
-        compiled=attribution.compiled,
         graph_launches=attribution.graph_launches,
-        loaders=loaders(attribution),
-        notes=tuple(dict.fromkeys((*_notes(attribution), *_device_notes(attribution, time)))),
     )
 
 
-def _by_host(attribution: Attribution) -> TraceSummary:
-    host, table = attribution.host, attribution.table
+def _host_work(attribution: Attribution) -> _Work:
+    host = attribution.host
     line = host_line(attribution)
-    called = np.flatnonzero(host.is_operator).astype(np.int32)
-    phase, busy, alone = host.phase[called], line.ns[called], line.self_ns[called]
-    steps = _host_steps(attribution, called, busy)
-    note = "neither device work nor operators: nothing to add up"
-    if bool((table.kind == Kind.OPERATOR).any()):
-        note = "no device work: figures are the operators' own time on the host"
+    at = np.flatnonzero(host.is_operator).astype(np.int32)
+    return _Work(
+        phase=host.phase[at],
+        module=host.module[at],
+        step=host.step[at],
+        operator=at,
+        busy=line.ns[at],
+        length=line.self_ns[at],
+        span_ns=line.end_ns - line.start_ns,
+        gaps=line.gaps,
+        gap_phase=host.phase[line.gaps.ended_by],
+    )
+
+
+def _summary(
+    attribution: Attribution, work: _Work, steps: tuple[TraceStep, ...], time: DeviceTime | None
+) -> TraceSummary:
+    """What the summaries of both clocks hold."""
+    table = attribution.table
+    busy_ns = int(work.busy.sum())
+    periods = [step.device_ns for step in steps if step.device_ns is not None]
+    steady = [step.device_ns for step in steps if step.device_ns is not None and step.steady]
     return TraceSummary(
         file=table.file,
         clock="host",
         events=table.events,
         device_events=0,
-        span_ns=line.end_ns - line.start_ns,
-        busy_ns=int(busy.sum()),
-        idle_ns=line.end_ns - line.start_ns - int(busy.sum()),
-        sum_ns=int(alone.sum()),
+        span_ns=work.span_ns,
+        busy_ns=busy_ns,
+        idle_ns=work.span_ns - busy_ns,
+        sum_ns=int(work.length.sum()),
         linked=0,
         unlinked_ns=0,
         aligned_ns=0,
-        unattributed_ns=int(busy[phase == NONE].sum()),
-        moduleless_ns=int(busy[host.module[called] == NONE].sum()),
-        step_ns=None,
-        host_step_ns=_host_step_ns(steps),
+        unattributed_ns=int(work.busy[work.phase == NONE].sum()),
+        moduleless_ns=int(work.busy[work.module == NONE].sum()),
+        step_ns=_median(steady or periods),
+        host_step_ns=_median([step.host_ns for step in steps]),
         devices=table.info.devices,
         rank=table.info.rank,
         world_size=table.info.world_size,
         steps=steps,
-        phases=phase_times(
-            phase,
-            busy,
-            alone,
-            idle=line.gaps.by_phase(host.phase),
-            host=phase_host_ns(attribution),
-            wait=np.zeros(len(TRACE_PHASES), np.int64),
-        ),
-        idle=idle_times(line.gaps, host.phase[line.gaps.ended_by]),
-        modules=modules(attribution, host.module[called], phase, busy),
-        operators=operators(attribution, called, busy),
+        phases=_phase_times(attribution, work, time),
+        idle=idle_times(work.gaps, work.gap_phase),
+        modules=modules(attribution, work.module, work.phase, work.busy),
+        operators=operators(attribution, work.operator, work.busy),
         peak_allocated_bytes=peak_allocated_bytes(table),
-        has_modules=bool((host.module[called] != NONE).any()),
+        has_modules=bool((work.module != NONE).any()),
         compiled=attribution.compiled,
         loaders=loaders(attribution),
-        notes=tuple(dict.fromkeys((*_notes(attribution), note))),
+        notes=_notes(attribution, time),
     )
+
+
+def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None) -> tuple[PhaseTime, ...]:
+    """Every phase that has work or a part on the host, in TRACE_PHASES' order."""
+    host = phase_host_ns(attribution)
+    # What has no phase stands last.
+    last = len(TRACE_PHASES)
+    phase, gap_phase = work.phase % (last + 1), work.gap_phase % (last + 1)
+    events = count_by(phase, last + 1)
+    kernel, total = sum_by(phase, work.busy, last + 1), sum_by(phase, work.length, last + 1)
+    idle = sum_by(gap_phase, work.gaps.end - work.gaps.start, last + 1)
+    wait = np.zeros(last + 1, np.int64)
+    if time is not None:
+        position, start, end = all_waits(time.waits, time.launches)
+        wait = sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
+    return tuple(
+        PhaseTime(
+            phase=name,
+            host_ns=host.get(number),
+            kernel_ns=int(kernel[number]),
+            sum_ns=int(total[number]),
+            idle_ns=int(idle[number]),
+            wait_ns=int(wait[number]),
+            events=int(events[number]),
+        )
+        for number, name in enumerate(TRACE_PHASES)
+        if events[number] or number in host
+    )
+
+
+def _median(values: Sequence[int]) -> int | None:
+    return int(np.median(np.array(values))) if values else None
 
 
 # ---- steps
@@ -173,9 +220,9 @@ def device_steps(attribution: Attribution, time: DeviceTime) -> tuple[TraceStep,
     )
 
 
-def _host_steps(attribution: Attribution, called: Ids, busy: Ints) -> tuple[TraceStep, ...]:
-    step = attribution.host.step[called]
-    kernel = sum_by(step[step != NONE], busy[step != NONE], len(attribution.steps))
+def _host_steps(attribution: Attribution, work: _Work) -> tuple[TraceStep, ...]:
+    inside = work.step != NONE
+    kernel = sum_by(work.step[inside], work.busy[inside], len(attribution.steps))
     return tuple(
         TraceStep(
             number=mark.number,
@@ -189,29 +236,23 @@ def _host_steps(attribution: Attribution, called: Ids, busy: Ints) -> tuple[Trac
     )
 
 
-def _step_ns(steps: tuple[TraceStep, ...]) -> int | None:
-    """The median period of the steady steps, of all that have one where none is steady; None without any."""
-    periods = [step.device_ns for step in steps if step.device_ns is not None and step.steady]
-    periods = periods or [step.device_ns for step in steps if step.device_ns is not None]
-    return int(np.median(np.array(periods))) if periods else None
-
-
-def _host_step_ns(steps: tuple[TraceStep, ...]) -> int | None:
-    """The median duration of the steps' marks; None without steps."""
-    return int(np.median(np.array([step.host_ns for step in steps]))) if steps else None
-
-
 # ---- notes: what the trace lacks or holds beside the ordinary
 
 
-def _notes(attribution: Attribution) -> list[str]:
+def _notes(attribution: Attribution, time: DeviceTime | None) -> tuple[str, ...]:
     table = attribution.table
     notes = [*table.notes, *attribution.notes]
     if table.malformed:
         notes.append(f"{table.malformed:,} entries of the file are no events and are left out")
     if table.unpaired:
         notes.append(f"{table.unpaired:,} begin or end events have no partner and are left out")
-    return notes
+    if time is not None:
+        notes += _device_notes(attribution, time)
+    elif bool((table.kind == Kind.OPERATOR).any()):
+        notes.append("no device work: figures are the operators' own time on the host")
+    else:
+        notes.append("neither device work nor operators: nothing to add up")
+    return tuple(dict.fromkeys(notes))
 
 
 def _device_notes(attribution: Attribution, time: DeviceTime) -> list[str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
 import numpy as np
 
+from profiler_kit.attribution.device_time import Timeline
 from profiler_kit.attribution.result import Attribution
-from profiler_kit.attribution.timeline import Timeline
 from profiler_kit.records.traces import (
     TRACE_PHASES,
     CollectiveTime,
     Communication,
-    PhaseTime,
     StreamTime,
     TraceKernel,
     TraceModule,
@@ -117,28 +115,6 @@ def _convolution(attribution: Attribution, operator: int) -> ConvolutionOp | Non
         above = int(host.parent[operator])
         operator = int(host.operator[above]) if above != NONE else NONE
     return None
-
-
-def phase_times(
-    phase: Bytes, busy: Ints, duration: Ints, *, idle: Ints, host: Mapping[int, int], wait: Ints
-) -> tuple[PhaseTime, ...]:
-    """Every phase that has work or a part on the host, in TRACE_PHASES' order; `idle` and `wait` are by phase."""
-    known = phase != NONE
-    key, size = phase[known].astype(np.int64), len(TRACE_PHASES)
-    events, kernel, total = count_by(key, size), sum_by(key, busy[known], size), sum_by(key, duration[known], size)
-    return tuple(
-        PhaseTime(
-            phase=name,
-            host_ns=host.get(number),
-            kernel_ns=int(kernel[number]),
-            sum_ns=int(total[number]),
-            idle_ns=int(idle[number]),
-            wait_ns=int(wait[number]),
-            events=int(events[number]),
-        )
-        for number, name in enumerate(TRACE_PHASES)
-        if events[number] or number in host
-    )
 
 
 def peak_allocated_bytes(table: Table) -> int | None:

@@ -60,8 +60,8 @@ def check_steps(trace: TraceSummary, wanted: tuple[int, int]) -> None:
 def _understood(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:
     """What is to be shown, the marked steps, and the numbers of the steady ones. The columns behind it are given back."""
     from profiler_kit.attribution.cutting import step_periods
+    from profiler_kit.attribution.device_time import device_time
     from profiler_kit.attribution.engine import attribute
-    from profiler_kit.attribution.idle import device_time
     from profiler_kit.attribution.lanes import annotation
     from profiler_kit.attribution.summary import device_steps
     from profiler_kit.traces.reader import read

@@ -12,9 +12,9 @@ from inspection_traces import kernel, launch, node, op, table
 from inspection_traces import mark as ranged
 from inspection_written import Written, assert_sums_hold
 
+from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.timeline import device_timeline
 from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
 from profiler_kit.traces.intervals import length
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from inspection_written import Written
 
+from profiler_kit.attribution.host_time import phase_host_ns
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.timeline import phase_host_ns
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.table import Kind
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
+from profiler_kit.attribution.host_time import AGAIN, LEAST
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.waits import AGAIN, LEAST
 from profiler_kit.records.traces import Queue, TraceSummary
 
 US = 1000

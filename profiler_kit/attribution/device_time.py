@@ -1,4 +1,4 @@
-"""Idle time of the device, split by what it waited for.
+"""The device's time: its timeline, idle time by cause, and the waits of the host by the work that they were for.
 
 A gap belongs to the work that ended it. If that work was launched after the gap began, the host is the cause: up to the launch,
 what the launching thread did, and where that thread did nothing, what the main thread did. From the launch on it is launch
@@ -16,11 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
-from profiler_kit.attribution.timeline import Timeline, device_timeline
-from profiler_kit.attribution.waits import Launches, Waits, host_waits, launch_queue
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime
-from profiler_kit.traces.intervals import Intervals, empty, join, overlap, subtract, sum_by, union
+from profiler_kit.attribution.host_time import Launches, Waits, host_waits, launch_queue
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, climb, phase_name
+from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime, SyncWait, WaitedFor
+from profiler_kit.traces.intervals import Intervals, charge, empty, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
 CAUSE_NUMBERS: Final = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
@@ -33,11 +32,85 @@ HANDOVER_NS: Final = 20_000
 LATENCY_NS: Final = 20_000
 
 _STREAM_WAIT: Final = re.compile(r"StreamWaitEvent|Stream Wait Event")
+_ATEN: Final = re.compile(r"\Aaten::")
+FULL_QUEUE: Final = "(launch queue full)"  # who made a launch wait that found no place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """Every instant between the first and the last event of `device` is busy, for one event, or idle, before one.
+
+    An instant that several events cover is the first-started one's. A collective spins on its own stream until all ranks have
+    come, beside the work that it waits behind: it has only the instants that nothing else covers.
+
+    `piece`: the ns of each event that are its own. `gap`: the idle ns that each one ended, from `covered` to its start;
+    `before` is the position of the event whose end began the gap. Devices share one timeline where a trace holds several.
+    `first`: the last ns of each event in which it is the first-started one of its sort, collectives or all else; `covering`:
+    when anything but collectives runs, empty in a trace without collectives.
+    """
+
+    device: Device
+    piece: Ints
+    gap: Ints
+    covered: Ints
+    before: Ints
+    first: Ints
+    covering: Intervals
+
+    @property
+    def span_ns(self) -> int:
+        """From the first event's start to the last one's end."""
+        return int(self.device.end_ns.max() - self.device.start_ns[0]) if len(self.piece) else 0
+
+    @property
+    def busy_ns(self) -> int:
+        """The instants with work, each once."""
+        return int(self.piece.sum())
+
+    def charged(self, mask: Mask) -> Intervals:
+        """The intervals that belong to the events of `mask`."""
+        shared = mask & self.device.collective
+        if not shared.any():
+            return self._first(mask)
+        return join(subtract(self._first(shared), self.covering), self._first(mask & ~self.device.collective))
+
+    def _first(self, mask: Mask) -> Intervals:
+        some = mask & (self.first > 0)
+        end = self.device.end_ns[some]
+        return union(end - self.first[some], end, ordered=True)
+
+
+def device_timeline(device: Device) -> Timeline:
+    """The timeline of the device's work."""
+    start, end = device.start_ns, device.end_ns
+    charges = charge(start, end)
+    collective = device.collective
+    piece = first = charges.piece
+    covering = empty()
+    if collective.any():
+        first = np.empty_like(piece)
+        for sort in (collective, ~collective):
+            first[sort] = charge(start[sort], end[sort]).piece
+        covering = union(start[~collective], end[~collective], ordered=True)
+        piece = first.copy()
+        piece[collective] -= overlap(covering, (end - first)[collective], end[collective])
+    return Timeline(
+        device=device,
+        piece=piece,
+        gap=charges.gap,
+        covered=charges.covered,
+        before=charges.before,
+        first=first,
+        covering=covering,
+    )
+
+
+# ---- idle time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gaps:
-    """Idle stretches in order. `ended_by`: positions in `Attribution.device`, in `Attribution.host` where there is no device work.
+    """Idle stretches in order. `ended_by`: positions in `Attribution.device`, without device work in `Attribution.host`.
 
     `ns[cause, gap]` sums over the causes to the gap's length.
     """
@@ -46,12 +119,6 @@ class Gaps:
     end: Ints
     ended_by: Ids
     ns: NDArray[np.int64]
-
-    def by_phase(self, phase: Bytes) -> Ints:
-        """Idle ns by the phase of what ended each gap."""
-        ended = phase[self.ended_by]
-        some = ended != NONE
-        return sum_by(ended[some].astype(np.int64), (self.end - self.start)[some], len(TRACE_PHASES))
 
 
 class DeviceTime(NamedTuple):
@@ -185,3 +252,77 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
         ("waiting for data", host.intervals(data)),
         ("op dispatch", host.intervals(operators)),
     )
+
+
+# ---- who waited, and for whose work: a wait is seldom for the work of the phase it stands in
+
+
+class AllWaits(NamedTuple):
+    """Waiting calls, and behind them launches that the full queue held up."""
+
+    position: Ids
+    start: Ints
+    end: Ints
+
+
+def all_waits(waits: Waits, launches: Launches) -> AllWaits:
+    """All that the host waited for the device in."""
+    stuck = np.flatnonzero((launches.blocked > 0) & ~np.isin(launches.position, waits.position))
+    end = launches.end[stuck]
+    return AllWaits(
+        np.concatenate((waits.position, launches.position[stuck])),
+        np.concatenate((waits.start, end - launches.blocked[stuck])),
+        np.concatenate((waits.end, end)),
+    )
+
+
+def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches) -> tuple[SyncWait, ...]:
+    """The host's waits by who made them, longest first."""
+    position, start, end = all_waits(waits, launches)
+    if not len(position):
+        return ()
+    # every ns between start and end falls to the phase whose kernels ran then, to none where the device was idle
+    names, host, phases = attribution.table.names, attribution.host, attribution.device.phase
+    split = np.zeros((len(TRACE_PHASES) + 1, len(position)), np.int64)
+    for number in np.unique(phases[phases != NONE]).tolist():
+        split[number] = overlap(timeline.charged(phases == number), start, end)
+    split[-1] = end - start - split.sum(axis=0)
+    maker = np.full(len(position), NONE, np.int32)
+    maker[: len(waits.position)] = _makers(attribution, waits.position)
+    call = attribution.table.name[host.rows[position]]
+    groups, group = np.unique(np.stack((maker, call, host.phase[position])), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    parts = np.stack([sum_by(group, row, groups.shape[1]) for row in split])
+    calls = np.bincount(group, minlength=groups.shape[1])
+    entries = [
+        SyncWait(
+            name=names[by] if by != NONE else FULL_QUEUE,
+            call=names[call_name],
+            phase=phase_name(phase),
+            calls=int(calls[i]),
+            wait_ns=int(parts[:, i].sum()),
+            waited_for=tuple(
+                WaitedFor(phase=phase_name(number if number < len(TRACE_PHASES) else NONE), ns=int(parts[number, i]))
+                for number in np.argsort(-parts[:, i], kind="stable").tolist()
+                if parts[number, i]
+            ),
+        )
+        for i, (by, call_name, phase) in enumerate(groups.T.tolist())
+    ]
+    return tuple(sorted(entries, key=lambda wait: -wait.wait_ns))
+
+
+def _makers(attribution: Attribution, position: Ids) -> Ids:
+    """Names (of the table) of what made each call wait: the outermost operator below any autograd node, or else the Python call,
+    or else the call itself: `aten::item` rather than the `aten::_local_scalar_dense` within.
+    """
+    table, host = attribution.table, attribution.host
+
+    def enclosing_operator(operator: Ids) -> Ids:
+        above = host.enclosing(host.operator, operator)
+        return np.where((above != NONE) & table.named(host.rows[above], _ATEN), above, NONE).astype(np.int32)
+
+    operator = host.operator[position]
+    operator[operator != NONE] = climb(operator[operator != NONE], enclosing_operator)
+    maker = np.where(operator != NONE, operator, host.python[position])
+    return table.name[host.rows[np.where(maker != NONE, maker, position)]]

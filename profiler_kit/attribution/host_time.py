@@ -1,4 +1,4 @@
-"""The host's waits for the device: calls that wait, and launches that find the queue full; who made each, and for whose work."""
+"""The host's time: calls that wait for the device, the launch queue, and the wall time by phase."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.result import Attribution, climb, phase_name
-from profiler_kit.attribution.timeline import Timeline
-from profiler_kit.records.traces import TRACE_PHASES, Queue, SyncWait, WaitedFor
-from profiler_kit.traces.intervals import charge, overlap, sum_by
+from profiler_kit.attribution.result import Attribution
+from profiler_kit.records.traces import Queue
+from profiler_kit.traces.intervals import charge, length, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 _WAITS: Final = re.compile(
@@ -22,8 +21,6 @@ _WAITS: Final = re.compile(
 _DEVICE: Final = re.compile(r"DeviceSynchronize\Z")
 _COPIES: Final = re.compile(r"\A(cuda|hip|cu)Memcpy\w*Async")
 _TO_HOST: Final = re.compile(r"DtoH|[pP]ageable|-> (Host|Pinned)")
-_ATEN: Final = re.compile(r"\Aaten::")
-FULL_QUEUE: Final = "(launch queue full)"  # who made a launch wait that found no place
 
 # How many launches a queue holds differs: 1,022 on a V100, 1,028 on an H200, more than 1,848 on an MI300. So none is taken for
 # granted: a queue is full where launches get slow with it at its deepest, again and again, and it never gets deeper.
@@ -38,7 +35,7 @@ LEAST: Final = 64  # places: with fewer launches ahead of it a slow one has anot
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Waits:
-    """Waiting calls: their positions in `Attribution.host`, by thread and start. A call inside another one counts for the outer."""
+    """Waiting calls: their positions in `Attribution.host`, by thread and start. Of nested calls the outer counts."""
 
     position: Ids
     thread: Ids
@@ -173,81 +170,63 @@ def queue_summary(launches: Launches) -> Queue | None:
     )
 
 
-# ---- who waited, and for whose work: a wait is seldom for the work of the phase it stands in
+# ---- wall time by phase
 
 
-class _AllWaits(NamedTuple):
-    """Waiting calls, and behind them launches that the full queue held up."""
+class Stretches(NamedTuple):
+    """Stretches of one thread in order, each with its owner; those of nobody are left out."""
 
-    position: Ids
     start: Ints
     end: Ints
+    owner: Ids
 
 
-def _all_waits(waits: Waits, launches: Launches) -> _AllWaits:
-    stuck = np.flatnonzero((launches.blocked > 0) & ~np.isin(launches.position, waits.position))
-    end = launches.end[stuck]
-    return _AllWaits(
-        np.concatenate((waits.position, launches.position[stuck])),
-        np.concatenate((waits.start, end - launches.blocked[stuck])),
-        np.concatenate((waits.end, end)),
-    )
+def innermost(start: Ints, end: Ints, inside: Ids, after: Ids) -> Stretches:
+    """Nested intervals of one thread, the enclosing ones first, as stretches.
 
-
-def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches) -> tuple[SyncWait, ...]:
-    """The host's waits by who made them, longest first."""
-    position, start, end = _all_waits(waits, launches)
-    if not len(position):
-        return ()
-    # every ns between start and end falls to the phase whose kernels ran then, to none where the device was idle
-    names, host, phases = attribution.table.names, attribution.host, attribution.device.phase
-    split = np.zeros((len(TRACE_PHASES) + 1, len(position)), np.int64)
-    for number in np.unique(phases[phases != NONE]).tolist():
-        split[number] = overlap(timeline.charged(phases == number), start, end)
-    split[-1] = end - start - split.sum(axis=0)
-    maker = np.full(len(position), NONE, np.int32)
-    maker[: len(waits.position)] = _makers(attribution, waits.position)
-    call = attribution.table.name[host.rows[position]]
-    groups, group = np.unique(np.stack((maker, call, host.phase[position])), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    parts = np.stack([sum_by(group, row, groups.shape[1]) for row in split])
-    calls = np.bincount(group, minlength=groups.shape[1])
-    entries = [
-        SyncWait(
-            name=names[by] if by != NONE else FULL_QUEUE,
-            call=names[call_name],
-            phase=phase_name(phase),
-            calls=int(calls[i]),
-            wait_ns=int(parts[:, i].sum()),
-            waited_for=tuple(
-                WaitedFor(phase=phase_name(number if number < len(TRACE_PHASES) else NONE), ns=int(parts[number, i]))
-                for number in np.argsort(-parts[:, i], kind="stable").tolist()
-                if parts[number, i]
-            ),
-        )
-        for i, (by, call_name, phase) in enumerate(groups.T.tolist())
-    ]
-    return tuple(sorted(entries, key=lambda wait: -wait.wait_ns))
-
-
-def wait_by_phase(attribution: Attribution, waits: Waits, launches: Launches) -> Ints:
-    """Waiting ns of the host in each of TRACE_PHASES: synchronization and launches that found the queue full."""
-    position, start, end = _all_waits(waits, launches)
-    phase = attribution.host.phase[position]
-    return sum_by(phase[phase != NONE].astype(np.int64), (end - start)[phase != NONE], len(TRACE_PHASES))
-
-
-def _makers(attribution: Attribution, position: Ids) -> Ids:
-    """Names (of the table) of what made each call wait: the outermost operator below any autograd node, or else the Python call,
-    or else the call itself: `aten::item` rather than the `aten::_local_scalar_dense` within.
+    `inside` owns what follows an interval's start, `after` what follows its end.
     """
-    table, host = attribution.table, attribution.host
+    full = np.flatnonzero(end > start)
+    start, end, inside, after = start[full], end[full], inside[full], after[full]
+    # at one instant: what ends, the inner first, and only then what starts, the outer first
+    last = len(end) - 1 - np.argsort(end[::-1], kind="stable")
+    at = np.concatenate((end[last], start))
+    owner = np.concatenate((after[last], inside))
+    order = np.argsort(at, kind="stable")
+    at, owner = at[order], owner[order]
+    owned = np.flatnonzero((owner[:-1] != NONE) & (at[1:] > at[:-1]))
+    return Stretches(at[owned], at[owned + 1], owner[owned])
 
-    def enclosing_operator(operator: Ids) -> Ids:
-        above = host.enclosing(host.operator, operator)
-        return np.where((above != NONE) & table.named(host.rows[above], _ATEN), above, NONE).astype(np.int32)
 
-    operator = host.operator[position]
-    operator[operator != NONE] = climb(operator[operator != NONE], enclosing_operator)
-    maker = np.where(operator != NONE, operator, host.python[position])
-    return table.name[host.rows[np.where(maker != NONE, maker, position)]]
+def phase_host_ns(attribution: Attribution) -> dict[int, int]:
+    """The wall time of each phase (an index of TRACE_PHASES) on the host: what a stopwatch around it would show.
+
+    On the main thread, and on those that run autograd's nodes, an instant belongs to the innermost event with a phase. What lies
+    between two stretches of one phase in one step, with no other phase between them on any of these threads, is Python between
+    the calls of that phase and belongs to it too. Where threads are in one phase at the same time, the instant counts once.
+    """
+    host = attribution.host
+    outer = np.where(host.parent != NONE, host.phase[host.parent], NONE)
+    runtime = attribution.table.kind[host.rows] == Kind.RUNTIME
+    changes = np.flatnonzero((host.phase != outer) & (host.phase != NONE) & ~runtime)
+    autograd = np.flatnonzero(np.bincount(host.thread[host.node != NONE])).tolist()
+    parts: list[Stretches] = []
+    for thread in dict.fromkeys((attribution.main_thread, *autograd)):
+        at = changes[host.thread[changes] == thread]
+        phase, around = host.phase[at].astype(np.int32), outer[at].astype(np.int32)
+        parts.append(innermost(host.start_ns[at], host.end_ns[at], phase, around))
+    marks = np.sort(np.array([step.start_ns for step in attribution.steps], np.int64))
+    start, end, owner = _joined(parts, marks)
+    return {phase: length(union(start[owner == phase], end[owner == phase])) for phase in np.unique(owner).tolist()}
+
+
+def _joined(parts: list[Stretches], marks: Ints) -> Stretches:
+    """Successive stretches of one owner between two of `marks`, whichever thread's, as one."""
+    start, end, owner = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    order = np.argsort(start, kind="stable")
+    start, end, owner = start[order], end[order], owner[order]
+    if not len(start):
+        return Stretches(start, end, owner)
+    step = np.searchsorted(marks, start, side="right")
+    first = np.flatnonzero(np.concatenate(([True], (owner[1:] != owner[:-1]) | (step[1:] != step[:-1]))))
+    return Stretches(start[first], np.maximum.reduceat(end, first), owner[first])
