@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.events import Role, host_events
-from profiler_kit.attribution.links import Nodes, join_nodes, link_launches
+from profiler_kit.attribution.links import Links, Nodes, join_nodes, link_launches
 from profiler_kit.attribution.modules import COMPILED_CLASS, host_modules
 from profiler_kit.attribution.nesting import in_time
 from profiler_kit.attribution.phases import OTHER, find_steps, host_phases
@@ -22,6 +22,14 @@ from profiler_kit.traces.names import COLLECTIVE_KERNEL, HOST_TO_DEVICE
 from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Ints, Kind, Mask, Table
 
 
+class _Work(NamedTuple):
+    """The device's events in order of time."""
+
+    rows: Ids
+    start_ns: Ints
+    end_ns: Ints
+
+
 def attribute(table: Table) -> Attribution:
     """Step, phase and module of the work in `table`; NONE where there is no evidence."""
     events = host_events(table)
@@ -29,16 +37,18 @@ def attribute(table: Table) -> Attribution:
     step = steps.at(events.start_ns)
     nodes = join_nodes(table, events, np.append(steps.start_ns, np.int64(-(1 << 62)))[step])
     rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
-    rows = rows[in_time(*table.times(rows))]
+    start, end = table.times(rows)
+    order = in_time(start, end)
+    work = _Work(rows[order], start[order], end[order])
+    rows = work.rows
     links = link_launches(table, events, rows)
     copies = (table.kind[rows] == Kind.MEMCPY) & table.named(rows, HOST_TO_DEVICE) & (links.source != NONE)
     phases = host_phases(table, events, nodes, steps, links.source[copies])
     called = host_modules(table, events, nodes, phases, step)
-    start, end = table.times(events.rows)
     host = Host(
         rows=events.rows,
-        start_ns=start,
-        end_ns=end,
+        start_ns=events.start_ns,
+        end_ns=events.recorded_end_ns,
         thread=events.thread,
         parent=events.parent,
         operator=events.operator,
@@ -48,7 +58,7 @@ def attribute(table: Table) -> Attribution:
         module=called.module,
         step=step,
     )
-    device = _device(table, host, rows, links.launch, links.source, phases.evidence)
+    device = _device(table, host, work, links, phases.evidence)
     modules = called.modules
     collective = table.named(rows, COLLECTIVE_KERNEL)
     if collective.any():
@@ -72,8 +82,9 @@ def attribute(table: Table) -> Attribution:
     return replace(attribution, notes=_notes(attribution, nodes, bool(called.modules), steps.inferred))
 
 
-def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, evidence_of: Bytes) -> Device:
+def _device(table: Table, host: Host, work: _Work, links: Links, evidence_of: Bytes) -> Device:
     """The device's events, each with what was around its launch."""
+    rows, source = work.rows, links.source
     linked = source != NONE
     # What has no launch takes the entry behind the last one.
     phase = np.append(host.phase, np.int8(NONE))[source]
@@ -86,12 +97,11 @@ def _device(table: Table, host: Host, rows: Ids, launch: Ids, source: Ids, evide
     aligned = same != NONE
     phase[aligned], module[aligned] = phase[same[aligned]], module[same[aligned]]
     evidence[aligned] = Evidence.ALIGNED
-    start, end = table.times(rows)
     return Device(
         rows=rows,
-        start_ns=start,
-        end_ns=end,
-        launch=launch,
+        start_ns=work.start_ns,
+        end_ns=work.end_ns,
+        launch=links.launch,
         operator=operator,
         phase=phase,
         within=phase.copy(),

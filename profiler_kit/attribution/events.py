@@ -158,6 +158,7 @@ class HostEvents(NamedTuple):
     rows: Ids
     start_ns: Ints
     end_ns: Ints
+    recorded_end_ns: Ints
     thread: Ids
     parent: Ids
     role: Bytes
@@ -177,11 +178,6 @@ class HostEvents(NamedTuple):
     def has(self, *roles: Role) -> bool:
         """Whether any event has one of `roles`."""
         return bool(np.isin(self.role, roles).any())
-
-    def above(self, column: Ids, positions: Ids | Ints) -> Ids:
-        """The value of `column` at the event that encloses each of `positions`; NONE where none does."""
-        values: Ids = np.append(column, np.int32(NONE))[self.parent[positions]]
-        return values
 
 
 # What encloses operators and is none itself.

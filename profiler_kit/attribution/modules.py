@@ -16,7 +16,7 @@ from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TR
 from profiler_kit.records.paths import enclosing, parent
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.names import GRAPH_PREFIX, MODULE_PREFIX
-from profiler_kit.traces.table import NONE, Ids, Table
+from profiler_kit.traces.table import NONE, Ids, Ints, Table
 
 # Calls nested deeper than any network's belong to the module at this depth: paths grow with it.
 DEEPEST: Final = 100
@@ -86,7 +86,7 @@ def _called(table: Table, events: HostEvents, paths: _Paths) -> Ids:
         different, which = np.unique(names, return_inverse=True)
         module[at] = np.array([paths.marked(name) for name in different.tolist()], dtype=np.int32)[which]
         return module[events.module]
-    holder = events.above(events.module, at)
+    holder = _above(events, events.module, at)
     again = events.node[at] > holder  # a node lies between
     outer = np.where(again | (holder == NONE), NONE, np.searchsorted(at, holder)).astype(np.int32)
     number = np.full(len(at) + 1, NONE, dtype=np.int32)
@@ -151,6 +151,12 @@ class _Paths:
         return self._numbers[key]
 
 
+def _above(events: HostEvents, column: Ids, positions: Ids | Ints) -> Ids:
+    """The value of `column` at the event that encloses each of `positions`; NONE where none does."""
+    values: Ids = np.append(column, np.int32(NONE))[events.parent[positions]]
+    return values
+
+
 # ---- nodes
 
 
@@ -172,7 +178,7 @@ def _node_modules(
     count = len(nodes.positions)
     place = np.full(len(events.node) + 1, NONE, dtype=np.int32)  # a node's number by its position
     place[nodes.positions] = np.arange(count, dtype=np.int32)
-    outer = place[events.above(events.node, nodes.positions)]
+    outer = place[_above(events, events.node, nodes.positions)]
     has_op = nodes.forward != NONE
     again = has_op & (events.node[nodes.forward] > events.module[nodes.forward])
     before = _node_before(events, nodes)
@@ -214,7 +220,7 @@ def _called_in(events: HostEvents, place: Ids, calls: Ids, scale: int) -> dict[i
     """The modules called in each node, outside of other modules there, of the nodes that call any."""
     at = np.flatnonzero(events.module == np.arange(len(events.module)))
     at = at[events.node[at] != NONE]
-    top = at[events.above(events.module, at) < events.node[at]]
+    top = at[_above(events, events.module, at) < events.node[at]]
     modules: dict[int, set[int]] = {}
     for pair in np.unique(place[events.node[top]].astype(np.int64) * scale + calls[top]).tolist():
         modules.setdefault(pair // scale, set()).add(pair % scale)

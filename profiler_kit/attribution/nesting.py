@@ -18,12 +18,14 @@ _DEEP: Final = 1 << 15  # up to here numbers are sorted in no time
 class Nesting(NamedTuple):
     """The host's events by thread, then start, enclosing before enclosed.
 
-    `rows`: of the table. `start_ns`, `end_ns`: with the ends moved so that all events nest. `parent`: positions.
+    `rows`: of the table. `start_ns`, `end_ns`: with the ends moved so that all events nest; `recorded_end_ns`: not moved.
+    `parent`: positions.
     """
 
     rows: Ids
     start_ns: Ints
     end_ns: Ints
+    recorded_end_ns: Ints
     thread: Ids
     parent: Ids
 
@@ -39,7 +41,7 @@ def nest(table: Table) -> Nesting:
     start, end = table.times(rows)
     order = in_time(start, end, table.thread[rows])
     rows, start, end = rows[order].astype(np.int32), start[order], end[order]
-    thread = table.thread[rows]
+    thread, recorded_end = table.thread[rows], end.copy()
     encloses = (table.kind[rows] != Kind.RUNTIME) & (end > start)
     ranges = table.kind[rows] == Kind.ANNOTATION
     parent = _parents(_on_one_line(thread, start, end), encloses)
@@ -57,7 +59,7 @@ def nest(table: Table) -> Nesting:
         parent[here] = np.where(local >= 0, here[local], NONE)
     else:
         _sweep(parent, start, end, thread, encloses)
-    return Nesting(rows, start, end, thread, parent)
+    return Nesting(rows, start, end, recorded_end, thread, parent)
 
 
 def in_time(start: Ints, end: Ints, group: Ids | None = None) -> Ints:

@@ -13,9 +13,8 @@ import numpy as np
 
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, climb
 from profiler_kit.records.traces import TRACE_PHASES, ShapedOperator, TraceOperator
-from profiler_kit.traces import operators as operator_names
 from profiler_kit.traces.intervals import count_by, sum_by
-from profiler_kit.traces.names import LOADER_PREFIX
+from profiler_kit.traces.names import LOADER_PREFIX, operator_family
 from profiler_kit.traces.table import NONE, Ids, Ints
 
 MOST: Final = 20
@@ -39,7 +38,7 @@ def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceO
     entries = [
         TraceOperator(
             name=table.names[i],
-            family=operator_names.family(table.names[i]),
+            family=operator_family(table.names[i]),
             calls=int(calls[i]),
             kernel_ns=int(kernel[i]),
             host_self_ns=max(int(total[i]) - int(within[i]), 0),
@@ -83,7 +82,7 @@ def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator
         entries.append(
             ShapedOperator(
                 name=table.names[name],
-                family=operator_names.family(table.names[name]),
+                family=operator_family(table.names[name]),
                 shapes=parsed,
                 calls=int(calls[number]),
                 kernel_ns=int(total[number]),

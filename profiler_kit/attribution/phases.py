@@ -53,9 +53,10 @@ def find_steps(table: Table, events: HostEvents) -> Steps:
     for pattern in (_OUR_STEP, _PROFILER_STEP):
         marked = at[table.named(events.rows[at], pattern)]
         if len(marked):
-            rows = events.rows[_on_one_thread(events, marked)]
-            numbers = [_number(pattern.sub("", table.names[name])) for name in table.name[rows].tolist()]
-            return _in_order(*table.times(rows), numbers)
+            marked = _on_one_thread(events, marked)
+            names = table.name[events.rows[marked]].tolist()
+            numbers = [_number(pattern.sub("", table.names[name])) for name in names]
+            return _in_order(events.start_ns[marked], events.recorded_end_ns[marked], numbers)
     return _inferred(table, events)
 
 

@@ -82,7 +82,9 @@ def contribution(file: Path) -> Extract:
     from profiler_kit.attribution.extract import extract
     from profiler_kit.traces.reader import read
 
-    return extract(attribute(read(file)))
+    table = read(file)
+    attribution = attribute(table)
+    return extract(attribution)
 
 
 def _answers(files: Sequence[Path], say: Say) -> Iterator[Extract | KitError]:

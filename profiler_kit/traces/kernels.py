@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from profiler_kit.traces import operators
-from profiler_kit.traces.names import COLLECTIVE_KERNEL
+from profiler_kit.traces.names import COLLECTIVE_KERNEL, is_operator, operator_families, operator_family
 
 ConvolutionOp = Literal["fprop", "dgrad", "both gradients"]
 
@@ -209,7 +208,7 @@ def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
     `convolution` is what the operator that launched it does, where that is a convolution. It gives `op` to a kernel whose
     name lacks one, and tells the product stage of an FFT convolution from a complex matrix product.
     """
-    if operators.is_operator(name):
+    if is_operator(name):
         return _classify_operator(name)
     family = _first(_FAMILIES, name) or "other"
     library = _first(_LIBRARIES, name) or ("cudnn" if family in _CUDNN_UNSIGNED else None)
@@ -257,7 +256,7 @@ def convolution_op(operator: str) -> ConvolutionOp | None:
 
 def families() -> frozenset[str]:
     """Every family that `classify` can give, to a kernel or an operator."""
-    return frozenset({"other", *(row.value for row in _FAMILIES)}) | operators.families()
+    return frozenset({"other", *(row.value for row in _FAMILIES)}) | operator_families()
 
 
 def _math(name: str, family: str) -> str | None:
@@ -267,7 +266,7 @@ def _math(name: str, family: str) -> str | None:
 
 
 def _classify_operator(name: str) -> KernelName:
-    family = operators.family(name)
+    family = operator_family(name)
     op = None
     if family == "conv" and "backward" not in name:
         op = "dgrad" if "transpose" in name else "fprop"
