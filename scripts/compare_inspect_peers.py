@@ -23,12 +23,13 @@ from typing import Any, Final
 from tabulate import tabulate
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.result import NONE, Attribution
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.errors import KitError
 from profiler_kit.process import run
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
+from profiler_kit.traces.table import NONE
 
 HERE: Final = Path(__file__).resolve().parent
 DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")

@@ -69,15 +69,13 @@ class Timeline:
 
     def charged(self, mask: Mask) -> Intervals:
         """The intervals that belong to the events of `mask`."""
-        shared = mask & self.device.collective
+        end = self.device.end_ns
+        start = end - self.first
+        shared, alone = mask & self.device.collective, mask & ~self.device.collective
+        intervals = union(start[alone], end[alone], ordered=True)
         if not shared.any():
-            return self._first(mask)
-        return join(subtract(self._first(shared), self.covering), self._first(mask & ~self.device.collective))
-
-    def _first(self, mask: Mask) -> Intervals:
-        some = mask & (self.first > 0)
-        end = self.device.end_ns[some]
-        return union(end - self.first[some], end, ordered=True)
+            return intervals
+        return join(subtract(union(start[shared], end[shared], ordered=True), self.covering), intervals)
 
 
 def device_timeline(device: Device) -> Timeline:
@@ -249,8 +247,8 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
     operators = np.flatnonzero(host.operator[low:high] == np.arange(low, high)) + low
     return (
         ("synchronisation", union(waits.start[waited], waits.end[waited], ordered=True)),
-        ("waiting for data", host.intervals(data)),
-        ("op dispatch", host.intervals(operators)),
+        ("waiting for data", union(host.start_ns[data], host.end_ns[data], ordered=True)),
+        ("op dispatch", union(host.start_ns[operators], host.end_ns[operators], ordered=True)),
     )
 
 
@@ -285,7 +283,8 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
     names, host, phases = attribution.table.names, attribution.host, attribution.device.phase
     split = np.zeros((len(TRACE_PHASES) + 1, len(position)), np.int64)
     for number in np.unique(phases[phases != NONE]).tolist():
-        split[number] = overlap(timeline.charged(phases == number), start, end)
+        charged = timeline.charged(phases == number)
+        split[number] = overlap(charged, start, end)
     split[-1] = end - start - split.sum(axis=0)
     maker = np.full(len(position), NONE, np.int32)
     maker[: len(waits.position)] = _makers(attribution, waits.position)

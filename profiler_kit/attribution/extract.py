@@ -11,10 +11,10 @@ import numpy as np
 from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.totals import OTHER, collective_kinds, message_bytes
+from profiler_kit.attribution.totals import messages
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 from profiler_kit.traces.intervals import Intervals, charge, join, overlap, subtract, sum_by, union
-from profiler_kit.traces.names import HOST_COLLECTIVE_RANGE, collective_kind
+from profiler_kit.traces.names import HOST_COLLECTIVE_RANGE
 from profiler_kit.traces.table import GROUP_NAME, GROUP_RANKS, NONE, Ids, Ints, Kind, Mask
 
 MOST_BARE: Final = 20_000  # stretches: 320 KB; beyond it those that matter least are let go
@@ -89,6 +89,7 @@ class _Work(NamedTuple):
     """Work by start: whose it is (`phase` and `module` may be NONE, `operator` is a name's id), which are collectives."""
 
     row: Ids
+    launch: Ids
     start: Ints
     end: Ints
     step: Ids
@@ -103,6 +104,7 @@ def extract(attribution: Attribution) -> Extract:
     on_device = bool(len(attribution.device.rows))
     time = device_time(attribution) if on_device else None
     work = _device_work(attribution) if on_device else _host_work(attribution)
+    collectives = _collectives(attribution, work)
     computing = ~work.collective
     compute = union(work.start[computing], work.end[computing], ordered=True)
     communication = union(work.start[work.collective], work.end[work.collective], ordered=True)
@@ -110,7 +112,6 @@ def extract(attribution: Attribution) -> Extract:
     if len(bare.start) > MOST_BARE:
         longest = np.sort(np.argsort(bare.start - bare.end, kind="stable")[:MOST_BARE])
         bare = Intervals(bare.start[longest], bare.end[longest])
-    collectives = _collectives(attribution, work)
     return Extract(
         summary=summarize(attribution, time),
         steps=_steps(attribution, work, compute, communication, time.gaps if time is not None else None),
@@ -129,12 +130,9 @@ def _collectives(attribution: Attribution, work: _Work) -> Collectives:
     table = attribution.table
     events = np.flatnonzero(work.collective)[:MOST_COLLECTIVES].astype(np.int32)
     rows = work.row[events]
-    if len(attribution.device.rows):
-        kinds = collective_kinds(attribution, events)
-    else:
-        kinds = [collective_kind(table.names[name]) or OTHER for name in table.name[rows].tolist()]
+    kinds, sizes = messages(attribution, rows, work.launch[events])
     ranks, names = table.texts_at(GROUP_RANKS, rows), table.texts_at(GROUP_NAME, rows)
-    sizes, streams = message_bytes(table, rows).tolist(), table.stream[rows].tolist()
+    streams = table.stream[rows].tolist()
     numbers: dict[Collective, int] = {}
     key = np.empty(len(rows), np.int32)
     for i, (kind, group, name, size, stream) in enumerate(zip(kinds, ranks, names, sizes, streams, strict=True)):
@@ -155,6 +153,7 @@ def _device_work(attribution: Attribution) -> _Work:
     name = np.append(attribution.table.name[attribution.host.rows], np.int32(NONE))
     return _Work(
         row=device.rows,
+        launch=device.launch,
         start=device.start_ns,
         end=device.end_ns,
         step=device.step,
@@ -175,6 +174,7 @@ def _host_work(attribution: Attribution) -> _Work:
     position = position[np.argsort(host.start_ns[position], kind="stable")]
     return _Work(
         row=host.rows[position],
+        launch=np.full(len(position), NONE, np.int32),
         start=host.start_ns[position],
         end=host.end_ns[position],
         step=host.step[position],

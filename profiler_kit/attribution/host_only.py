@@ -65,7 +65,7 @@ def _gaps(owned: Attribution, start: Ints, end: Ints, ended_by: Ids) -> Gaps:
     table, host = owned.table, owned.host
     ns = np.zeros((len(IDLE_CAUSES), len(start)), np.int64)
     main = (table.thread[host.rows] == owned.main_thread) & (host.phase == PHASE_NUMBERS["data"])
-    data = host.intervals(np.flatnonzero(main))
+    data = union(host.start_ns[main], host.end_ns[main], ordered=True)
     ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
     ranges = ranges[table.named(host.rows[ranges], COLLECTIVE_RANGE)]
     other_ranks = subtract(union(host.start_ns[ranges], host.end_ns[ranges]), data)

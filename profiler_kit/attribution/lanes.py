@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profiler_kit.attribution import quantities
 from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
-from profiler_kit.attribution.totals import collective_kinds
+from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_words
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
@@ -187,7 +187,12 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
 
 def _communication_lane(lane: str, owned: Attribution, work: _Work, of: Ids) -> Iterator[Span]:
     """Collectives by kind, each a box of its own."""
-    for start, end, kind in zip(work.start.tolist(), work.end.tolist(), collective_kinds(owned, of), strict=True):
+    for start, end, kind in zip(
+        work.start.tolist(),
+        work.end.tolist(),
+        messages(owned, owned.device.rows[of], owned.device.launch[of]).kinds,
+        strict=True,
+    ):
         yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
 

@@ -18,9 +18,6 @@ FORWARD, BACKWARD, RECOMPUTE = PHASE_NUMBERS["forward"], PHASE_NUMBERS["backward
 LOSS, OPTIMIZER, DATA = PHASE_NUMBERS["loss"], PHASE_NUMBERS["optimizer"], PHASE_NUMBERS["data"]
 TRANSFER, OTHER = PHASE_NUMBERS["transfer"], PHASE_NUMBERS["other"]
 
-_OUR_STEP: Final = re.compile(r"\A" + re.escape(marks.STEP))
-_PROFILER_STEP: Final = re.compile(r"\A" + re.escape(STEP_PREFIX))
-_OPTIMIZER_STEP: Final = re.compile(r"\A" + re.escape(OPTIMIZER_STEP))
 _MOVES: Final = re.compile(r"\Aaten::(to|_to_copy|copy_|cuda)\Z")
 _SEED: Final = re.compile(r"\Aaten::ones_like\Z")  # the gradient of the loss with respect to itself
 _READ: Final = re.compile(r"\Aaten::item\Z")
@@ -50,14 +47,20 @@ class Steps(NamedTuple):
 def find_steps(table: Table, events: HostEvents) -> Steps:
     """The steps of the trace: by marks of ours, else the profiler's, else each up to the end of an optimizer's step."""
     at = np.flatnonzero(events.role == Role.STEP)
-    for pattern in (_OUR_STEP, _PROFILER_STEP):
-        marked = at[table.named(events.rows[at], pattern)]
+    for prefix in (marks.STEP, STEP_PREFIX):
+        marked = _named(table, events, at, prefix)
         if len(marked):
             marked = _on_one_thread(events, marked)
             names = table.name[events.rows[marked]].tolist()
-            numbers = [_number(pattern.sub("", table.names[name])) for name in names]
+            numbers = [_number(table.names[name].removeprefix(prefix)) for name in names]
             return _in_order(events.start_ns[marked], events.recorded_end_ns[marked], numbers)
     return _inferred(table, events)
+
+
+def _named(table: Table, events: HostEvents, at: Ints, prefix: str) -> Ints:
+    """Those of `at` whose names begin with `prefix`."""
+    names = table.name[events.rows[at]].tolist()
+    return at[np.array([table.names[name].startswith(prefix) for name in names], dtype=np.bool_)]
 
 
 def _number(text: str) -> int | None:
@@ -85,8 +88,7 @@ def _in_order(start: Ints, end: Ints, numbers: list[int | None], inferred: bool 
 
 def _inferred(table: Table, events: HostEvents) -> Steps:
     """Each step from the end of an optimizer's step to the end of the next; the first from the first event on."""
-    at = np.flatnonzero(events.role == Role.OPTIMIZER)
-    at = at[table.named(events.rows[at], _OPTIMIZER_STEP)]
+    at = _named(table, events, np.flatnonzero(events.role == Role.OPTIMIZER), OPTIMIZER_STEP)
     if not len(at):
         return Steps((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     at = _on_one_thread(events, at)
@@ -107,7 +109,7 @@ class Phases(NamedTuple):
     phase: Bytes
     evidence: Bytes
 
-    def put(self, where: Mask | Ids, phase: int | Bytes, evidence: Evidence) -> None:
+    def put(self, where: Mask | Ids | Ints, phase: int | Bytes, evidence: Evidence) -> None:
         """Writes `phase` at all of `where`."""
         self.phase[where] = phase
         self.evidence[where] = evidence

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from profiler_kit.records.lanes import ROOT_NAME
 from profiler_kit.records.traces import TRACE_PHASES, TracePhase
 from profiler_kit.traces.columns import Column, used_texts
-from profiler_kit.traces.intervals import Intervals, union
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask, Table
 
@@ -87,14 +86,10 @@ class Host:
         itself: Mask = self.operator == np.arange(len(self.rows))
         return itself
 
-    def enclosing(self, column: Ids, positions: Ids) -> Ids:
+    def enclosing(self, column: Ids, positions: Ids | Ints) -> Ids:
         """The value of `column` at the event that encloses each of `positions`; NONE where none does."""
         parent = self.parent[positions]
         return np.where(parent != NONE, column[parent], NONE).astype(np.int32)
-
-    def intervals(self, positions: Ids | Ints) -> Intervals:
-        """When the events at `positions`, all of one thread, run."""
-        return union(self.start_ns[positions], self.end_ns[positions], ordered=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,9 +19,17 @@ from profiler_kit.attribution.device_time import (
 )
 from profiler_kit.attribution.host_only import host_line
 from profiler_kit.attribution.host_time import phase_host_ns, queue_summary
-from profiler_kit.attribution.operators import loaders, operators, shaped_operators
 from profiler_kit.attribution.result import Attribution, Evidence
-from profiler_kit.attribution.totals import communication, kernels, modules, peak_allocated_bytes, streams
+from profiler_kit.attribution.totals import (
+    communication,
+    kernels,
+    loaders,
+    modules,
+    operators,
+    peak_allocated_bytes,
+    shaped_operators,
+    streams,
+)
 from profiler_kit.records.traces import TRACE_PHASES, IdleCause, PhaseTime, TraceStep, TraceSummary
 from profiler_kit.traces.intervals import count_by, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
@@ -62,7 +70,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
     device = attribution.device
     if not len(device.rows):
         work = _host_work(attribution)
-        return _summary(attribution, work, _host_steps(attribution, work), None)
+        return _summary(attribution, work, None)
     time = time if time is not None else device_time(attribution)
     timeline, waits, launches, gaps = time
     work = _Work(
@@ -78,7 +86,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
     )
     linked = device.launch != NONE
     return replace(
-        _summary(attribution, work, device_steps(attribution, time), time),
+        _summary(attribution, work, time),
         clock="device",
         device_events=len(device.rows),
         linked=int(linked.sum()),
@@ -113,12 +121,11 @@ def _host_work(attribution: Attribution) -> _Work:
     )
 
 
-def _summary(
-    attribution: Attribution, work: _Work, steps: tuple[TraceStep, ...], time: DeviceTime | None
-) -> TraceSummary:
+def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> TraceSummary:
     """What the summaries of both clocks hold."""
     table = attribution.table
     busy_ns = int(work.busy.sum())
+    steps = marked_steps(attribution, work.step, work.busy, time)
     periods = [step.device_ns for step in steps if step.device_ns is not None]
     steady = [step.device_ns for step in steps if step.device_ns is not None and step.steady]
     return TraceSummary(
@@ -188,25 +195,29 @@ def _median(values: Sequence[int]) -> int | None:
 # ---- steps
 
 
-def device_steps(attribution: Attribution, time: DeviceTime) -> tuple[TraceStep, ...]:
-    """The marked steps by the device's clock: from the first work of one to the first work of the next.
+def marked_steps(
+    attribution: Attribution, step: Ids, busy: Ints, time: DeviceTime | None = None
+) -> tuple[TraceStep, ...]:
+    """The marked steps, with the `busy` ns in each; `step`: of what was busy.
 
-    A step is steady where the launch queue was no deeper when the next one began, or was full already.
+    By the device's clock a step is from its first work to the first work of the next. It is steady where the launch queue was no
+    deeper when the next one began, or was full already.
     """
-    device, total = attribution.device, len(attribution.steps)
-    inside = np.flatnonzero(device.step != NONE)
-    kernel = sum_by(device.step[inside], time.timeline.piece[inside], total)
-    present, index = np.unique(device.step[inside], return_index=True)
-    first = np.zeros(total + 1, np.int64)
-    first[present] = device.start_ns[inside[index]]
-    has_work = np.zeros(total + 1, np.bool_)
-    has_work[present] = True
-    ended = has_work[:-1] & has_work[1:] & (first[1:] >= first[:-1])
-    period = first[1:] - first[:-1]
-    busy = union(device.start_ns, device.end_ns, ordered=True)
-    idle = period - overlap(busy, first[:-1], first[1:])
-    steady = ended.copy()
-    steady[time.launches.growing_steps()] = False
+    total = len(attribution.steps)
+    inside = np.flatnonzero(step != NONE)
+    kernel = sum_by(step[inside], busy[inside], total)
+    period, idle = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    ended, steady = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
+    if time is not None:
+        device = attribution.device
+        present, index = np.unique(step[inside], return_index=True)
+        first, has_work = np.zeros(total + 1, np.int64), np.zeros(total + 1, np.bool_)
+        first[present], has_work[present] = device.start_ns[inside[index]], True
+        period = first[1:] - first[:-1]
+        ended = has_work[:-1] & has_work[1:] & (period >= 0)
+        idle = period - overlap(union(device.start_ns, device.end_ns, ordered=True), first[:-1], first[1:])
+        steady = ended.copy()
+        steady[time.launches.growing_steps()] = False
     return tuple(
         TraceStep(
             number=mark.number,
@@ -217,22 +228,6 @@ def device_steps(attribution: Attribution, time: DeviceTime) -> tuple[TraceStep,
             steady=bool(steady[i]),
         )
         for i, mark in enumerate(attribution.steps)
-    )
-
-
-def _host_steps(attribution: Attribution, work: _Work) -> tuple[TraceStep, ...]:
-    inside = work.step != NONE
-    kernel = sum_by(work.step[inside], work.busy[inside], len(attribution.steps))
-    return tuple(
-        TraceStep(
-            number=mark.number,
-            host_ns=mark.end_ns - mark.start_ns,
-            device_ns=None,
-            kernel_ns=int(kernel[number]),
-            idle_ns=None,
-            steady=False,
-        )
-        for number, mark in enumerate(attribution.steps)
     )
 
 

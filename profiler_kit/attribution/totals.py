@@ -1,26 +1,29 @@
-"""Device time by phase, stream, module, operator, kernel and collective: the same busy instants, added up by another owner."""
+"""Device time by stream, module, kernel, operator, shape and collective: the same busy instants, added up by another owner."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
-from functools import cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from profiler_kit.attribution.device_time import Timeline
-from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, climb
 from profiler_kit.records.traces import (
     TRACE_PHASES,
     CollectiveTime,
     Communication,
+    ShapedOperator,
     StreamTime,
     TraceKernel,
     TraceModule,
+    TraceOperator,
 )
 from profiler_kit.traces.intervals import count_by, length, subtract, sum_by, union
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
-from profiler_kit.traces.names import calls_collective, collective_kind, element_bytes
+from profiler_kit.traces.names import LOADER_PREFIX, calls_collective, collective_kind, element_bytes, operator_family
 from profiler_kit.traces.table import (
     ALLOCATED,
     COLLECTIVE_NAME,
@@ -35,6 +38,15 @@ from profiler_kit.traces.table import (
     Kind,
     Table,
 )
+
+MOST: Final = 20
+# Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter._profile_name.
+_FETCH: Final = re.compile(re.escape(LOADER_PREFIX) + r"(\w{1,100})\.__next__\Z")
+_ATEN: Final = re.compile(r"\Aaten::")
+_LONGEST: Final = 4096  # characters of a text of shapes: a list of thousands of tensors tells no layer
+_DEEPEST: Final = 64  # calls around a launch: further out none says anything of it
+_MOST_ELEMENTS: Final = 1 << 58  # of 16 bytes: what an id of a broken trace may say does not run over
+OTHER: Final = "collective"  # of a kind that the trace does not tell
 
 
 def streams(attribution: Attribution) -> tuple[StreamTime, ...]:
@@ -91,7 +103,8 @@ def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, 
     operator[name[::-1]] = device.operator[::-1]  # the first one's is written last
     entries = []
     for i in np.flatnonzero(calls).tolist():
-        kernel = classify(table.names[i], _convolution(attribution, int(operator[i])))
+        convolution = _convolution(attribution, int(operator[i]))
+        kernel = classify(table.names[i], convolution)
         entries.append(
             TraceKernel(
                 name=table.names[i],
@@ -126,12 +139,156 @@ def peak_allocated_bytes(table: Table) -> int | None:
     return int(values.max()) if len(values) else None
 
 
+def loaders(attribution: Attribution) -> tuple[str, ...]:
+    """The classes of the iterators that fetched batches, as the profiler names them around each fetch; the longest first."""
+    table, host = attribution.table, attribution.host
+    classes = {i: match.group(1) for i, name in enumerate(table.names) if (match := _FETCH.match(name))}
+    if not classes:
+        return ()
+    name = table.name[host.rows]
+    fetches = np.isin(name, np.array(list(classes), np.int32))
+    spent = sum_by(name[fetches], (host.end_ns - host.start_ns)[fetches], len(table.names))
+    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(spent[i]))))
+
+
+# ---- operators
+
+
+def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...]:
+    """Every operator of the trace by name: `ns` by `operator` (positions in `Attribution.host`), and its own time on the host."""
+    table, host = attribution.table, attribution.host
+    name_of, size = table.name[host.rows], len(table.names)
+    at = np.flatnonzero(host.is_operator)
+    duration = host.end_ns[at] - host.start_ns[at]
+    calls, total = count_by(name_of[at], size), sum_by(name_of[at], duration, size)
+    around = host.enclosing(host.operator, at)
+    within = sum_by(name_of[around[around != NONE]], duration[around != NONE], size)
+    launched = operator != NONE
+    kernel = sum_by(name_of[operator[launched]], ns[launched], size)
+    entries = [
+        TraceOperator(
+            name=table.names[i],
+            family=operator_family(table.names[i]),
+            calls=int(calls[i]),
+            kernel_ns=int(kernel[i]),
+            host_self_ns=max(int(total[i]) - int(within[i]), 0),
+        )
+        for i in np.flatnonzero(calls).tolist()
+    ]
+    return tuple(sorted(entries, key=lambda entry: (-entry.kernel_ns, -entry.host_self_ns)))
+
+
+def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator, ...]:
+    """The operators by shapes whose work takes most of `ns` (one entry per device event), the longest first.
+
+    Work of backward belongs to the operator that made its node, work without a launch to that of the same work of another step.
+    """
+    table, host, device = attribution.table, attribution.host, attribution.device
+    if not (table.shapes != NONE).any():
+        return ()
+    operator = device.operator
+    operator = np.where(device.aligned != NONE, operator[device.aligned], operator)
+    events = np.flatnonzero((operator != NONE) & ~device.collective)
+    different, place = _different(operator[events], len(host.rows))
+    called = _called(attribution, _forward(attribution, different))
+    rows = host.rows[called]
+    key = table.name[rows].astype(np.int64) * len(table.texts) + table.shapes[rows]
+    key[table.shapes[rows] == NONE] = NONE
+    keys, group = np.unique(key, return_inverse=True)
+    # Every event's ns by what was called and by phase, of which NONE stands last.
+    phases = len(TRACE_PHASES) + 1
+    by_phase = sum_by(group[place] * phases + device.phase[events] % phases, ns[events], len(keys) * phases)
+    by_phase = by_phase.reshape(len(keys), phases)
+    total = np.where(keys != NONE, by_phase.sum(axis=1), 0)
+    calls = count_by(group[_first_of(called, len(host.rows))], len(keys))
+    entries: list[ShapedOperator] = []
+    for number in np.argsort(-total, kind="stable").tolist():
+        if len(entries) == MOST or not total[number]:
+            break
+        name, shapes = divmod(int(keys[number]), len(table.texts))
+        parsed = tensor_shapes(table.texts[shapes])
+        if not parsed:
+            continue
+        entries.append(
+            ShapedOperator(
+                name=table.names[name],
+                family=operator_family(table.names[name]),
+                shapes=parsed,
+                calls=int(calls[number]),
+                kernel_ns=int(total[number]),
+                forward_ns=int(by_phase[number, PHASE_NUMBERS["forward"]]),
+                backward_ns=int(by_phase[number, PHASE_NUMBERS["backward"]]),
+                recompute_ns=int(by_phase[number, PHASE_NUMBERS["recompute"]]),
+            )
+        )
+    return tuple(entries)
+
+
+def _different(positions: Ids, size: int) -> tuple[Ids, Ids]:
+    """The different ones of `positions` (0 up to `size`) in order, and for each of `positions` which of them it is."""
+    seen = np.zeros(size, np.bool_)
+    seen[positions] = True
+    different = np.flatnonzero(seen).astype(np.int32)
+    place = np.empty(size, np.int32)
+    place[different] = np.arange(len(different), dtype=np.int32)
+    return different, place[positions]
+
+
+def _first_of(positions: Ids, size: int) -> Ids:
+    """Where each of the different `positions` (0 up to `size`) stands first."""
+    where = np.full(size, NONE, np.int32)
+    where[positions[::-1]] = np.arange(len(positions), dtype=np.int32)[::-1]
+    first: Ids = where[where != NONE]
+    return first
+
+
+def _forward(attribution: Attribution, operator: Ids) -> Ids:
+    """Instead of each operator that a node runs the one that made the node, where that is known."""
+    node, nodes = attribution.host.node[operator], attribution.nodes
+    if not len(nodes):
+        return operator
+    at = np.minimum(np.searchsorted(nodes, node), len(nodes) - 1)
+    forward = np.where((node != NONE) & (nodes[at] == node), attribution.node_forward[at], NONE)
+    return np.where(forward != NONE, forward, operator).astype(np.int32)
+
+
+def _called(attribution: Attribution, operator: Ids) -> Ids:
+    """The outermost of PyTorch's own operators around each: what the program called, not what that called in turn."""
+    table, host = attribution.table, attribution.host
+
+    def enclosing_operator(operator: Ids) -> Ids:
+        # What an author's own operator or range encloses is called by that, not by what is around it.
+        above = host.parent[operator]
+        rows = host.rows[above]
+        plain = (above != NONE) & (host.operator[above] == above) & (table.shapes[rows] != NONE)
+        return np.where(plain & table.named(rows, _ATEN), above, NONE).astype(np.int32)
+
+    return climb(operator, enclosing_operator)
+
+
+def tensor_shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    """The shapes with a dimension in "Input Dims" as written, lists of tensors laid flat; none where it is something else."""
+    if len(text) > _LONGEST:
+        return ()
+    try:
+        written = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    found: list[tuple[int, ...]] = []
+    return tuple(found) if isinstance(written, list) and all(_gather(one, found, 0) for one in written) else ()
+
+
+def _gather(value: Any, found: list[tuple[int, ...]], depth: int) -> bool:
+    """Adds the shapes in `value`, a shape or a list of such; whether it is one."""
+    if not isinstance(value, list) or depth > 2:
+        return False
+    if value and all(type(size) is int and size >= 0 for size in value):
+        found.append(tuple(value))
+        return True
+    return all(_gather(one, found, depth + 1) for one in value)
+
+
 # ---- collectives
-
-
-_DEEPEST: Final = 64  # calls around a launch: further out none says anything of it
-_MOST_ELEMENTS: Final = 1 << 58  # of 16 bytes: what an id of a broken trace may say does not run over
-OTHER: Final = "collective"  # of a kind that nothing tells
 
 
 def communication(attribution: Attribution) -> Communication | None:
@@ -145,9 +302,9 @@ def communication(attribution: Attribution) -> Communication | None:
     covered = union(device.start_ns[kernels], device.end_ns[kernels], ordered=True)
     events = np.flatnonzero(collective).astype(np.int32)
     duration = (device.end_ns - device.start_ns)[events].tolist()
-    sizes = message_bytes(attribution.table, device.rows[events]).tolist()
+    kinds, sizes = messages(attribution, device.rows[events], device.launch[events])
     groups: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for kind, ns, size in zip(collective_kinds(attribution, events), duration, sizes, strict=True):
+    for kind, ns, size in zip(kinds, duration, sizes, strict=True):
         groups[kind].append((ns, size))
     by_kind = [
         CollectiveTime(
@@ -167,20 +324,29 @@ def communication(attribution: Attribution) -> Communication | None:
     )
 
 
-def collective_kinds(attribution: Attribution, events: Ids) -> list[str]:
-    """What each collective is: as the profiler noted, as its kernel's name says, or as the call around its launch is named."""
-    table, device = attribution.table, attribution.device
-    noted = table.texts_at(COLLECTIVE_NAME, device.rows[events])
+class Messages(NamedTuple):
+    """Of collectives: the kind of each, and the size of its input in bytes, NONE where the trace does not tell."""
+
+    kinds: list[str]
+    sizes: list[int]
+
+
+def messages(attribution: Attribution, rows: Ids, launch: Ids) -> Messages:
+    """The messages of the collectives `rows`, launched at the positions `launch` or NONE.
+
+    A kind is as the profiler noted, as the event's name says, or as the call around its launch is named.
+    """
+    table = attribution.table
     kinds = []
-    for event, note in zip(events.tolist(), noted, strict=True):
-        kind = _kind(note) or _kind(table.names[table.name[device.rows[event]]])
-        kinds.append(kind or _kind_by_call(attribution, int(device.launch[event])) or OTHER)
-    return kinds
-
-
-@cache
-def _kind(text: str) -> str | None:
-    return collective_kind(text) if text else None
+    noted = table.texts_at(COLLECTIVE_NAME, rows)
+    for name, note, position in zip(table.name[rows].tolist(), noted, launch.tolist(), strict=True):
+        kind = collective_kind(note) or collective_kind(table.names[name]) or _kind_by_call(attribution, position)
+        kinds.append(kind or OTHER)
+    elements = table.numbers_at(IN_ELEMENTS, rows)
+    sizes = [element_bytes(dtype) for dtype in table.texts_at(DTYPE, rows)]
+    size = np.array([NONE if each is None else each for each in sizes], np.int64)
+    known = (elements >= 0) & (size != NONE)
+    return Messages(kinds, np.where(known, np.clip(elements, 0, _MOST_ELEMENTS) * size, NONE).tolist())
 
 
 def _kind_by_call(attribution: Attribution, launch: int) -> str | None:
@@ -194,12 +360,3 @@ def _kind_by_call(attribution: Attribution, launch: int) -> str | None:
             return kind
         at = int(host.parent[at])
     return None
-
-
-def message_bytes(table: Table, rows: Ids) -> Ints:
-    """The size of each collective's input in bytes, NONE where the trace does not tell."""
-    elements = table.numbers_at(IN_ELEMENTS, rows)
-    sizes = [element_bytes(dtype) for dtype in table.texts_at(DTYPE, rows)]
-    size = np.array([NONE if each is None else each for each in sizes], np.int64)
-    known = (elements >= 0) & (size != NONE)
-    return np.where(known, np.clip(elements, 0, _MOST_ELEMENTS) * size, NONE)

@@ -63,9 +63,11 @@ def _understood(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[
     from profiler_kit.attribution.device_time import device_time
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.lanes import annotation
-    from profiler_kit.attribution.summary import device_steps
+    from profiler_kit.attribution.summary import marked_steps
     from profiler_kit.traces.reader import read
 
     attribution = attribute(read(trace))
-    steady = tuple(step.number for step in device_steps(attribution, device_time(attribution)) if step.steady)
+    time = device_time(attribution)
+    steps = marked_steps(attribution, attribution.device.step, time.timeline.piece, time)
+    steady = tuple(step.number for step in steps if step.steady)
     return annotation(attribution), step_periods(attribution), steady

@@ -113,7 +113,7 @@ def charge(start: Ints, end: Ints) -> Charges:
 _LOW_BITS = 26
 
 
-def sum_by(key: Ids | Ints, values: Ints, size: int) -> Ints:
+def sum_by(key: Ids | Ints | Bytes, values: Ints, size: int) -> Ints:
     """Sums of `values` (none negative) by `key` (0 up to `size`), exact: a sum of floats loses ns after 104 days."""
     low = np.bincount(key, weights=values & ((1 << _LOW_BITS) - 1), minlength=size)
     high = np.bincount(key, weights=values >> _LOW_BITS, minlength=size)

@@ -8,6 +8,7 @@ Source: torch/profiler/profiler.py, torch/optim/optimizer.py, torch/utils/data/d
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 STEP_PREFIX: Final = "ProfilerStep#"
@@ -79,6 +80,7 @@ def calls_collective(name: str) -> bool:
     return name.startswith(_COLLECTIVE_OPERATORS) or COLLECTIVE_RANGE.match(name) is not None
 
 
+@lru_cache(maxsize=1 << 12)
 def collective_kind(name: str) -> str | None:
     """The kind of collective that `name` says, None where it says none."""
     return next((kind for kind, pattern in _COLLECTIVE_KINDS if pattern.search(name)), None)

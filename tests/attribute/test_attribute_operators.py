@@ -282,7 +282,9 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     for path_ in layers:
         assert attribution[path_, "forward"] > 0, path_
         assert attribution[path_, "backward"] > 0, path_
-    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(attribution)
+    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(
+        attribution
+    )
     redone = {path_ for path_, phase in attribution if phase == "recompute"}
     assert redone == ({"", "block", "block.0", "block.1", "block.2"} if reentrant is not None else set())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from inspection_traces import mark, op, table
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.operators import loaders
+from profiler_kit.attribution.totals import loaders
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

@@ -10,8 +10,8 @@ from inspection_traces import ENGINE, Event, kernel, launch, mark, node, op, tab
 
 from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.operators import MOST, shaped_operators, tensor_shapes
 from profiler_kit.attribution.summary import summarize
+from profiler_kit.attribution.totals import MOST, shaped_operators, tensor_shapes
 
 LINEAR = [[4, 8], [16, 8], [16]]
 OTHER = [[4, 16], [2, 16], [2]]

@@ -9,9 +9,10 @@ import pytest
 import width_truth
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.result import NONE, PHASE_NUMBERS, Attribution
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
+from profiler_kit.traces.table import NONE
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces" / "strangers"
 CASES = ("eager", "checkpoint", "checkpoint_reentrant")

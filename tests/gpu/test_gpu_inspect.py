@@ -20,10 +20,11 @@ pytestmark = [
 import profiler_kit  # noqa: E402
 from profiler_kit import process  # noqa: E402
 from profiler_kit.attribution.engine import attribute  # noqa: E402
-from profiler_kit.attribution.result import NONE, Attribution  # noqa: E402
+from profiler_kit.attribution.result import Attribution  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.traces import TRACE_PHASES, TraceSummary  # noqa: E402
 from profiler_kit.traces.reader import read  # noqa: E402
+from profiler_kit.traces.table import NONE  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLD = ("eager", "checkpoint", "checkpoint_reentrant")
