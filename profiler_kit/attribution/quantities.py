@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from profiler_kit.attribution.events import nearest, outermost
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.lanes import CounterTrack
 from profiler_kit.traces.table import (
@@ -118,21 +119,9 @@ def rate(attribution: Attribution, mask: Mask) -> tuple[CounterTrack | None, str
 def _counted_operator(attribution: Attribution) -> Ids:
     """For each host position the outermost counted operator around it, itself included; NONE where there is none."""
     table, host = attribution.table, attribution.host
-    names = np.array([is_counted(name) for name in table.names] or [False], dtype=np.bool_)
-    counted = (
-        names[table.name[host.rows]] & (table.kind[host.rows] == Kind.OPERATOR)
-        if len(host.rows)
-        else np.zeros(0, np.bool_)
-    )
-    found = np.where(counted, np.arange(len(host.rows), dtype=np.int32), NONE).astype(np.int32)
-    # Each round looks twice as far up: the depth of nesting costs its logarithm.
-    above = host.parent.astype(np.int32)
-    while (above != NONE).any():
-        there = above != NONE
-        outer = np.where(there, found[above], NONE)
-        found = np.where(outer != NONE, outer, found)
-        above = np.where(there, above[above], NONE)
-    return found
+    names = np.array([is_counted(name) for name in table.names], dtype=np.bool_)
+    counted = names[table.name[host.rows]] & (table.kind[host.rows] == Kind.OPERATOR)
+    return outermost(host.parent, nearest(host.parent, counted))
 
 
 def _flops(attribution: Attribution, rows: Ids) -> Ints:
