@@ -171,9 +171,9 @@ def align(name: Ids, stream: Ids, step: Ids, known: Mask) -> Ids:
     laid on the known work of the stream so that what follows fits, then compared backwards. Where names differ, as steps do
     in places, the nearest place is sought at which they agree again.
     """
-    found = np.full(len(name), NONE, dtype=np.int32)
+    aligned = np.full(len(name), NONE, dtype=np.int32)
     if known.all():
-        return found
+        return aligned
     trials = _Trials()
     order = np.argsort(stream, kind="stable").astype(np.int32)
     lost_streams = np.unique(stream[~known])
@@ -196,8 +196,8 @@ def align(name: Ids, stream: Ids, step: Ids, known: Mask) -> Ids:
             near = slice(max(0, min(at, len(of_stream) - REFERENCE)), at + REFERENCE)
             reference = _Known(name[of_stream[near]], of_stream[near], last[near])
             border = len(after) == 0 or at == 0 or bool(last[at - 1])
-            found[lost] = _lay(name[lost], name[after], border, reference, trials)
-    return found
+            aligned[lost] = _lay(name[lost], name[after], border, reference, trials)
+    return aligned
 
 
 class _Trials:
@@ -214,14 +214,14 @@ class _Trials:
 
 def _lay(lost: Ids, following: Ids, border: bool, known: _Known, trials: _Trials) -> Ids:
     """For each name in `lost` one of the `known` events or NONE. `border`: a step ends with the last of `lost`."""
-    found = np.full(len(lost), NONE, dtype=np.int32)
+    aligned = np.full(len(lost), NONE, dtype=np.int32)
     left = len(lost)
     while left and trials.take():
         end = _best_end(lost[:left], following, border and left == len(lost), known)
         # One that fits nowhere is passed over: the one before it may fit.
-        left = left - 1 if end == NONE else _match_back(lost, left, end, known, found, trials)
+        left = left - 1 if end == NONE else _match_back(lost, left, end, known, aligned, trials)
         following = lost[left : left + FOLLOWING]
-    return found
+    return aligned
 
 
 def _best_end(lost: Ids, following: Ids, border: bool, known: _Known) -> int:
@@ -254,14 +254,14 @@ def _run(names: Ids, at: Ints, wanted: Ids, direction: int) -> Ints:
     return length
 
 
-def _match_back(lost: Ids, left: int, end: int, known: _Known, found: Ids, trials: _Trials) -> int:
+def _match_back(lost: Ids, left: int, end: int, known: _Known, aligned: Ids, trials: _Trials) -> int:
     """Matches `lost[:left]` with the known up to `end` from the back, and returns how many of `lost` are left to match."""
     names = known.names
     while left and end:
         count = min(left, end)
         differ = np.flatnonzero(lost[left - count : left] != names[end - count : end])
         equal = count - (int(differ[-1]) + 1 if len(differ) else 0)
-        found[left - equal : left] = known.events[end - equal : end]
+        aligned[left - equal : left] = known.events[end - equal : end]
         left, end = left - equal, end - equal
         if not left or not end or not trials.take():
             break

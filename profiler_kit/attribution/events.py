@@ -241,16 +241,16 @@ def nearest(parent: Ids, mask: Mask) -> Ids:
     Each round looks twice as far up as the one before, so that the deepest nesting costs few rounds.
     """
     count = len(parent)
-    found = np.append(np.where(parent == NONE, np.int32(count), parent), np.int32(count)).astype(np.int32)
+    position = np.append(np.where(parent == NONE, np.int32(count), parent), np.int32(count)).astype(np.int32)
     stop = np.append(mask, True)
-    found[stop] = np.arange(count + 1, dtype=np.int32)[stop]
+    position[stop] = np.arange(count + 1, dtype=np.int32)[stop]
     while True:
-        further = found[found]
-        if np.array_equal(further, found):
+        next_position = position[position]
+        if np.array_equal(next_position, position):
             break
-        found = further
-    found[found == count] = NONE
-    return found[:-1]
+        position = next_position
+    position[position == count] = NONE
+    return position[:-1]
 
 
 def outermost(parent: Ids, innermost: Ids) -> Ids:

@@ -78,21 +78,21 @@ def _operators_by_id(table: Table, events: HostEvents, rows: Ids) -> Ids:
     return np.where(asking & only & (events.start_ns[at] <= table.start_ns[rows]), at, NONE).astype(np.int32)
 
 
-def _latest_in(group: Ints, time: Ints, wanted: Ints, before: Ints) -> Ints:
-    """For each (wanted group, time) the last entry of that group with an earlier time, or NONE; entries by group, then time."""
+def _latest_in(group: Ints, time: Ints, asked: Ints, before: Ints) -> Ints:
+    """For each (asked group, time) the last entry of that group with an earlier time, or NONE; entries by group, then time."""
     if not len(group):
-        return np.full(len(wanted), NONE, dtype=np.int64)
+        return np.full(len(asked), NONE, dtype=np.int64)
     starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
     number = np.zeros(len(group), dtype=np.int64)
     number[starts[1:]] = 1
     number = np.cumsum(number)
-    at = np.minimum(np.searchsorted(group[starts], wanted), len(starts) - 1)
+    at = np.minimum(np.searchsorted(group[starts], asked), len(starts) - 1)
     times = np.sort(time)
     scale = len(times) + 1
     keys = number * scale + np.searchsorted(times, time)
-    found = np.searchsorted(keys, at * scale + np.searchsorted(times, before)) - 1
-    hit = (found >= 0) & (group[np.maximum(found, 0)] == wanted)
-    return np.where(hit, found, NONE)
+    entry = np.searchsorted(keys, at * scale + np.searchsorted(times, before)) - 1
+    hit = (entry >= 0) & (group[np.maximum(entry, 0)] == asked)
+    return np.where(hit, entry, NONE)
 
 
 # ---- autograd node -> forward op
@@ -144,9 +144,9 @@ def join_nodes(table: Table, events: HostEvents, since_ns: Ints) -> Nodes:
         maker = _forward_threads(ops, numbers, makers, begins, since, at, agreement)
         scripted = np.array([TORCHSCRIPT in name for name in table.names], dtype=bool)[names[asking]]
         entry, own = _find(ops, maker, numbers, begins, since, scripted, at, agreement)
-        found = (entry != NONE) & (maker != NONE)
-        forward[asking] = np.where(found, ops.positions[np.maximum(entry, 0)], NONE)
-        exact[asking] = found & own
+        joined = (entry != NONE) & (maker != NONE)
+        forward[asking] = np.where(joined, ops.positions[np.maximum(entry, 0)], NONE)
+        exact[asking] = joined & own
     forward[leaf] = NONE
     return Nodes(nodes, forward, exact & ~leaf, leaf | (table.sequence[events.rows[nodes]] < 0))
 
@@ -195,20 +195,20 @@ def _find(
     ahead = (entry != NONE) & ~here & agreement.of(at, ops.positions[np.maximum(entry, 0)])
     lower = _latest(ops, np.where(same, _groups(ops, maker, numbers - 1)[0], group), begins)
     lower = np.where((lower != NONE) & (ops.start_ns[np.maximum(lower, 0)] >= since), lower, NONE)
-    found = np.where(here | ahead, entry, lower)
+    chosen = np.where(here | ahead, entry, lower)
     own = here | ahead
     some = np.flatnonzero(scripted)
     if len(some):
         # TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
         group, same = _groups(ops, maker[some], numbers[some] + 1)
         first = _latest(ops, np.where(same, group, NONE), since[some]) + 1
-        begun = ops.first[np.maximum(group, 0)]
-        first = np.maximum(first, begun)
+        first_of_group = ops.first[np.maximum(group, 0)]
+        first = np.maximum(first, first_of_group)
         good = same & (first < len(ops.group))
         first = np.minimum(first, len(ops.group) - 1)
         good &= (ops.group[first] == group) & (ops.start_ns[first] < begins[some])
-        found[some], own[some] = np.where(good, first, NONE), good
-    return found, own
+        chosen[some], own[some] = np.where(good, first, NONE), good
+    return chosen, own
 
 
 def _forward_threads(
@@ -222,8 +222,8 @@ def _forward_threads(
     """
     threads, sizes = np.unique(ops.thread, return_counts=True)
     threads = threads[np.argsort(-sizes, kind="stable")[:FORWARD_THREADS]]
-    said, which = np.unique(makers, return_inverse=True)
-    votes = np.zeros((len(said), len(threads)), dtype=np.int64)
+    forward_threads, which = np.unique(makers, return_inverse=True)
+    votes = np.zeros((len(forward_threads), len(threads)), dtype=np.int64)
     for column, thread in enumerate(threads.tolist()):
         group, same = _groups(ops, np.full(len(numbers), thread), numbers)
         entry = _latest(ops, np.where(same, group, NONE), begins)
@@ -231,9 +231,9 @@ def _forward_threads(
         here = ops.start_ns[entry[have]] >= since[have]
         agrees = agreement.of(at[have], ops.positions[entry[have]])
         weight = np.where(here, np.where(agrees, 10, 1), agrees)
-        votes[:, column] = np.bincount(which[have], weights=weight, minlength=len(said)).astype(np.int64)
+        votes[:, column] = np.bincount(which[have], weights=weight, minlength=len(forward_threads)).astype(np.int64)
     best = np.argmax(votes, axis=1)
-    chosen = np.where(votes[np.arange(len(said)), best] > 0, threads[best], NONE)
+    chosen = np.where(votes[np.arange(len(forward_threads)), best] > 0, threads[best], NONE)
     return np.asarray(chosen[which], dtype=np.int64)
 
 
@@ -251,5 +251,5 @@ class _Agreement:
         pair = name[self._nesting.rows[nodes]].astype(np.int64) * count + name[self._nesting.rows[ops]]
         pairs, which = np.unique(pair, return_inverse=True)
         names = self._table.names
-        said = [node_agrees(names[both // count], names[both % count]) for both in pairs.tolist()]
-        return np.array(said, dtype=bool)[which] if said else np.zeros(0, dtype=bool)
+        agree = [node_agrees(names[pair // count], names[pair % count]) for pair in pairs.tolist()]
+        return np.array(agree, dtype=bool)[which] if agree else np.zeros(0, dtype=bool)

@@ -210,9 +210,9 @@ def _node_before(events: HostEvents, nodes: Nodes) -> Ids:
     before = np.full(len(order), NONE, dtype=np.int32)
     if len(order):
         last = np.maximum.accumulate(np.where(nodes.unnumbered[order], NONE, np.arange(len(order))))
-        held = order[np.maximum(last, 0)]
-        same = (last != NONE) & (parent[held] == parent[order]) & (thread[held] == thread[order])
-        before[order] = np.where(same, held, NONE)
+        candidate = order[np.maximum(last, 0)]
+        same = (last != NONE) & (parent[candidate] == parent[order]) & (thread[candidate] == thread[order])
+        before[order] = np.where(same, candidate, NONE)
     return before
 
 
@@ -252,6 +252,6 @@ class _Recomputing:
 def _module_before(events: HostEvents, nodes: Nodes, module: Ids, step: Ids, here: Ids, loss: int) -> Ids:
     """The module of the last node on the same thread that began before each of `here` in the same step, or else the loss."""
     at = np.searchsorted(nodes.positions, here) - 1
-    held = nodes.positions[np.maximum(at, 0)]
-    good = (at >= 0) & (events.thread[held] == events.thread[here]) & (step[held] == step[here])
+    node = nodes.positions[np.maximum(at, 0)]
+    good = (at >= 0) & (events.thread[node] == events.thread[here]) & (step[node] == step[here])
     return np.where(good, module[np.maximum(at, 0)], loss).astype(np.int32)

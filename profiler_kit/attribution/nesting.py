@@ -143,19 +143,19 @@ def _innermost_open(line: _Line, encloses: Mask, of: Ints) -> Ints:
         latest.append(np.maximum(below[::2], below[1::2]))
     begins = line.start[of]
     block = of.astype(np.int64)  # all blocks of this size before it are to be searched
-    found = np.full(len(of), NONE, dtype=np.int64)
+    block_found = np.full(len(of), NONE, dtype=np.int64)
     size = np.zeros(len(of), dtype=np.int64)
     for level, ends in enumerate(latest):
-        look = np.flatnonzero((found == NONE) & (block % 2 == 1))
+        look = np.flatnonzero((block_found == NONE) & (block % 2 == 1))
         hit = look[ends[block[look] - 1] > begins[look]]
-        found[hit], size[hit] = block[hit] - 1, level
+        block_found[hit], size[hit] = block[hit] - 1, level
         block //= 2
     for level in range(len(latest) - 2, -1, -1):
-        down = np.flatnonzero((found != NONE) & (size > level))
-        right = 2 * found[down] + 1
+        down = np.flatnonzero((block_found != NONE) & (size > level))
+        right = 2 * block_found[down] + 1
         right = np.where(right < len(latest[level]), right, right - 1)
-        found[down] = np.where(latest[level][right] > begins[down], right, 2 * found[down])
-    return found
+        block_found[down] = np.where(latest[level][right] > begins[down], right, 2 * block_found[down])
+    return block_found
 
 
 def _crossing(parent: Ids, end: Ints, encloses: Mask) -> Ints:

@@ -50,7 +50,7 @@ def running(attribution: Attribution, mask: Mask) -> CounterTrack | None:
 def memory(attribution: Attribution) -> tuple[CounterTrack, ...]:
     """Memory of each device, and of the host, as the profiler's allocation events tell it."""
     table = attribution.table
-    found = []
+    tracks = []
     for key, title in _MEMORY:
         sparse = table.more.get(key)
         if sparse is None:
@@ -63,8 +63,8 @@ def memory(attribution: Attribution) -> tuple[CounterTrack, ...]:
             mine = (kind == of_kind) & (number == of_number)
             at, value = _last_at(table.start_ns[sparse.rows[mine]], sparse.values[mine].astype(np.int64))
             if value.any():
-                found.append(CounterTrack(name=place + title, points=_points(at, (value / (1 << 20)).round(3))))
-    return tuple(found)
+                tracks.append(CounterTrack(name=place + title, points=_points(at, (value / (1 << 20)).round(3))))
+    return tuple(tracks)
 
 
 def _last_at(at: Ints, value: Ints) -> tuple[Ints, Ints]:
@@ -132,8 +132,8 @@ def _flops(attribution: Attribution, rows: Ids) -> Ints:
     flops = []
     for name, shapes, inputs in kinds.tolist():
         text = table.texts[inputs] if inputs != NONE else None
-        known = operator_flops(table.names[name], table.texts[shapes], text) if shapes != NONE else None
-        flops.append(-1 if known is None or known >= 1 << 62 else known)
+        flops_of = operator_flops(table.names[name], table.texts[shapes], text) if shapes != NONE else None
+        flops.append(-1 if flops_of is None or flops_of >= 1 << 62 else flops_of)
     return np.array(flops, dtype=np.int64)[index.reshape(-1)] if flops else np.zeros(0, dtype=np.int64)
 
 
@@ -198,10 +198,10 @@ def _shape(value: Any, dimensions: int | None = None) -> Shape:
 
 def _list(value: Any) -> list[Any]:
     """An argument that is a list: the profiler writes ``"[1, 1]"``, and booleans as Python does."""
-    found = json.loads(value.replace("True", "true").replace("False", "false")) if isinstance(value, str) else value
-    if not isinstance(found, list):
+    parsed = json.loads(value.replace("True", "true").replace("False", "false")) if isinstance(value, str) else value
+    if not isinstance(parsed, list):
         raise TypeError(f"{value!r} is no list")
-    return found
+    return parsed
 
 
 def _flag(value: Any) -> bool:

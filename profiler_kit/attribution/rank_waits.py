@@ -153,9 +153,9 @@ def _sequences(extract: Extract, steps: Sequence[int]) -> dict[tuple[int, str], 
     columns = extract.collectives
     groups: dict[tuple[int, str], list[int]] = {}
     names = [key.group for key in columns.keys]
-    wanted = set(steps)
+    chosen_steps = set(steps)
     for position, (step, key) in enumerate(zip(columns.step.tolist(), columns.key.tolist(), strict=True)):
-        if step in wanted:
+        if step in chosen_steps:
             groups.setdefault((step, names[key]), []).append(position)
     return {place: np.array(positions, np.int64) for place, positions in groups.items()}
 

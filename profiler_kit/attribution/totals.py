@@ -72,11 +72,11 @@ def streams(attribution: Attribution) -> tuple[StreamTime, ...]:
 
 def modules(attribution: Attribution, module: Ids, phase: Bytes, ns: Ints) -> tuple[TraceModule, ...]:
     """Time by module and phase, longest first. Time of no phase is in none of them, see `unattributed_ns`."""
-    known = phase != NONE
+    has_phase = phase != NONE
     count = len(TRACE_PHASES)
     size = (len(attribution.modules) + 1) * count
-    key = (module[known].astype(np.int64) + 1) * count + phase[known]
-    total, events = sum_by(key, ns[known], size), count_by(key, size)
+    key = (module[has_phase].astype(np.int64) + 1) * count + phase[has_phase]
+    total, events = sum_by(key, ns[has_phase], size), count_by(key, size)
     entries = []
     for index in np.flatnonzero(events).tolist():
         number, of_phase = index // count - 1, index % count
@@ -274,18 +274,18 @@ def tensor_shapes(text: str) -> tuple[tuple[int, ...], ...]:
         written = json.loads(text)
     except (ValueError, RecursionError):
         return ()
-    found: list[tuple[int, ...]] = []
-    return tuple(found) if isinstance(written, list) and all(_gather(one, found, 0) for one in written) else ()
+    shapes: list[tuple[int, ...]] = []
+    return tuple(shapes) if isinstance(written, list) and all(_gather(value, shapes, 0) for value in written) else ()
 
 
-def _gather(value: Any, found: list[tuple[int, ...]], depth: int) -> bool:
-    """Adds the shapes in `value`, a shape or a list of such; whether it is one."""
+def _gather(value: Any, shapes: list[tuple[int, ...]], depth: int) -> bool:
+    """Adds the shapes in `value`, a shape or a list of such; whether it is one of them."""
     if not isinstance(value, list) or depth > 2:
         return False
     if value and all(type(size) is int and size >= 0 for size in value):
-        found.append(tuple(value))
+        shapes.append(tuple(value))
         return True
-    return all(_gather(one, found, depth + 1) for one in value)
+    return all(_gather(inner, shapes, depth + 1) for inner in value)
 
 
 # ---- collectives
