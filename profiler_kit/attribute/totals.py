@@ -9,10 +9,10 @@ from typing import Final, NamedTuple, TypeVar
 from profiler_kit.attribute.assign import Assignment, Owner
 from profiler_kit.attribute.correlate import Frame, Links
 from profiler_kit.attribute.events import HostKind, Trace
+from profiler_kit.attribute.intervals import charge_once, subtract
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES
 from profiler_kit.records.runs import KernelStat, LayerTiming
-from profiler_kit.traces.intervals import charge_once, subtract
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 
 Key = TypeVar("Key", bound=Hashable)

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 from profiler_kit.attribute.correlate import Frame, Links, correlate
 from profiler_kit.attribute.events import DeviceEvent, HostKind, Trace, read_trace
+from profiler_kit.attribute.intervals import charge_once
 from profiler_kit.attribute.totals import apportion
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
 from profiler_kit.records.counts import ModuleNode, StaticCount
 from profiler_kit.records.families import LAYOUT, is_convolution, stands_for
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, PartWorkspace
-from profiler_kit.traces.intervals import charge_once
 from profiler_kit.traces.kernels import ConvolutionOp, KernelName, classify
 
 # What a part's kernels are classified by where their name does not say: a matrix product in it is the convolution's.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.errors import UsageError
+from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
 from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
@@ -56,18 +59,18 @@ class Cut:
     notes: tuple[str, ...] = ()
 
 
-def step_periods(owned: Owned) -> tuple[StepPeriod, ...]:
+def step_periods(attribution: Attribution) -> tuple[StepPeriod, ...]:
     """The marked steps of the trace, in its order."""
-    table, device = owned.table, owned.device
+    table, device = attribution.table, attribution.device
     mine = device.step != NONE
     step, rows = device.step[mine], device.rows[mine]
-    begin = np.full(len(owned.steps), np.iinfo(np.int64).max)
-    end = np.full(len(owned.steps), np.iinfo(np.int64).min)
+    begin = np.full(len(attribution.steps), np.iinfo(np.int64).max)
+    end = np.full(len(attribution.steps), np.iinfo(np.int64).min)
     np.minimum.at(begin, step, table.start_ns[rows])
     np.maximum.at(end, step, table.end_ns[rows])
     return tuple(
         StepPeriod(mark.number, Period(*mark[1:], *((first, last) if first <= last else mark[1:])))
-        for mark, first, last in zip(owned.steps, begin.tolist(), end.tolist(), strict=True)
+        for mark, first, last in zip(attribution.steps, begin.tolist(), end.tolist(), strict=True)
     )
 
 
@@ -97,9 +100,9 @@ def cut(
         period = _period(chosen)
         notes.append(f"cut to {_named(chosen)}")
         steps = tuple(chosen)
-    found = _kept(entries, period, notes)
-    if limit_bytes is None or found.size + beside(period) <= limit_bytes:
-        return found
+    whole = _kept(entries, period, notes)
+    if limit_bytes is None or whole.size + beside(period) <= limit_bytes:
+        return whole
 
     def fits(run: Sequence[StepPeriod]) -> bool:
         period = _period(run)
@@ -109,9 +112,9 @@ def cut(
         run = _most_steps(steps, frozenset(steady), fits)
         period = _period(run)
         notes = [f"cut to {_named(run)}, {len(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}"]
-        found = _kept(entries, period, notes)
+        whole = _kept(entries, period, notes)
     left = limit_bytes - beside(period)
-    return found if found.size <= left else _thinned(entries, found, left, limit_bytes)
+    return whole if whole.size <= left else _thinned(entries, whole, left, limit_bytes)
 
 
 def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
@@ -122,8 +125,8 @@ def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
     before = int((keep & _flows(entries)).sum())
     keep = without_unmatched_flows(entries, keep)
     unmatched = before - int((keep & _flows(entries)).sum())
-    told = (f"{unmatched:,} ends of arrows left out whose other end is not there",) if unmatched else ()
-    return Cut(keep=keep, period=period, size=_size(entries, keep), notes=(*notes, *told))
+    left_out = (f"{unmatched:,} ends of arrows left out whose other end is not there",) if unmatched else ()
+    return Cut(keep=keep, period=period, size=_size(entries, keep), notes=(*notes, *left_out))
 
 
 def _overlapping(entries: Entries, period: Period) -> Mask:
@@ -187,10 +190,10 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _thinned(entries: Entries, found: Cut, left: int, limit_bytes: int) -> Cut:
+def _thinned(entries: Entries, whole_cut: Cut, left: int, limit_bytes: int) -> Cut:
     """`found`, of which `left` bytes fit, without its shortest Python calls, then without its shortest operators."""
-    keep, notes = found.keep, list(found.notes)
-    size = found.size
+    keep, notes = whole_cut.keep, list(whole_cut.notes)
+    size = whole_cut.size
     for kind, called in ((Kind.PYTHON, "Python calls"), (Kind.OPERATOR, "operators")):
         calls = np.flatnonzero(keep & entries.sliced & (entries.kind == kind))
         duration = (entries.end_us - entries.start_us)[calls]
@@ -210,7 +213,7 @@ def _thinned(entries: Entries, found: Cut, left: int, limit_bytes: int) -> Cut:
         )
         notes.append(f"{which} left out, to stay below {_megabytes(limit_bytes)}")
         if size <= left:
-            return Cut(keep=keep, period=found.period, size=size, notes=tuple(notes))
+            return Cut(keep=keep, period=whole_cut.period, size=size, notes=tuple(notes))
     needed = _megabytes(size + limit_bytes - left)
     raise UsageError(
         f"{_megabytes(limit_bytes)} are too few: without Python calls and operators it takes {needed}",
@@ -222,10 +225,10 @@ def check_wanted(steps: Sequence[int], wanted: tuple[int, int], *, where: str | 
     """Raises UsageError where none of the `steps` of a trace is from the first to the last `wanted`."""
     if any(wanted[0] <= number <= wanted[1] for number in steps):
         return
-    asked = f"step {wanted[0]}" if wanted[0] == wanted[1] else f"step from {wanted[0]} to {wanted[1]}"
-    held = _numbers(steps) if steps else "no marked steps"
+    request = f"step {wanted[0]}" if wanted[0] == wanted[1] else f"step from {wanted[0]} to {wanted[1]}"
+    steps_there = _numbers(steps) if steps else "no marked steps"
     raise UsageError(
-        f"no {asked}: the trace has {held}", where=where, hint="give --steps FIRST:LAST of the marked steps"
+        f"no {request}: the trace has {steps_there}", where=where, hint="give --steps FIRST:LAST of the marked steps"
     )
 
 
@@ -239,3 +242,28 @@ def _numbers(steps: Sequence[int]) -> str:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3g} MB"
+
+
+def clipped(annotation: Annotation, period: Period | None) -> Annotation:
+    """`annotation` with what lies in `period`; stretches that reach beyond it end with it, and so do counters."""
+    if period is None:
+        return annotation
+    start, end = period.start_ns, period.end_ns
+    return replace(
+        annotation,
+        spans=tuple(
+            replace(span, start_ns=max(span.start_ns, start), end_ns=min(span.end_ns, end))
+            for span in annotation.spans
+            if span.start_ns < end and span.end_ns > start
+        ),
+        counters=tuple(_counter(counter, start, end) for counter in annotation.counters),
+    )
+
+
+def _counter(counter: CounterTrack, start: int, end: int) -> CounterTrack:
+    """The points within, begun by the value that holds at the start."""
+    points = counter.points
+    first = bisect_right(points, start, key=itemgetter(0))
+    last = bisect_left(points, end, key=itemgetter(0))
+    before = ((start, points[first - 1][1]),) if first else ()
+    return CounterTrack(name=counter.name, points=(*before, *points[first:last]))

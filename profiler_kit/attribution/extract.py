@@ -8,18 +8,14 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.collectives import Collective, collective_keys
-from profiler_kit.attribution.communication import OTHER, kinds
-from profiler_kit.attribution.idle import Gaps, gaps
-from profiler_kit.attribution.named import named
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.spans import Spans, charge, join, overlap, subtract, sum_by, union
-from profiler_kit.attribution.timeline import timeline
-from profiler_kit.attribution.times import times
-from profiler_kit.attribution.waits import waits
+from profiler_kit.attribution.device_time import Gaps, device_time
+from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.summary import summarize
+from profiler_kit.attribution.totals import messages
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
-from profiler_kit.traces.collectives import HOST_RANGE, collective_kind
-from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
+from profiler_kit.traces.intervals import Intervals, charge, join, overlap, subtract, sum_by, union
+from profiler_kit.traces.names import HOST_COLLECTIVE_RANGE
+from profiler_kit.traces.table import GROUP_NAME, GROUP_RANKS, NONE, Ids, Ints, Kind, Mask
 
 MOST_BARE: Final = 20_000  # stretches: 320 KB; beyond it those that matter least are let go
 MOST_COLLECTIVES: Final = 200_000
@@ -55,6 +51,14 @@ class Steps:
     did: Ints
 
 
+class Collective(NamedTuple):
+    """What tells one collective from another: `group` is its process group, or what stands for it; `size` in bytes or NONE."""
+
+    kind: str
+    group: str
+    size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collectives:
     """A file's collectives by their start. `step`: its number, NONE for none; `key`: a position in `keys`."""
@@ -76,7 +80,7 @@ class Extract:
     summary: TraceSummary
     steps: Steps
     collectives: Collectives
-    bare: Spans
+    bare: Intervals
     backend: str = ""
     left_out: int = 0
 
@@ -85,6 +89,7 @@ class _Work(NamedTuple):
     """Work by start: whose it is (`phase` and `module` may be NONE, `operator` is a name's id), which are collectives."""
 
     row: Ids
+    launch: Ids
     start: Ints
     end: Ints
     step: Ids
@@ -94,119 +99,116 @@ class _Work(NamedTuple):
     collective: Mask
 
 
-def extract(owned: Owned, summary: TraceSummary) -> Extract:
-    """What the file of `owned` contributes beside others."""
-    idle = gaps(owned, timeline(owned), waits(owned)) if len(owned.device.rows) else None
-    work = _device_work(owned) if len(owned.device.rows) else _host_work(owned)
-    communication = union(work.start[work.collective], work.end[work.collective], ordered=True)
+def extract(attribution: Attribution) -> Extract:
+    """What the file of `attribution` contributes beside others, its summary included."""
+    on_device = bool(len(attribution.device.rows))
+    time = device_time(attribution) if on_device else None
+    work = _device_work(attribution) if on_device else _host_work(attribution)
+    collectives = _collectives(attribution, work)
     computing = ~work.collective
     compute = union(work.start[computing], work.end[computing], ordered=True)
-    talking = np.flatnonzero(work.collective)[:MOST_COLLECTIVES].astype(np.int32)
-    numbers = np.array([step.number for step in owned.steps] or [NONE], np.int64)
-    rows = work.row[talking]
-    keys, key = collective_keys(owned.table, rows, _kinds(owned, talking, rows))
-    steps = work.step[talking]
+    communication = union(work.start[work.collective], work.end[work.collective], ordered=True)
     bare = subtract(communication, compute)
     if len(bare.start) > MOST_BARE:
-        kept = np.sort(np.argsort(bare.start - bare.end, kind="stable")[:MOST_BARE])
-        bare = Spans(bare.start[kept], bare.end[kept])
+        longest = np.sort(np.argsort(bare.start - bare.end, kind="stable")[:MOST_BARE])
+        bare = Intervals(bare.start[longest], bare.end[longest])
     return Extract(
-        summary=summary,
-        steps=_steps(owned, work, compute, communication, idle),
-        collectives=Collectives(
-            keys=keys,
-            key=key,
-            step=np.where(steps == NONE, NONE, numbers[steps]),
-            start_ns=work.start[talking],
-            end_ns=work.end[talking],
-        ),
+        summary=summarize(attribution, time),
+        steps=_steps(attribution, work, compute, communication, time.gaps if time is not None else None),
+        collectives=collectives,
         bare=bare,
-        backend=owned.table.info.backend,
-        left_out=int(work.collective.sum()) - len(talking),
+        backend=attribution.table.info.backend,
+        left_out=int(work.collective.sum()) - len(collectives.key),
     )
 
 
-def _kinds(owned: Owned, events: Ids, rows: Ids) -> list[str]:
-    if len(owned.device.rows):
-        return kinds(owned, events)
-    return [collective_kind(owned.table.names[name]) or OTHER for name in owned.table.name[rows].tolist()]
+def _collectives(attribution: Attribution, work: _Work) -> Collectives:
+    """The collectives of a trace, up to MOST_COLLECTIVES.
+
+    Where the trace does not name a process group, the stream stands for it: each group has a stream of its own in NCCL.
+    """
+    table = attribution.table
+    events = np.flatnonzero(work.collective)[:MOST_COLLECTIVES].astype(np.int32)
+    rows = work.row[events]
+    kinds, sizes = messages(attribution, rows, work.launch[events])
+    ranks, names = table.texts_at(GROUP_RANKS, rows), table.texts_at(GROUP_NAME, rows)
+    streams = table.stream[rows].tolist()
+    numbers: dict[Collective, int] = {}
+    key = np.empty(len(rows), np.int32)
+    for i, (kind, group, name, size, stream) in enumerate(zip(kinds, ranks, names, sizes, streams, strict=True)):
+        where = group or name or (f"stream {table.streams[stream].stream}" if stream != NONE else "host")
+        key[i] = numbers.setdefault(Collective(kind, where, size), len(numbers))
+    step = np.array([*(step.number for step in attribution.steps), NONE], np.int64)
+    return Collectives(
+        keys=tuple(numbers),
+        key=key,
+        step=step[work.step[events]],
+        start_ns=work.start[events],
+        end_ns=work.end[events],
+    )
 
 
-def _device_work(owned: Owned) -> _Work:
-    device, host, table = owned.device, owned.host, owned.table
-    start, end = times(table, device.rows)
-    operator = np.full(len(device.rows), NONE, np.int32)
-    launched = device.operator != NONE
-    operator[launched] = table.name[host.rows[device.operator[launched]]]
+def _device_work(attribution: Attribution) -> _Work:
+    device = attribution.device
+    name = np.append(attribution.table.name[attribution.host.rows], np.int32(NONE))
     return _Work(
         row=device.rows,
-        start=start,
-        end=end,
+        launch=device.launch,
+        start=device.start_ns,
+        end=device.end_ns,
         step=device.step,
         phase=device.phase.astype(np.int32),
         module=device.module,
-        operator=operator,
-        collective=device.phase == PHASE_NUMBERS["communication"],
+        operator=name[device.operator],
+        collective=device.collective,
     )
 
 
-def _host_work(owned: Owned) -> _Work:
+def _host_work(attribution: Attribution) -> _Work:
     """Operators that no other operator encloses, and the ranges in which the host's own collectives ran."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     kind = table.kind[host.rows]
-    around = np.where(host.parent == NONE, NONE, host.operator[host.parent])
-    collective = (kind == Kind.ANNOTATION) & named(table.names, table.name[host.rows], HOST_RANGE)
-    kept = collective | ((kind == Kind.OPERATOR) & (around == NONE))
-    position = np.flatnonzero(kept)
-    position = position[np.argsort(table.start_ns[host.rows[position]], kind="stable")]
-    rows = host.rows[position]
-    start, end = times(table, rows)
+    collective = (kind == Kind.ANNOTATION) & table.named(host.rows, HOST_COLLECTIVE_RANGE)
+    around = np.append(host.operator, np.int32(NONE))[host.parent]
+    position = np.flatnonzero(collective | ((kind == Kind.OPERATOR) & (around == NONE)))
+    position = position[np.argsort(host.start_ns[position], kind="stable")]
     return _Work(
-        row=rows,
-        start=start,
-        end=end,
-        step=_step_at(owned, start),
+        row=host.rows[position],
+        launch=np.full(len(position), NONE, np.int32),
+        start=host.start_ns[position],
+        end=host.end_ns[position],
+        step=host.step[position],
         phase=host.phase[position].astype(np.int32),
         module=host.module[position],
-        operator=table.name[rows],
+        operator=table.name[host.rows[position]],
         collective=collective[position],
     )
 
 
-def _step_at(owned: Owned, at: Ints) -> Ids:
-    """The marked step at each instant, whatever the thread."""
-    if not owned.steps:
-        return np.full(len(at), NONE, np.int32)
-    order = np.argsort([step.start_ns for step in owned.steps], kind="stable")
-    starts = np.array([step.start_ns for step in owned.steps], np.int64)[order]
-    ends = np.array([step.end_ns for step in owned.steps], np.int64)[order]
-    index = np.searchsorted(starts, at, side="right") - 1
-    inside = (index >= 0) & (at < ends[index])
-    return np.where(inside, order[index], NONE).astype(np.int32)
-
-
-def _steps(owned: Owned, work: _Work, compute: Spans, communication: Spans, idle: Gaps | None) -> Steps:
+def _steps(
+    attribution: Attribution, work: _Work, compute: Intervals, communication: Intervals, gaps: Gaps | None
+) -> Steps:
     """The steps by their first work; a trace without marks is one step."""
-    marked = bool(owned.steps) and bool((work.step != NONE).any())
+    marked = bool(attribution.steps) and bool((work.step != NONE).any())
     step = work.step if marked else np.zeros(len(work.start), np.int32)
     of = np.flatnonzero(step != NONE)
-    found, first = np.unique(step[of], return_index=True)  # work is in order of its start
+    index, first = np.unique(step[of], return_index=True)  # work is in order of its start
     start = work.start[of[first]]
-    if marked and not len(owned.device.rows):  # on the host's clock a step begins where it is marked
-        start = np.array([owned.steps[index].start_ns for index in found], np.int64)
+    if marked and not len(attribution.device.rows):  # on the host's clock a step begins where it is marked
+        start = np.array([attribution.steps[i].start_ns for i in index], np.int64)
     order = np.argsort(start, kind="stable")
-    found, start = found[order], start[order]
+    index, start = index[order], start[order]
     end = np.append(start[1:], 0)
-    whole = np.ones(len(found), bool)
-    if len(found):
+    whole = np.ones(len(index), bool)
+    if len(index):
         whole[-1] = not marked
-        last = work.end[step == found[-1]]
+        last = work.end[step == index[-1]]
         end[-1] = max(int(last.max()), int(start[-1]))
     computing, talking = overlap(compute, start, end), overlap(communication, start, end)
     busy = overlap(join(compute, communication), start, end)
-    activities, did = _did(owned, work, step, found, idle)
+    activities, did = _did(attribution, work, step, index, gaps)
     return Steps(
-        number=np.array([owned.steps[index].number if marked else NONE for index in found], np.int64),
+        number=np.array([attribution.steps[i].number if marked else NONE for i in index], np.int64),
         start_ns=start,
         period_ns=end - start,
         whole=whole,
@@ -219,32 +221,34 @@ def _steps(owned: Owned, work: _Work, compute: Spans, communication: Spans, idle
     )
 
 
-def _did(owned: Owned, work: _Work, step: Ids, found: Ids, idle: Gaps | None) -> tuple[tuple[Activity, ...], Ints]:
-    """How long each step of `found` was busy with what, or idle for what, every instant once; collectives are left out."""
-    place = np.full(int(found.max(initial=0)) + 2, NONE, np.int64)  # one more, which NONE finds
-    place[found] = np.arange(len(found))
-    kept = np.flatnonzero((step != NONE) & ~work.collective)
+def _did(
+    attribution: Attribution, work: _Work, step: Ids, index: Ids, gaps: Gaps | None
+) -> tuple[tuple[Activity, ...], Ints]:
+    """How long each step was busy with what, or idle for what, every instant once; collectives are left out."""
+    place = np.full(int(index.max(initial=0)) + 2, NONE, np.int64)  # one more, which NONE finds
+    place[index] = np.arange(len(index))
+    some = np.flatnonzero((step != NONE) & ~work.collective)
     at, spent, phase = (
-        place[step[kept]],
-        charge(work.start[kept], work.end[kept]).piece,
-        work.phase[kept].astype(np.int64),
+        place[step[some]],
+        charge(work.start[some], work.end[some]).piece,
+        work.phase[some].astype(np.int64),
     )
     activities: list[Activity] = []
     columns: list[Ints] = []
     owners: tuple[tuple[Literal["phase", "module", "operator"], Ids, Callable[[int], str]], ...] = (
-        ("phase", np.zeros(len(kept), np.int32), lambda _: ""),
-        ("module", work.module[kept], lambda index: owned.modules[index].path),
-        ("operator", work.operator[kept], lambda index: owned.table.names[index]),
+        ("phase", np.zeros(len(some), np.int32), lambda _: ""),
+        ("module", work.module[some], lambda index: attribution.modules[index].path),
+        ("operator", work.operator[some], lambda index: attribution.table.names[index]),
     )
     for kind, owner, name in owners:
-        known = np.flatnonzero((phase != NONE) & (owner != NONE))
-        pairs, column = np.unique(phase[known] << 32 | owner[known], return_inverse=True)
-        sums = sum_by(at[known] * len(pairs) + column, spent[known], len(found) * len(pairs))
-        columns.append(sums.reshape(len(found), len(pairs)))
+        owned = np.flatnonzero((phase != NONE) & (owner != NONE))
+        pairs, column = np.unique(phase[owned] << 32 | owner[owned], return_inverse=True)
+        sums = sum_by(at[owned] * len(pairs) + column, spent[owned], len(index) * len(pairs))
+        columns.append(sums.reshape(len(index), len(pairs)))
         activities += (Activity(kind, TRACE_PHASES[pair >> 32], name(pair & 0xFFFFFFFF)) for pair in pairs.tolist())
-    if idle is not None and len(idle.ended_by):
-        at = place[step[idle.ended_by]]
-        for cause, ns in zip(IDLE_CAUSES, idle.ns, strict=True):
-            columns.append(sum_by(at[at != NONE], ns[at != NONE], len(found))[:, None])
+    if gaps is not None and len(gaps.ended_by):
+        at = place[step[gaps.ended_by]]
+        for cause, ns in zip(IDLE_CAUSES, gaps.ns, strict=True):
+            columns.append(sum_by(at[at != NONE], ns[at != NONE], len(index))[:, None])
             activities.append(Activity("idle", "", cause))
     return tuple(activities), np.concatenate(columns, axis=1)

@@ -6,22 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.host_states import are_operators, main_thread, stretches
+from profiler_kit.attribution.device_time import CAUSE_NUMBERS, Gaps
 from profiler_kit.attribution.host_time import Stretches, innermost
-from profiler_kit.attribution.idle import CAUSE_NUMBERS, Gaps
-from profiler_kit.attribution.named import named
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.spans import charge, overlap, subtract, sum_by, union
-from profiler_kit.attribution.times import times
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.traces.collectives import RANGE
+from profiler_kit.traces.intervals import charge, overlap, subtract, sum_by, union
+from profiler_kit.traces.names import COLLECTIVE_RANGE
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 
 
 class HostLine(NamedTuple):
     """Operators on the host: each instant in which one runs, once, for the one whose stretch began first.
 
-    `ns`: that, by position in `Owned.host`; `self_ns`: the same for each thread by itself, more where they run at once.
+    `ns`: that, by position in `Attribution.host`; `self_ns`: the same for each thread by itself, more where they run at once.
     `start_ns`, `end_ns`: of the first operator and the last. `gaps`: when none runs.
     """
 
@@ -32,7 +29,7 @@ class HostLine(NamedTuple):
     gaps: Gaps
 
 
-def host_line(owned: Owned) -> HostLine:
+def host_line(owned: Attribution) -> HostLine:
     """The operators' own time; an operator within another is the one that counts."""
     parts = _own_stretches(owned)
     start, end, owner = (np.concatenate([part[i] for part in parts]) for i in range(3))
@@ -51,28 +48,27 @@ def host_line(owned: Owned) -> HostLine:
     )
 
 
-def _own_stretches(owned: Owned) -> list[Stretches]:
+def _own_stretches(owned: Attribution) -> list[Stretches]:
     table, host = owned.table, owned.host
-    position = np.flatnonzero(are_operators(host)).astype(np.int32)
+    position = np.flatnonzero(host.is_operator).astype(np.int32)
     parent = host.parent[position]
     outer = np.where(parent != NONE, host.operator[parent], NONE).astype(np.int32)
     _, first = np.unique(table.thread[host.rows[position]], return_index=True)  # host events stand by thread
     parts = [Stretches(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))]
     for own, around in zip(np.split(position, first[1:]), np.split(outer, first[1:]), strict=True):
-        parts.append(innermost(*times(table, host.rows[own]), own, around))
+        parts.append(innermost(host.start_ns[own], host.end_ns[own], own, around))
     return parts
 
 
-def _gaps(owned: Owned, start: Ints, end: Ints, ended_by: Ids) -> Gaps:
+def _gaps(owned: Attribution, start: Ints, end: Ints, ended_by: Ids) -> Gaps:
     """Between operators the loop waits for data, or for other ranks, or it is Python that runs."""
     table, host = owned.table, owned.host
     ns = np.zeros((len(IDLE_CAUSES), len(start)), np.int64)
-    main = (table.thread[host.rows] == main_thread(owned)) & (host.phase == PHASE_NUMBERS["data"])
-    data = stretches(owned, np.flatnonzero(main).astype(np.int32))
-    named_ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
-    ranges = host.rows[named_ranges]
-    ranges = ranges[named(table.names, table.name[ranges], RANGE)]
-    other_ranks = subtract(union(*times(table, ranges)), data)
+    main = (table.thread[host.rows] == owned.main_thread) & (host.phase == PHASE_NUMBERS["data"])
+    data = union(host.start_ns[main], host.end_ns[main], ordered=True)
+    ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
+    ranges = ranges[table.named(host.rows[ranges], COLLECTIVE_RANGE)]
+    other_ranks = subtract(union(host.start_ns[ranges], host.end_ns[ranges]), data)
     ns[CAUSE_NUMBERS["waiting for data"]] = overlap(data, start, end)
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)
     ns[CAUSE_NUMBERS["python"]] = end - start - ns.sum(axis=0)

@@ -10,17 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
-from profiler_kit.attribution.communication import kinds
-from profiler_kit.attribution.idle import Gaps, gaps
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.spans import charge
-from profiler_kit.attribution.timeline import timeline
-from profiler_kit.attribution.times import times
-from profiler_kit.attribution.waits import waits
+from profiler_kit.attribution.device_time import Gaps, device_time
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
+from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_words
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
+from profiler_kit.traces.intervals import charge
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
@@ -40,7 +37,7 @@ class _Work:
     step: Ids
 
 
-def annotation(owned: Owned) -> Annotation:
+def annotation(owned: Attribution) -> Annotation:
     """Lanes and counters of the trace in `owned`: of each device's work, and of the host's threads that ran operators.
 
     Each busy instant of computation stands once, for the work that started first, as the summary charges it; communication has a
@@ -72,17 +69,16 @@ def annotation(owned: Owned) -> Annotation:
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
 
 
-def _idle(owned: Owned) -> Gaps | None:
+def _idle(owned: Attribution) -> Gaps | None:
     """The idle stretches of all devices together, as the summary counts them."""
-    line = timeline(owned)
-    return gaps(owned, line, waits(owned)) if len(line.start) else None
+    return device_time(owned).gaps if len(owned.device.rows) else None
 
 
-def _charged(owned: Owned, mask: Mask) -> tuple[_Work, Ids]:
+def _charged(owned: Attribution, mask: Mask) -> tuple[_Work, Ids]:
     """The device's work in `mask`, each instant once, and its positions."""
     device = owned.device
     of = np.flatnonzero(mask).astype(np.int32)
-    start, end = times(owned.table, device.rows[of])
+    start, end = device.start_ns[of], device.end_ns[of]
     piece = charge(start, end).piece
     own = piece > 0
     of = of[own]
@@ -96,7 +92,7 @@ def _charged(owned: Owned, mask: Mask) -> tuple[_Work, Ids]:
     return work, of
 
 
-def _devices(owned: Owned) -> tuple[Ids, tuple[str, ...]]:
+def _devices(owned: Attribution) -> tuple[Ids, tuple[str, ...]]:
     """The device of each event of the device, as a position in the names."""
     names: dict[str, int] = {}
     of_stream = [names.setdefault(stream.device, len(names)) for stream in owned.table.streams]
@@ -104,7 +100,7 @@ def _devices(owned: Owned) -> tuple[Ids, tuple[str, ...]]:
     return positions[np.maximum(owned.table.stream[owned.device.rows], 0)], tuple(names)
 
 
-def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
+def _host_lanes(owned: Attribution, modules: _Modules) -> Iterator[Span]:
     """Phases on the host, thread by thread; modules too where there is no device to show them on."""
     table, host = owned.table, owned.host
     phased = host.phase != NONE
@@ -123,7 +119,7 @@ def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
             yield from modules.lanes(title, work)
 
 
-def _innermost(owned: Owned, positions: Ids) -> _Work:
+def _innermost(owned: Attribution, positions: Ids) -> _Work:
     """One thread's time as stretches, each of the innermost event that covers it."""
     table, host = owned.table, owned.host
     rows = host.rows[positions]
@@ -156,7 +152,7 @@ def _phase_lane(lane: str, work: _Work, *, unattributed: bool = True) -> Iterato
 class _Modules:
     """The module paths of a trace, cut at each depth."""
 
-    def __init__(self, owned: Owned) -> None:
+    def __init__(self, owned: Attribution) -> None:
         paths = [tuple(module.path.split(".")) if module.path else (ROOT_NAME,) for module in owned.modules]
         self._names: list[tuple[str, ...]] = []
         self._labels: list[Ids] = []
@@ -189,9 +185,14 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
 
 
-def _communication_lane(lane: str, owned: Owned, work: _Work, of: Ids) -> Iterator[Span]:
+def _communication_lane(lane: str, owned: Attribution, work: _Work, of: Ids) -> Iterator[Span]:
     """Collectives by kind, each a box of its own."""
-    for start, end, kind in zip(work.start.tolist(), work.end.tolist(), kinds(owned, of), strict=True):
+    for start, end, kind in zip(
+        work.start.tolist(),
+        work.end.tolist(),
+        messages(owned, owned.device.rows[of], owned.device.launch[of]).kinds,
+        strict=True,
+    ):
         yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
 

@@ -1,4 +1,4 @@
-"""Joins over columns: a kernel to the call that launched it, a backward node to the forward op that made it."""
+"""Joins over columns: a device event to the call that launched it, a backward node to the forward op that made it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.context import Context
-from profiler_kit.attribution.nesting import Nesting
-from profiler_kit.attribution.roles import Role
+from profiler_kit.attribution.events import HostEvents, Role
 from profiler_kit.traces.names import TORCHSCRIPT, accumulates, node_agrees
-from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask, Table
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask, Table
 
 # Threads that are asked whether they made a node; programs have one, or one per device.
 FORWARD_THREADS: Final = 64
@@ -19,75 +17,82 @@ FORWARD_THREADS: Final = 64
 # ---- device event -> launch
 
 
-def launches(table: Table, nesting: Nesting, rows: Ids) -> Ids:
-    """For each of the device's events `rows` the position of the runtime call that enqueued it, or NONE.
+class Links(NamedTuple):
+    """Of each device event the runtime call that launched it, and that or else the operator whose id it carries; or NONE."""
 
-    Of calls with one correlation that lie in each other it is the outermost: a runtime call, not the driver's that it makes.
-    Where a correlation was used again, it is the latest call before the event; clocks differ, so if none is, the first.
+    launch: Ids
+    source: Ids
+
+
+def link_launches(table: Table, events: HostEvents, rows: Ids) -> Links:
+    """The positions of the host events that the device's events `rows` come from.
+
+    Of calls with one correlation that lie in each other the launch is the outermost: a runtime call, not the driver's that it
+    makes. Where a correlation was used again, it is the latest call before the event; clocks differ, so if none is, the first.
     """
-    calls = np.flatnonzero(table.correlation[nesting.rows] >= 0).astype(np.int32)
-    calls = calls[table.kind[nesting.rows[calls]] == Kind.RUNTIME]
-    correlation = table.correlation[nesting.rows[calls]]
-    order = np.lexsort((nesting.start_ns[calls], nesting.thread[calls], correlation))
+    calls = np.flatnonzero(table.correlation[events.rows] >= 0).astype(np.int32)
+    calls = calls[table.kind[events.rows[calls]] == Kind.RUNTIME]
+    if not len(calls):
+        return Links(np.full(len(rows), NONE, dtype=np.int32), _operators_by_id(table, events, rows))
+    correlation = table.correlation[events.rows[calls]]
+    order = np.lexsort((events.start_ns[calls], events.thread[calls], correlation))
     calls, correlation = calls[order], correlation[order]
-    begins, ends = nesting.start_ns[calls], nesting.end_ns[calls]
+    begins, ends = events.start_ns[calls], events.end_ns[calls]
     outermost = np.ones(len(calls), dtype=bool)
-    same = (correlation[1:] == correlation[:-1]) & (nesting.thread[calls[1:]] == nesting.thread[calls[:-1]])
+    same = (correlation[1:] == correlation[:-1]) & (events.thread[calls[1:]] == events.thread[calls[:-1]])
     outermost[1:] = ~(same & (begins[1:] < ends[:-1]))
     calls, correlation, begins = calls[outermost], correlation[outermost], begins[outermost]
     order = np.lexsort((begins, correlation))
     calls, correlation, begins = calls[order], correlation[order], begins[order]
-    wanted = table.correlation[rows]
-    first = np.searchsorted(correlation, wanted)
-    last = np.searchsorted(correlation, wanted, side="right") - 1
-    found = (wanted >= 0) & (last >= first)
-    at = np.minimum(first, max(len(calls) - 1, 0))
-    several = np.flatnonzero(found & (last > first))
+    number = table.correlation[rows]
+    first = np.searchsorted(correlation, number)
+    last = np.searchsorted(correlation, number, side="right") - 1
+    linked = (number >= 0) & (last >= first)
+    at = np.minimum(first, len(calls) - 1)
+    several = np.flatnonzero(linked & (last > first))
     if len(several):
-        latest = latest_in(correlation, begins, wanted[several], table.start_ns[rows[several]] + 1)
+        latest = _latest_in(correlation, begins, number[several], table.start_ns[rows[several]] + 1)
         at[several] = np.maximum(latest, first[several])
-    return np.where(found, calls[at], NONE).astype(np.int32) if len(calls) else np.full(len(rows), NONE, dtype=np.int32)
+    launch = np.where(linked, calls[at], NONE).astype(np.int32)
+    return Links(launch, np.where(launch == NONE, _operators_by_id(table, events, rows), launch))
 
 
-def latest_in(group: Ints, time: Ints, wanted: Ints, before: Ints) -> Ints:
-    """For each (wanted group, time) the last entry of that group with an earlier time, or NONE; entries by group, then time."""
-    if not len(group):
-        return np.full(len(wanted), NONE, dtype=np.int64)
-    starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
-    number = np.zeros(len(group), dtype=np.int64)
-    number[starts[1:]] = 1
-    number = np.cumsum(number)
-    at = np.minimum(np.searchsorted(group[starts], wanted), len(starts) - 1)
-    times = np.sort(time)
-    scale = len(times) + 1
-    keys = number * scale + np.searchsorted(times, time)
-    found = np.searchsorted(keys, at * scale + np.searchsorted(times, before)) - 1
-    hit = (found >= 0) & (group[np.maximum(found, 0)] == wanted)
-    return np.where(hit, found, NONE)
-
-
-def by_external_id(table: Table, nesting: Nesting, rows: Ids) -> Ids:
+def _operators_by_id(table: Table, events: HostEvents, rows: Ids) -> Ids:
     """For each of the device's events `rows` the position of the operator whose id it carries, or NONE.
 
     For writers that give no correlation. An id that several operators carry says nothing, and neither does an operator that
     began after the event.
     """
-    asking = (table.correlation[rows] < 0) & (table.external[rows] > 0)
-    if not asking.any():
-        return np.full(len(rows), NONE, dtype=np.int32)
-    operators = np.flatnonzero(table.external[nesting.rows] > 0).astype(np.int32)
-    operators = operators[table.kind[nesting.rows[operators]] == Kind.OPERATOR]
-    number = table.external[nesting.rows[operators]]
-    order = np.argsort(number, kind="stable")
-    operators, number = operators[order], number[order]
-    wanted = table.external[rows]
+    number = table.external[rows]
+    asking = (table.correlation[rows] < 0) & (number > 0)
+    operators = np.flatnonzero(table.external[events.rows] > 0).astype(np.int32) if asking.any() else events.rows[:0]
+    operators = operators[table.kind[events.rows[operators]] == Kind.OPERATOR]
     if not len(operators):
         return np.full(len(rows), NONE, dtype=np.int32)
-    first = np.searchsorted(number, wanted)
-    only = np.searchsorted(number, wanted, side="right") - first == 1
+    ids = table.external[events.rows[operators]]
+    order = np.argsort(ids, kind="stable")
+    operators, ids = operators[order], ids[order]
+    first = np.searchsorted(ids, number)
+    only = np.searchsorted(ids, number, side="right") - first == 1
     at = operators[np.minimum(first, len(operators) - 1)]
-    good = asking & only & (nesting.start_ns[at] <= table.start_ns[rows])
-    return np.where(good, at, NONE).astype(np.int32)
+    return np.where(asking & only & (events.start_ns[at] <= table.start_ns[rows]), at, NONE).astype(np.int32)
+
+
+def _latest_in(group: Ints, time: Ints, asked: Ints, before: Ints) -> Ints:
+    """For each (asked group, time) the last entry of that group with an earlier time, or NONE; entries by group, then time."""
+    if not len(group):
+        return np.full(len(asked), NONE, dtype=np.int64)
+    starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    number = np.zeros(len(group), dtype=np.int64)
+    number[starts[1:]] = 1
+    number = np.cumsum(number)
+    at = np.minimum(np.searchsorted(group[starts], asked), len(starts) - 1)
+    times = np.sort(time)
+    scale = len(times) + 1
+    keys = number * scale + np.searchsorted(times, time)
+    entry = np.searchsorted(keys, at * scale + np.searchsorted(times, before)) - 1
+    hit = (entry >= 0) & (group[np.maximum(entry, 0)] == asked)
+    return np.where(hit, entry, NONE)
 
 
 # ---- autograd node -> forward op
@@ -96,15 +101,13 @@ def by_external_id(table: Table, nesting: Nesting, rows: Ids) -> Ids:
 class Nodes(NamedTuple):
     """Autograd's nodes, positions ascending, and the forward op that made each (a position, or NONE).
 
-    `exact`: the op carries the node's own number. `unnumbered`: of no op: it adds a gradient to a leaf, or says no number.
-    `forward_threads`: where ops were found.
+    `exact`: the op carries the node's own number. `unnumbered`: of no op: it adds a gradient to a leaf, or has no number.
     """
 
     positions: Ids
     forward: Ids
     exact: Mask
     unnumbered: Mask
-    forward_threads: Ids
 
 
 class _Numbered(NamedTuple):
@@ -118,7 +121,7 @@ class _Numbered(NamedTuple):
     first: Ints  # of each group, its first entry
 
 
-def join_nodes(table: Table, nesting: Nesting, context: Context, role: Bytes, since_ns: Ints) -> Nodes:
+def join_nodes(table: Table, events: HostEvents, since_ns: Ints) -> Nodes:
     """The nodes of the trace and their forward ops. `since_ns`: for each position when its step began.
 
     A node's op is the latest-started with its sequence number on the thread that made it, before the node. It is looked for
@@ -126,33 +129,31 @@ def join_nodes(table: Table, nesting: Nesting, context: Context, role: Bytes, si
     that an op of the step before carried last. If there is none, the op of any step before, where the names agree (a loop
     that runs ahead); else that with the nearest lower number, as one op may make several nodes and carries the first's.
     """
-    nodes = np.flatnonzero(role == Role.NODE).astype(np.int32)
-    names = table.name[nesting.rows[nodes]]
+    nodes = np.flatnonzero(events.role == Role.NODE).astype(np.int32)
+    names = table.name[events.rows[nodes]]
     leaf = np.array([accumulates(name) for name in table.names], dtype=bool)[names]
     forward = np.full(len(nodes), NONE, dtype=np.int32)
     exact = np.zeros(len(nodes), dtype=bool)
-    ops = _numbered(table, nesting, context)
-    asking = np.flatnonzero(table.sequence[nesting.rows[nodes]] >= 0)
-    used = np.zeros(0, dtype=np.int32)
+    ops = _numbered(table, events)
+    asking = np.flatnonzero(table.sequence[events.rows[nodes]] >= 0)
     if len(asking) and len(ops.positions):
         at = nodes[asking]
-        begins, since = nesting.start_ns[at], since_ns[at]
-        numbers, makers = table.sequence[nesting.rows[at]], table.forward_thread[nesting.rows[at]]
-        agreement = _Agreement(table, nesting)
+        begins, since = events.start_ns[at], since_ns[at]
+        numbers, makers = table.sequence[events.rows[at]], table.forward_thread[events.rows[at]]
+        agreement = _Agreement(table, events)
         maker = _forward_threads(ops, numbers, makers, begins, since, at, agreement)
-        used = np.unique(maker[maker != NONE]).astype(np.int32)
         scripted = np.array([TORCHSCRIPT in name for name in table.names], dtype=bool)[names[asking]]
         entry, own = _find(ops, maker, numbers, begins, since, scripted, at, agreement)
-        found = (entry != NONE) & (maker != NONE)
-        forward[asking] = np.where(found, ops.positions[np.maximum(entry, 0)], NONE)
-        exact[asking] = found & own
+        joined = (entry != NONE) & (maker != NONE)
+        forward[asking] = np.where(joined, ops.positions[np.maximum(entry, 0)], NONE)
+        exact[asking] = joined & own
     forward[leaf] = NONE
-    return Nodes(nodes, forward, exact & ~leaf, leaf | (table.sequence[nesting.rows[nodes]] < 0), used)
+    return Nodes(nodes, forward, exact & ~leaf, leaf | (table.sequence[events.rows[nodes]] < 0))
 
 
-def _numbered(table: Table, nesting: Nesting, context: Context) -> _Numbered:
-    at = context.numbered
-    thread, number, start = nesting.thread[at].astype(np.int64), table.sequence[nesting.rows[at]], nesting.start_ns[at]
+def _numbered(table: Table, events: HostEvents) -> _Numbered:
+    at = events.numbered
+    thread, number, start = events.thread[at].astype(np.int64), table.sequence[events.rows[at]], events.start_ns[at]
     order = np.lexsort((start, number, thread))
     at, thread, number, start = at[order], thread[order], number[order], start[order]
     new = np.ones(len(at), dtype=bool)
@@ -175,7 +176,7 @@ def _groups(ops: _Numbered, thread: Ints, number: Ints) -> tuple[Ints, Mask]:
 
 def _latest(ops: _Numbered, group: Ints, before: Ints) -> Ints:
     """The last entry of each group that began before that time, or NONE (also for group NONE)."""
-    return latest_in(ops.group, ops.start_ns, group, before)
+    return _latest_in(ops.group, ops.start_ns, group, before)
 
 
 def _find(
@@ -194,20 +195,20 @@ def _find(
     ahead = (entry != NONE) & ~here & agreement.of(at, ops.positions[np.maximum(entry, 0)])
     lower = _latest(ops, np.where(same, _groups(ops, maker, numbers - 1)[0], group), begins)
     lower = np.where((lower != NONE) & (ops.start_ns[np.maximum(lower, 0)] >= since), lower, NONE)
-    found = np.where(here | ahead, entry, lower)
+    chosen = np.where(here | ahead, entry, lower)
     own = here | ahead
     some = np.flatnonzero(scripted)
     if len(some):
         # TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
         group, same = _groups(ops, maker[some], numbers[some] + 1)
         first = _latest(ops, np.where(same, group, NONE), since[some]) + 1
-        begun = ops.first[np.maximum(group, 0)]
-        first = np.maximum(first, begun)
+        first_of_group = ops.first[np.maximum(group, 0)]
+        first = np.maximum(first, first_of_group)
         good = same & (first < len(ops.group))
         first = np.minimum(first, len(ops.group) - 1)
         good &= (ops.group[first] == group) & (ops.start_ns[first] < begins[some])
-        found[some], own[some] = np.where(good, first, NONE), good
-    return found, own
+        chosen[some], own[some] = np.where(good, first, NONE), good
+    return chosen, own
 
 
 def _forward_threads(
@@ -221,8 +222,8 @@ def _forward_threads(
     """
     threads, sizes = np.unique(ops.thread, return_counts=True)
     threads = threads[np.argsort(-sizes, kind="stable")[:FORWARD_THREADS]]
-    said, which = np.unique(makers, return_inverse=True)
-    votes = np.zeros((len(said), len(threads)), dtype=np.int64)
+    forward_threads, which = np.unique(makers, return_inverse=True)
+    votes = np.zeros((len(forward_threads), len(threads)), dtype=np.int64)
     for column, thread in enumerate(threads.tolist()):
         group, same = _groups(ops, np.full(len(numbers), thread), numbers)
         entry = _latest(ops, np.where(same, group, NONE), begins)
@@ -230,18 +231,18 @@ def _forward_threads(
         here = ops.start_ns[entry[have]] >= since[have]
         agrees = agreement.of(at[have], ops.positions[entry[have]])
         weight = np.where(here, np.where(agrees, 10, 1), agrees)
-        votes[:, column] = np.bincount(which[have], weights=weight, minlength=len(said)).astype(np.int64)
+        votes[:, column] = np.bincount(which[have], weights=weight, minlength=len(forward_threads)).astype(np.int64)
     best = np.argmax(votes, axis=1)
-    chosen = np.where(votes[np.arange(len(said)), best] > 0, threads[best], NONE)
+    chosen = np.where(votes[np.arange(len(forward_threads)), best] > 0, threads[best], NONE)
     return np.asarray(chosen[which], dtype=np.int64)
 
 
 class _Agreement:
     """Whether a node's name is of an op's: `MulBackward0` of `aten::mul`. Each pair of names is compared once."""
 
-    def __init__(self, table: Table, nesting: Nesting) -> None:
+    def __init__(self, table: Table, events: HostEvents) -> None:
         self._table = table
-        self._nesting = nesting
+        self._nesting = events
 
     def of(self, nodes: Ids, ops: Ids) -> Mask:
         """For each pair of positions whether the names agree."""
@@ -250,5 +251,5 @@ class _Agreement:
         pair = name[self._nesting.rows[nodes]].astype(np.int64) * count + name[self._nesting.rows[ops]]
         pairs, which = np.unique(pair, return_inverse=True)
         names = self._table.names
-        said = [node_agrees(names[both // count], names[both % count]) for both in pairs.tolist()]
-        return np.array(said, dtype=bool)[which] if said else np.zeros(0, dtype=bool)
+        agree = [node_agrees(names[pair // count], names[pair % count]) for pair in pairs.tolist()]
+        return np.array(agree, dtype=bool)[which] if agree else np.zeros(0, dtype=bool)

@@ -1,4 +1,4 @@
-"""Which host event encloses which, per thread, and what is inherited from an enclosing one: over columns, whatever the depth."""
+"""Which host event encloses which, per thread: over columns, at any depth."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.times import LATEST_NS
 from profiler_kit.traces.table import HOST_KINDS, NONE, Ids, Ints, Kind, Mask, Table
 
 # Overlaps that are no nesting are set right a layer at a time; real traces have one or two layers of them.
 ROUNDS: Final = 24
 LAYERS: Final = 256
 _PACKED_BITS: Final = 62
-_LONGEST_NS: Final = 1 << 60  # 36 years
 _DEEP: Final = 1 << 15  # up to here numbers are sorted in no time
 
 
 class Nesting(NamedTuple):
     """The host's events by thread, then start, enclosing before enclosed.
 
-    `rows`: of the table. `start_ns`, `end_ns`: with the ends moved so that all events nest. `parent`: positions.
+    `rows`: of the table. `start_ns`, `end_ns`: with the ends moved so that all events nest; `recorded_end_ns`: not moved.
+    `parent`: positions.
     """
 
     rows: Ids
     start_ns: Ints
     end_ns: Ints
+    recorded_end_ns: Ints
     thread: Ids
     parent: Ids
 
@@ -38,14 +38,10 @@ def nest(table: Table) -> Nesting:
     one ends where the later begins. A named range always gives way to the Python call that ends it.
     """
     rows = np.flatnonzero(table.of(*HOST_KINDS)).astype(np.int32)
-    # Times count from the first event on, and absurd ones are cut, so that sums do not wrap around.
-    start = np.clip(table.start_ns[rows], -LATEST_NS, LATEST_NS)
-    origin = int(start.min()) if len(rows) else 0
-    start = np.minimum(start - origin, _LONGEST_NS)
-    end = start + np.clip(table.duration_ns[rows], 0, _LONGEST_NS)
+    start, end = table.times(rows)
     order = in_time(start, end, table.thread[rows])
     rows, start, end = rows[order].astype(np.int32), start[order], end[order]
-    thread = table.thread[rows]
+    thread, recorded_end = table.thread[rows], end.copy()
     encloses = (table.kind[rows] != Kind.RUNTIME) & (end > start)
     ranges = table.kind[rows] == Kind.ANNOTATION
     parent = _parents(_on_one_line(thread, start, end), encloses)
@@ -63,7 +59,7 @@ def nest(table: Table) -> Nesting:
         parent[here] = np.where(local >= 0, here[local], NONE)
     else:
         _sweep(parent, start, end, thread, encloses)
-    return Nesting(rows, start + origin, end + origin, thread, parent)
+    return Nesting(rows, start, end, recorded_end, thread, parent)
 
 
 def in_time(start: Ints, end: Ints, group: Ids | None = None) -> Ints:
@@ -147,19 +143,19 @@ def _innermost_open(line: _Line, encloses: Mask, of: Ints) -> Ints:
         latest.append(np.maximum(below[::2], below[1::2]))
     begins = line.start[of]
     block = of.astype(np.int64)  # all blocks of this size before it are to be searched
-    found = np.full(len(of), NONE, dtype=np.int64)
+    block_found = np.full(len(of), NONE, dtype=np.int64)
     size = np.zeros(len(of), dtype=np.int64)
     for level, ends in enumerate(latest):
-        look = np.flatnonzero((found == NONE) & (block % 2 == 1))
+        look = np.flatnonzero((block_found == NONE) & (block % 2 == 1))
         hit = look[ends[block[look] - 1] > begins[look]]
-        found[hit], size[hit] = block[hit] - 1, level
+        block_found[hit], size[hit] = block[hit] - 1, level
         block //= 2
     for level in range(len(latest) - 2, -1, -1):
-        down = np.flatnonzero((found != NONE) & (size > level))
-        right = 2 * found[down] + 1
+        down = np.flatnonzero((block_found != NONE) & (size > level))
+        right = 2 * block_found[down] + 1
         right = np.where(right < len(latest[level]), right, right - 1)
-        found[down] = np.where(latest[level][right] > begins[down], right, 2 * found[down])
-    return found
+        block_found[down] = np.where(latest[level][right] > begins[down], right, 2 * block_found[down])
+    return block_found
 
 
 def _crossing(parent: Ids, end: Ints, encloses: Mask) -> Ints:
@@ -197,44 +193,3 @@ def _sweep(parent: Ids, start: Ints, end: Ints, thread: Ids, encloses: Mask) -> 
             ends = min(ends, stack[-1][0]) if stack else ends
             end[i] = ends
             stack.append((ends, i, where))
-
-
-def nearest(parent: Ids, wanted: Mask) -> Ids:
-    """For each position the innermost of the `wanted` that it is or that encloses it, or NONE.
-
-    Each round looks twice as far up as the one before, so that the deepest nesting costs few rounds.
-    """
-    count = len(parent)
-    itself = np.arange(count + 1, dtype=np.int32)
-    found = np.append(np.where(parent == NONE, np.int32(count), parent), np.int32(count)).astype(np.int32)
-    done = np.append(wanted, True)
-    found[done] = itself[done]
-    while True:
-        further = found[found]
-        if np.array_equal(further, found):
-            break
-        found = further
-    found[found == count] = NONE
-    return found[:-1]
-
-
-def outermost(of: Ids, parent: Ids, nearest_of: Ids) -> Ids:
-    """For each position in `of` the outermost event of a sort around it; `nearest_of`: what `nearest` found of that sort."""
-    around = np.append(nearest_of, np.int32(NONE))
-    found = of
-    for _ in range(LAYERS):
-        outer = around[parent[found]]
-        outer = np.where(outer == NONE, found, outer)
-        if np.array_equal(outer, found):
-            break
-        found = outer
-    return found
-
-
-def below(nesting: Nesting, of: Ids) -> Mask:
-    """Which events are one of `of` (positions, each once, none a runtime call) or lie in it."""
-    change = np.zeros(len(nesting.rows) + 1, dtype=np.int32)
-    line = _on_one_line(nesting.thread, nesting.start_ns, nesting.end_ns)
-    change[of] += 1
-    np.add.at(change, np.maximum(np.searchsorted(line.start, line.end[of]), of + 1), -1)
-    return np.cumsum(change[:-1]) > 0

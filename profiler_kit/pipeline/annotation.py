@@ -35,8 +35,7 @@ def annotate_trace(
 
     Raises: TraceError, UsageError for steps that are not there or a limit too small for anything.
     """
-    from profiler_kit.attribution.clipping import clipped
-    from profiler_kit.attribution.cutting import Period, cut
+    from profiler_kit.attribution.cutting import Period, clipped, cut
     from profiler_kit.traces.entries import scan
     from profiler_kit.traces.rewriting import rewrite
 
@@ -60,15 +59,15 @@ def check_steps(trace: TraceSummary, wanted: tuple[int, int]) -> None:
 
 def _understood(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:
     """What is to be shown, the marked steps, and the numbers of the steady ones. The columns behind it are given back."""
-    from profiler_kit.attribution.attribution import own
     from profiler_kit.attribution.cutting import step_periods
+    from profiler_kit.attribution.device_time import device_time
+    from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.lanes import annotation
-    from profiler_kit.attribution.launches import launches
-    from profiler_kit.attribution.steps import steps
-    from profiler_kit.attribution.timeline import timeline
+    from profiler_kit.attribution.summary import marked_steps
     from profiler_kit.traces.reader import read
 
-    owned = own(read(trace))
-    line = timeline(owned)
-    steady = tuple(step.number for step in steps(owned, line, launches(owned, line)) if step.steady)
-    return annotation(owned), step_periods(owned), steady
+    attribution = attribute(read(trace))
+    time = device_time(attribution)
+    steps = marked_steps(attribution, attribution.device.step, time.timeline.piece, time)
+    steady = tuple(step.number for step in steps if step.steady)
+    return annotation(attribution), step_periods(attribution), steady

@@ -21,25 +21,23 @@ def export_events(trace: Path, to: Path | TextIO, chosen: EventFormat) -> int:
     from profiler_kit.traces import exports
 
     exports.check(chosen)
-    found = _events(trace)
-    exports.write(found, to, chosen)
-    return found.length
+    events = _events(trace)
+    exports.write(events, to, chosen)
+    return events.length
 
 
 def events_frame(trace: Path) -> pandas.DataFrame:
     """The same as a data frame. Raises: TraceError, KitError where pandas is not installed."""
-    from profiler_kit.attribution import frames
-    from profiler_kit.attribution.attribution import own
-    from profiler_kit.traces.reader import read
+    from profiler_kit.traces.columns import data_frame
 
-    return frames.events_frame(own(read(trace)))
+    return data_frame(_events(trace))
 
 
 def _events(trace: Path) -> Events:
-    from profiler_kit.attribution.attribution import own
-    from profiler_kit.attribution.frames import owner_columns
+    from profiler_kit.attribution.engine import attribute
+    from profiler_kit.attribution.result import owner_columns
     from profiler_kit.traces.columns import events
     from profiler_kit.traces.reader import read
 
-    owned = own(read(trace))
-    return events(owned.table, owner_columns(owned))
+    attribution = attribute(read(trace))
+    return events(attribution.table, owner_columns(attribution))

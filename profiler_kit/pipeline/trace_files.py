@@ -57,7 +57,7 @@ def folder_files(folder: Path) -> TraceFiles:
     Raises UsageError where there is none, or the folder can't be read.
     """
     others: list[Path] = []
-    from profiler_kit.traces.peek import seems_trace
+    from profiler_kit.traces.recognition import seems_trace
 
     try:
         for place in (folder, folder / "traces"):

@@ -78,13 +78,13 @@ def summary(file: Path) -> TraceSummary:
 
 def contribution(file: Path) -> Extract:
     """What the trace in `file` contributes to a report on many: its summary, and what its rank did. Raises TraceError."""
-    from profiler_kit.attribution.attribution import own
+    from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.extract import extract
-    from profiler_kit.attribution.summary import summarise
     from profiler_kit.traces.reader import read
 
-    owned = own(read(file))
-    return extract(owned, summarise(owned))
+    table = read(file)
+    attribution = attribute(table)
+    return extract(attribution)
 
 
 def _answers(files: Sequence[Path], say: Say) -> Iterator[Extract | KitError]:

@@ -70,17 +70,17 @@ def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tu
     try:
         return list(_decoder(fields).decode(b"".join((b"[", b",".join(texts), b"]")))), []
     except NOT_DECODED:
-        pass  # one of them is otherwise; each by itself
+        pass  # one of them is written otherwise; each by itself
     decoded, malformed = [], []
     for index, text in enumerate(texts):
         try:
-            one = _decoder(fields).decode(b"".join((b"[", text, b"]")))[0]
+            arguments = _decoder(fields).decode(b"".join((b"[", text, b"]")))[0]
         except NOT_DECODED:
-            found = loose.arguments_of(bytes(text), fields)
-            if found is None:
+            loose_arguments = loose.arguments_of(bytes(text), fields)
+            if loose_arguments is None:
                 malformed.append(index)
-            one = found or fields()
-        decoded.append(one)
+            arguments = loose_arguments or fields()
+        decoded.append(arguments)
     return decoded, malformed
 
 
@@ -107,7 +107,7 @@ def _collective(decoded: list[Any], fields: type[Arguments]) -> list[tuple[Field
 
 
 def _sparse(decoded: list[Any], fields: Sequence[Field]) -> list[tuple[Field, NDArray[np.int64], Values]]:
-    found: list[tuple[Field, NDArray[np.int64], Values]] = []
+    columns: list[tuple[Field, NDArray[np.int64], Values]] = []
     for field in fields:
         values: Values
         if field.form == "text":
@@ -126,8 +126,8 @@ def _sparse(decoded: list[Any], fields: Sequence[Field]) -> list[tuple[Field, ND
             inside = np.flatnonzero(~np.isnan(column_of_floats))
             values = column_of_floats[inside]
         if len(inside):
-            found.append((field, inside, values))
-    return found
+            columns.append((field, inside, values))
+    return columns
 
 
 def as_text(written: bytes) -> str:

@@ -6,12 +6,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.errors import KitError
 from profiler_kit.traces.table import NONE, Kind, Mask, Table
+
+if TYPE_CHECKING:
+    import pandas
 
 CHUNK_ROWS: Final = 50_000
 
@@ -160,3 +164,41 @@ def _free(name: str, taken: set[str]) -> str:
         free, number = f"{name}_{number}", number + 1
     taken.add(free)
     return free
+
+
+# ---- as a data frame; pandas is imported when asked for
+
+
+def data_frame(events: Events) -> pandas.DataFrame:
+    """The events, a row each, with the columns of docs/events.md.
+
+    The index is the row's number; ``attrs`` holds what is said of the trace as a whole.
+
+    Texts are categories; integers that may be absent are nullable (``Int64``), so that none turns into a float.
+
+    Raises: KitError where pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise KitError(
+            "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
+        ) from error
+    columns = {column.name: _series(column, events.length, pandas) for column in events.columns}
+    frame: pandas.DataFrame = pandas.DataFrame(columns, index=pandas.RangeIndex(events.length, name="row"), copy=False)
+    frame.attrs.update(events.about)
+    return frame
+
+
+def _series(column: Column, length: int, pandas: Any) -> Any:
+    values, present = column.part(0, length)
+    if column.labels is not None:
+        # Names that differ in broken bytes alone read the same.
+        codes, labels = pandas.factorize(np.array(column.labels, dtype=object))
+        codes = np.append(codes, -1)[np.where(present, values, -1)]
+        return pandas.Categorical.from_codes(codes, categories=pandas.Index(labels, dtype=object))
+    if present.all():
+        return values
+    if values.dtype.kind == "f":
+        return np.where(present, values, np.nan)
+    return pandas.arrays.IntegerArray(values, ~present)

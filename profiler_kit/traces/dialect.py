@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from profiler_kit.traces import sparse
+from profiler_kit.traces import table
 from profiler_kit.traces.table import NONE, Kind
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -143,12 +143,12 @@ class LinkArguments(Arguments, gc=False):
 class CollectiveArguments(LinkArguments, gc=False):
     """What an operator or kernel of a collective says of it."""
 
-    collective: msgspec.Raw = key(sparse.COLLECTIVE_NAME, NO_TEXT)
-    group_name: msgspec.Raw = key(sparse.GROUP_NAME, NO_TEXT)
+    collective: msgspec.Raw = key(table.COLLECTIVE_NAME, NO_TEXT)
+    group_name: msgspec.Raw = key(table.GROUP_NAME, NO_TEXT)
     group: msgspec.Raw = key("Process Group Description", NO_TEXT)
-    ranks: msgspec.Raw = key(sparse.GROUP_RANKS, NO_TEXT)
-    dtype: msgspec.Raw = key(sparse.DTYPE, NO_TEXT)
-    in_elements: int | None = key(sparse.IN_ELEMENTS)
+    ranks: msgspec.Raw = key(table.GROUP_RANKS, NO_TEXT)
+    dtype: msgspec.Raw = key(table.DTYPE, NO_TEXT)
+    in_elements: int | None = key(table.IN_ELEMENTS)
     out_elements: int | None = key("Out msg nelems")
     group_size: int | None = key("Group size")
 
@@ -161,7 +161,7 @@ class HostArguments(CollectiveArguments, gc=False):
     shapes: msgspec.Raw = key("Input Dims", NO_TEXT)
     shapes_2021: msgspec.Raw = key("Input dims", NO_TEXT)
     inputs: msgspec.Raw = key("Concrete Inputs", NO_TEXT)
-    stack: msgspec.Raw = key(sparse.CALL_STACK, NO_TEXT)
+    stack: msgspec.Raw = key(table.CALL_STACK, NO_TEXT)
     modules: msgspec.Raw = key("Module Hierarchy", NO_TEXT)
 
 
@@ -206,10 +206,10 @@ class MemoryArguments(Arguments, gc=False):
 
     address: int | None = key("Addr")
     bytes: int | None = key("Bytes")
-    device_id: int | None = key(sparse.DEVICE_ID)
-    device_type: int | None = key(sparse.DEVICE_TYPE)
-    allocated: int | None = key(sparse.ALLOCATED)
-    reserved: int | None = key(sparse.RESERVED)
+    device_id: int | None = key(table.DEVICE_ID)
+    device_type: int | None = key(table.DEVICE_TYPE)
+    allocated: int | None = key(table.ALLOCATED)
+    reserved: int | None = key(table.RESERVED)
 
 
 ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from profiler_kit.traces import collectives, operators
+from profiler_kit.traces.names import COLLECTIVE_KERNEL, is_operator, operator_families, operator_family
 
 ConvolutionOp = Literal["fprop", "dgrad", "both gradients"]
 
@@ -56,7 +56,7 @@ _FAMILIES: Final = _table(
     # The profiler's own names of device work that is no kernel: "Memcpy HtoD (Pageable -> Device)", "Memset (Device)".
     ("memcpy/memset", r"\A(Memcpy|Memset)|\[CUDA mem|\ACopy(Host|Device)To|\AFillBuffer"),
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL(...), ncclKernel_AllReduce_...
-    ("comm", rf"{collectives.KERNEL.pattern}|nvshmem"),
+    ("comm", rf"{COLLECTIVE_KERNEL.pattern}|nvshmem"),
     # pytorch_flash::flash_fwd_kernel<...>, fmha_cutlassF_f32_aligned_64x64_rf_sm80, cudnn_generated_fort_native_sdpa_...
     ("attention", r"flash_(fwd|bwd)|fmha|sdpa|[aA]ttention|\Aattn_(fwd|bwd)"),
     # at::native::(anonymous namespace)::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>: foreach and fused steps
@@ -208,7 +208,7 @@ def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
     `convolution` is what the operator that launched it does, where that is a convolution. It gives `op` to a kernel whose
     name lacks one, and tells the product stage of an FFT convolution from a complex matrix product.
     """
-    if operators.is_operator(name):
+    if is_operator(name):
         return _classify_operator(name)
     family = _first(_FAMILIES, name) or "other"
     library = _first(_LIBRARIES, name) or ("cudnn" if family in _CUDNN_UNSIGNED else None)
@@ -256,7 +256,7 @@ def convolution_op(operator: str) -> ConvolutionOp | None:
 
 def families() -> frozenset[str]:
     """Every family that `classify` can give, to a kernel or an operator."""
-    return frozenset({"other", *(row.value for row in _FAMILIES)}) | operators.families()
+    return frozenset({"other", *(row.value for row in _FAMILIES)}) | operator_families()
 
 
 def _math(name: str, family: str) -> str | None:
@@ -266,7 +266,7 @@ def _math(name: str, family: str) -> str | None:
 
 
 def _classify_operator(name: str) -> KernelName:
-    family = operators.family(name)
+    family = operator_family(name)
     op = None
     if family == "conv" and "backward" not in name:
         op = "dgrad" if "transpose" in name else "fprop"

@@ -1,7 +1,6 @@
-"""What PyTorch calls what it notes by itself: steps, modules' calls, autograd's nodes, optimizers, loaders, wrappers.
+"""Names in a trace: steps, modules' calls, autograd's nodes, optimizers, loaders, wrappers, collectives, operators.
 
-Names of operators are `operators`' matter, names of kernels `kernels`', names of collectives `collectives`'; how the file spells
-categories and arguments is `dialect`'s.
+`kernels` has the names of kernels, `dialect` how the file spells categories and arguments.
 
 Source: torch/profiler/profiler.py, torch/optim/optimizer.py, torch/utils/data/dataloader.py, torch/csrc/autograd/engine.cpp.
 """
@@ -9,6 +8,7 @@ Source: torch/profiler/profiler.py, torch/optim/optimizer.py, torch/utils/data/d
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 STEP_PREFIX: Final = "ProfilerStep#"
@@ -22,6 +22,9 @@ GRAPH_PREFIX: Final = "## Call CompiledFxGraph "
 # TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
 TORCHSCRIPT: Final = "torch::jit::"
 
+# Copies from the host, as CUPTI, roctracer and oneAPI name them.
+HOST_TO_DEVICE: Final = re.compile(r"HtoD|HostToDevice|Host -> Device")
+
 _NODE_OF: Final = re.compile(r"(?:.*: )?(\w+?)(?:Backward\w*)?\Z")
 
 
@@ -34,3 +37,134 @@ def node_agrees(node: str, operator: str) -> bool:
     """Whether the node's name is made of the operator's: ``MulBackward0`` of ``aten::mul``."""
     match = _NODE_OF.match(node)
     return match is not None and match.group(1).lower() in operator.replace("_", "").lower()
+
+
+# ---- collectives
+
+
+# Kernels: of NCCL, RCCL, oneCCL, MSCCL++, HCCL, UCC; NVSHMEM's collectives; PyTorch's symmetric memory; vLLM's.
+COLLECTIVE_KERNEL: Final = re.compile(
+    r"(?i)nccl|rccl|\boneccl|oneapi::ccl|mscclpp?::|nvshmem\w*(all|reduce|broadcast)|all_?reduce_kernel|one_shot_all_reduce|"
+    r"two_shot_all_reduce|cross_device_reduce|hccl|\bucc_"
+)
+# Ranges that a backend's process group puts around a collective on the host: "nccl:all_reduce".
+COLLECTIVE_RANGE: Final = re.compile(r"\A(nccl|rccl|xccl|hccl|gloo|mpi|ucc):")
+# Of these the backends whose own threads run it there.
+HOST_COLLECTIVE_RANGE: Final = re.compile(r"\A(gloo|mpi|ucc):")
+_COLLECTIVE_OPERATORS: Final = ("c10d::", "_c10d_functional::")
+# What the profiler, NCCL's kernels, PyTorch's operators and annotations call them; the order matters: all_reduce is no reduce.
+_COLLECTIVE_KINDS: Final = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        ("all_reduce", r"all_?reduce"),
+        ("all_gather", r"all_?gather"),
+        ("reduce_scatter", r"reduce_?scatter"),
+        ("all_to_all", r"all_?to_?all"),
+        ("broadcast", r"broadcast"),
+        ("barrier", r"barrier"),
+        ("gather", r"gather"),
+        ("scatter", r"scatter"),
+        ("reduce", r"reduce"),
+        ("send_recv", r"send|recv|batch_?isend"),
+    )
+)
+_ELEMENT_BYTES: Final = {
+    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
+    "short": 2, "float16": 2, "int": 4, "float": 4, "float32": 4, "int32": 4, "long": 8, "double": 8, "int64": 8, "float64": 8,
+    "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+
+
+def calls_collective(name: str) -> bool:
+    """Whether an operator or a range on the host of this name is a collective's, or launches one."""
+    return name.startswith(_COLLECTIVE_OPERATORS) or COLLECTIVE_RANGE.match(name) is not None
+
+
+@lru_cache(maxsize=1 << 12)
+def collective_kind(name: str) -> str | None:
+    """The kind of collective that `name` says, None where it says none."""
+    return next((kind for kind, pattern in _COLLECTIVE_KINDS if pattern.search(name)), None)
+
+
+def element_bytes(dtype: str) -> int | None:
+    """The size of an element of a message, whose type is written as C++ or Python calls it; None for an unknown one."""
+    return _ELEMENT_BYTES.get(dtype.rpartition("::")[2].lower())
+
+
+# ---- operators, by family: on a CPU they stand where kernels would
+
+
+_NAMESPACE: Final = re.compile(r"\A(aten|prims|quantized|torchvision|mkldnn|mkldnn_prepacked|xnnpack)::")
+_ENGINE: Final = re.compile(
+    r"\A(autograd|torch::autograd)::|\A[A-Za-z]\w*Backward\d*\Z"
+)  # the engine's own bookkeeping
+_BARE: Final = frozenset({"detach"})  # autograd's in-C++ detach, recorded without a namespace
+
+# First match wins: names that contain the pattern.
+_CONTAINS: Final = tuple(
+    (family, re.compile(pattern))
+    for family, pattern in (
+        ("conv", r"conv(?!ert)"),
+        ("attention", r"scaled_dot_product|(flash|efficient|cudnn|overrideable)_attention|multi_head_attention"),
+        ("optimizer", r"\A(_foreach_|_fused_(adam|sgd|adagrad))"),
+        ("norm", r"(batch|layer|group|instance|rms)_norm|weight_norm|local_response_norm"),
+        ("pool", r"pool"),
+        ("loss/softmax", r"softmax|softmin|_loss|cross_entropy|kl_div|\Amse|\Actc"),
+        ("rnn", r"lstm|\Agru|_gru|rnn"),
+        ("index", r"index|gather|scatter|embedding|\Amasked_|\Atake|nonzero|\Aput_|bucketize|one_hot"),
+        ("sort/scan", r"sort|topk|kthvalue|unique|\Acum(sum|prod|max|min)"),
+        ("random", r"dropout|bernoulli|\A(rand|normal|uniform|multinomial|exponential)"),
+        ("interpolate", r"upsample|interpolate|grid_sampl"),
+    )
+)
+
+# Then names, without a leading or trailing underscore, that are one of these words; a ``*`` ends a word openly.
+_WORDS: Final = {
+    "gemm": "addmm mm bmm addbmm baddbmm matmul linear linear_backward mv addmv dot vdot inner outer ger addr einsum "
+    "bilinear trilinear scaled_mm grouped_mm int_mm addmm_activation mkldnn_linear mkldnn_linear_backward*",
+    "cat/copy": "copy to_copy to clone contiguous "
+    "select_backward slice_backward diagonal_backward unfold_backward "
+    "cat concat stack pin_memory repeat repeat_interleave pad constant_pad_nd "
+    "reflection_pad* replication_pad* flip roll tril triu type_as",
+    "sync": "item local_scalar_dense is_nonzero equal",  # on a device these wait for it
+    "view": "view* reshape* unsafe_view t transpose permute as_strided expand expand_as squeeze unsqueeze select slice narrow "
+    "detach flatten unflatten split* unsafe_split chunk unbind alias movedim swapaxes numpy_T mT resolve_conj resolve_neg "
+    "lift_fresh diagonal real imag conj broadcast_to unfold set result_type can_cast",
+    "alloc": "empty* new_* resize* zeros* ones* full* arange linspace scalar_tensor tensor eye efficientzerotensor",
+    "reduce": "sum* mean nansum prod max min amax amin aminmax argmax argmin norm linalg_vector_norm linalg_norm "
+    "frobenius_norm var std var_mean std_mean any all logsumexp count_nonzero median",
+    "pointwise": "add sub rsub mul div rdiv true_divide floor_divide remainder fmod neg abs sign sgn exp* log* sqrt rsqrt square "
+    "pow reciprocal clamp* threshold* relu* leaky_relu* prelu* rrelu* elu* selu celu gelu* silu* mish* hardtanh* "
+    "hardswish* hardsigmoid* sigmoid* tanh* glu* softplus* softshrink* hardshrink* sin cos tan asin acos atan atan2 "
+    "sinh cosh erf* floor ceil round trunc frac lerp addcmul addcdiv where eq ne lt le gt ge minimum maximum fmax "
+    "fmin logical_* bitwise_* isnan isinf isneginf isposinf isfinite nan_to_num fill zero polar complex hypot xlogy amp_*",
+}
+
+
+def _compiled(words: str) -> re.Pattern[str]:
+    return re.compile("(?:" + "|".join(re.escape(word).replace(r"\*", r"\w*") for word in words.split()) + r")\Z")
+
+
+_IS_WORD: Final = tuple((family, _compiled(words)) for family, words in _WORDS.items())
+
+
+def is_operator(name: str) -> bool:
+    """Whether `name` is an operator's or an autograd node's, not a kernel's."""
+    return bool(_NAMESPACE.match(name) or _ENGINE.match(name)) or name in _BARE
+
+
+def operator_family(name: str) -> str:
+    """The family of the operator called `name` (``aten::addmm`` → ``gemm``); ``other`` for an unknown one."""
+    if _ENGINE.match(name):
+        return "autograd"
+    plain = _NAMESPACE.sub("", name)
+    for value, pattern in _CONTAINS:
+        if pattern.search(plain):
+            return value
+    bare = plain.strip("_")
+    return next((value for value, pattern in _IS_WORD if pattern.match(bare)), "other")
+
+
+def operator_families() -> frozenset[str]:
+    """Every family that `operator_family` can return."""
+    return frozenset({"autograd", "other", *(value for value, _ in (*_CONTAINS, *_IS_WORD))})

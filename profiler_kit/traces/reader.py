@@ -12,12 +12,11 @@ from typing import Any, Final
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import dialect, loose
 from profiler_kit.traces.chunks import Document
-from profiler_kit.traces.foreign import what_it_is
+from profiler_kit.traces.recognition import what_it_is
 from profiler_kit.traces.rows import Rows
 from profiler_kit.traces.runs import Run
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Source
-from profiler_kit.traces.sparse import CALL_STACK
-from profiler_kit.traces.table import Kind, Table, TraceInfo
+from profiler_kit.traces.table import CALL_STACK, Kind, Table, TraceInfo
 
 _SHOWN_CATEGORIES: Final = 4
 

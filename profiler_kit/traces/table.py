@@ -6,6 +6,7 @@ metadata are no rows; they are counted, so that nothing is lost unseen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 NONE: Final = -1  # in every id column: the event has no such id
+_LATEST_NS: Final = 1 << 61  # the year 2043, for times that count from 1970
+_LONGEST_NS: Final = 1 << 46  # 19 hours: the durations of 100,000 such events can still be added up
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
@@ -66,6 +69,21 @@ class Sparse:
     rows: Ids
     values: Ints | NDArray[np.float64]
     texts: tuple[str, ...] = ()
+
+
+# Keys of `Table.more` that are asked for by name, as Kineto writes them; `dialect` gives other writers' the same keys.
+CALL_STACK: Final = "Call stack"
+COLLECTIVE_NAME: Final = "Collective name"
+GROUP_NAME: Final = "Process Group Name"
+GROUP_RANKS: Final = "Process Group Ranks"
+DTYPE: Final = "dtype"
+IN_ELEMENTS: Final = "In msg nelems"
+ALLOCATED: Final = "Total Allocated"
+RESERVED: Final = "Total Reserved"
+DEVICE_TYPE: Final = "Device Type"
+DEVICE_ID: Final = "Device Id"
+
+HOST_TYPE: Final = 0  # of DEVICE_TYPE: c10::DeviceType::CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +160,46 @@ class Table:
         """When each event ends."""
         return self.start_ns + self.duration_ns
 
+    def times(self, rows: Ids | Ints) -> tuple[Ints, Ints]:
+        """Start and end of each of `rows`, within bounds in which differences and sums of times do not overflow.
+
+        An event of negative duration ends as it starts.
+        """
+        start = np.clip(self.start_ns[rows], -_LATEST_NS, _LATEST_NS)
+        return start, start + np.clip(self.duration_ns[rows], 0, _LONGEST_NS)
+
     def of(self, *kinds: Kind) -> Mask:
         """Which rows are of one of `kinds`."""
         return np.isin(self.kind, np.array([int(kind) for kind in kinds], dtype=np.int8))
+
+    def named(self, rows: Ids | Ints, pattern: re.Pattern[str]) -> Mask:
+        """Which of `rows` have a name that `pattern` is found in; each name is searched once."""
+        names = self.name[rows]
+        used = np.zeros(len(self.names), np.bool_)
+        used[names] = True
+        matches = np.zeros(len(self.names), np.bool_)
+        matches[[i for i in np.flatnonzero(used).tolist() if pattern.search(self.names[i])]] = True
+        return matches[names]
+
+    def numbers_at(self, key: str, rows: Ids) -> Ints:
+        """The whole numbers of the column `key` of `more` at `rows`, NONE where a row has none."""
+        sparse = self.more.get(key)
+        if sparse is None or sparse.texts or not len(sparse.rows):
+            return np.full(len(rows), NONE, dtype=np.int64)
+        at = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
+        return np.where(sparse.rows[at] == rows, sparse.values[at], NONE).astype(np.int64)
+
+    def texts_at(self, key: str, rows: Ids) -> list[str]:
+        """The texts of the column `key` of `more` at `rows`, "" where a row has none."""
+        sparse = self.more.get(key)
+        if sparse is None or not len(sparse.rows):
+            return [""] * len(rows)
+        at = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
+        present = sparse.rows[at] == rows
+        return [
+            sparse.texts[value] if here and 0 <= value < len(sparse.texts) else ""
+            for here, value in zip(present.tolist(), sparse.values[at].astype(np.int64).tolist(), strict=True)
+        ]
 
     def by_start(self, *kinds: Kind) -> Ints:
         """The rows of `kinds` by start, enclosing before enclosed.

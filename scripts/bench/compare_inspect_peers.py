@@ -22,13 +22,14 @@ from typing import Any, Final
 
 from tabulate import tabulate
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import NONE, Owned
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.errors import KitError
 from profiler_kit.process import run
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
+from profiler_kit.traces.table import NONE
 
 HERE: Final = Path(__file__).resolve().parent
 DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -61,7 +62,7 @@ def main() -> None:
     phases: list[list[str]] = []
     for file in files:
         try:
-            exact, ours = exactly(file), said(own(read(file)))
+            exact, ours = exactly(file), said(attribute(read(file)))
         except (KitError, KeyError, TypeError) as error:
             print(f"{file.name}: {error}", file=sys.stderr)
             continue
@@ -77,16 +78,16 @@ def main() -> None:
         print(_table(phases, ("trace", "phase", "author's marks, exact ms", "inspect", "HTA")))
 
 
-def said(owned: Owned) -> Figures:
+def said(attribution: Attribution) -> Figures:
     """The same figures by `inspect`."""
-    table, device = owned.table, owned.device
+    table, device = attribution.table, attribution.device
     starts, ends = table.start_ns[device.rows].tolist(), table.end_ns[device.rows].tolist()
     within: dict[str, list[Span]] = {phase: [] for phase in MARKED}
     for start, end, number in zip(starts, ends, device.within.tolist(), strict=True):
         phase = TRACE_PHASES[number] if number != NONE else ""
         within.setdefault("backward" if phase == "recompute" else phase, []).append((start, end))
     return Figures(
-        busy_ns=summarise(owned).busy_ns,
+        busy_ns=summarize(attribution).busy_ns,
         operators_ns=int(table.duration_ns[device.rows[device.operator != NONE]].sum()),
         marked={phase: sum(end - start for start, end in merged(within[phase])) for phase in MARKED},
     )

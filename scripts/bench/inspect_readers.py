@@ -95,10 +95,10 @@ def _read(path: Path, clock: Clock) -> str:
 def _inspect(path: Path, clock: Clock) -> str:
     table = importlib.import_module("profiler_kit.traces.reader").read(path)
     clock.part("read")
-    owned = importlib.import_module("profiler_kit.attribution.attribution").own(table)
+    attribution = importlib.import_module("profiler_kit.attribution.engine").own(table)
     clock.part("own")
-    summary = importlib.import_module("profiler_kit.attribution.summary").summarise(owned)
-    clock.part("summarise")
+    summary = importlib.import_module("profiler_kit.attribution.summary").summarize(attribution)
+    clock.part("summarize")
     return f"busy {summary.busy_ns:,} ns, {len(summary.modules)} modules"
 
 
@@ -147,7 +147,7 @@ READERS: Final[dict[str, Reader]] = {
         package="profiler-kit",
         modules=(
             "profiler_kit.traces.reader",
-            "profiler_kit.attribution.attribution",
+            "profiler_kit.attribution.engine",
             "profiler_kit.attribution.summary",
         ),
         does="all: owners, time line, idle causes",

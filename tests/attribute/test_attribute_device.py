@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_kit.attribute import attribute
+from profiler_kit.attribute.intervals import length
 from profiler_kit.attribute.totals import apportion
 from profiler_kit.errors import TraceError
-from profiler_kit.traces.intervals import length
 
 
 def training_step() -> TraceText:

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.attribute import attribute
 from profiler_kit.attribute.events import HostKind, read_trace
+from profiler_kit.attribute.intervals import length
 from profiler_kit.records import marks
-from profiler_kit.traces.intervals import length
 
 
 def test_an_operators_self_time_is_what_no_operator_inside_covers(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_the_time_around_redone_forward_work_is_the_recomputing_modules(tmp_path
     t.module("block.a", 340, 480)
     t.op("aten::mul", 350, 390, sequence=2)
     t.op("aten::mul", 600, 650)
-    owned = by_owner(t.attribute(tmp_path))
-    assert owned == {
+    attribution = by_owner(t.attribute(tmp_path))
+    assert attribution == {
         ("block.a", "forward"): 30,
         ("", "recompute"): 20 + 100,  # before the block is called again, and from its return to the node's own work
         ("block", "recompute"): 20 + 20,
@@ -99,8 +99,8 @@ def test_a_reentrant_checkpoint_is_a_node_with_a_forward_and_a_backward_pass_ins
     t.module("block.a", 350, 400)
     t.op("aten::mul", 360, 390, sequence=2)
     t.node("MulBackward0", 450, 550, 2, tid=MAIN)
-    owned = by_owner(t.attribute(tmp_path))
-    assert owned == {
+    attribution = by_owner(t.attribute(tmp_path))
+    assert attribution == {
         ("block", "forward"): 60,
         ("block", "recompute"): 50 + 50,
         ("block.a", "recompute"): 50,
@@ -277,13 +277,15 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     assert_sums_hold(found)
     assert (found.clock, found.steps, found.unattributed_ns, found.notes) == ("operator", 2, 0, ())
 
-    owned = by_owner(found)
+    attribution = by_owner(found)
     layers = ["stem", "block.0", "block.1", "block.2", "twice", "head"]
     for path_ in layers:
-        assert owned[path_, "forward"] > 0, path_
-        assert owned[path_, "backward"] > 0, path_
-    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(owned)
-    redone = {path_ for path_, phase in owned if phase == "recompute"}
+        assert attribution[path_, "forward"] > 0, path_
+        assert attribution[path_, "backward"] > 0, path_
+    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(
+        attribution
+    )
+    redone = {path_ for path_, phase in attribution if phase == "recompute"}
     assert redone == ({"", "block", "block.0", "block.1", "block.2"} if reentrant is not None else set())
 
     ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in found.layers}

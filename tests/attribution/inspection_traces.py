@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiler_kit.attribution.ownership import How, Owned
+from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Table
@@ -99,19 +99,19 @@ class Said(NamedTuple):
 
     phase: str
     module: str
-    how: str
+    evidence: str
     within: str
     step: int
 
 
-def said_of_device(owned: Owned) -> dict[str, Said]:
+def said_of_device(attribution: Attribution) -> dict[str, Said]:
     """What was found of the device's events, by their name (the last of a name)."""
-    table, device = owned.table, owned.device
+    table, device = attribution.table, attribution.device
     return {
         table.names[table.name[row]]: Said(
             phase_name(device.phase[i]),
-            module_path(owned, device.module[i]),
-            How(device.how[i]).name,
+            module_path(attribution, device.module[i]),
+            Evidence(device.evidence[i]).name,
             phase_name(device.within[i]),
             int(device.step[i]),
         )
@@ -119,11 +119,11 @@ def said_of_device(owned: Owned) -> dict[str, Said]:
     }
 
 
-def said_of_host(owned: Owned) -> dict[str, tuple[str, str]]:
+def said_of_host(attribution: Attribution) -> dict[str, tuple[str, str]]:
     """Phase and module of the host's events, by their name (the last of a name)."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     return {
-        table.names[table.name[row]]: (phase_name(host.phase[i]), module_path(owned, host.module[i]))
+        table.names[table.name[row]]: (phase_name(host.phase[i]), module_path(attribution, host.module[i]))
         for i, row in enumerate(host.rows.tolist())
     }
 
@@ -133,6 +133,6 @@ def phase_name(number: int) -> str:
     return TRACE_PHASES[number] if number != NONE else ""
 
 
-def module_path(owned: Owned, number: int) -> str:
+def module_path(attribution: Attribution, number: int) -> str:
     """The module's path, "" for none."""
-    return owned.modules[number].path if number != NONE else ""
+    return attribution.modules[number].path if number != NONE else ""

@@ -1,4 +1,4 @@
-"""Owned traces written by hand, times in ns, whatever the rules of ownership are; and the sums that hold for any summary."""
+"""Traces written by hand, times in ns, that the rules of attribution are tested on; and the sums that hold for any summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Device, Host, How, Module, Owned, Step
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, Evidence, Host, Module, Step
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.table import NONE, Kind, Sparse, Stream, Table, Thread
 
@@ -22,7 +22,7 @@ class Event:
     module: int = NONE
     launch: Event | None = None
     more: dict[str, str | int] = field(default_factory=dict)
-    how: How = How.NONE
+    evidence: Evidence = Evidence.NONE
 
 
 class Written:
@@ -70,16 +70,16 @@ class Written:
         kind: Kind = Kind.KERNEL,
         phase: str | None = None,
         module: int = NONE,
-        how: How = How.NONE,
+        evidence: Evidence = Evidence.NONE,
         **more: str | int,
     ) -> Event:
-        self.works.append(Event(name, start, end, kind, stream, phase, module, launch, more, how))
+        self.works.append(Event(name, start, end, kind, stream, phase, module, launch, more, evidence))
         return self.works[-1]
 
     def step(self, number: int, start: int, end: int) -> None:
         self.marks.append(Step(number, start, end))
 
-    def owned(self) -> Owned:
+    def attribution(self) -> Attribution:
         hosts = sorted(self.hosts, key=lambda e: (e.lane, e.start, e.start - e.end))
         works = sorted(self.works, key=lambda e: (e.start, e.start - e.end))
         both = hosts + works
@@ -152,25 +152,37 @@ class Written:
             more=more,
             events=len(both),
         )
-        return Owned(
+        start, end = table.times(np.arange(len(both)))
+        return Attribution(
             table=table,
             host=Host(
                 rows=np.arange(len(hosts), dtype=np.int32),
+                start_ns=start[: len(hosts)],
+                end_ns=end[: len(hosts)],
+                thread=table.thread[: len(hosts)],
                 step=np.array(steps, np.int32),
                 **{k: np.array(v, np.int8 if k == "phase" else np.int32) for k, v in columns.items()},
             ),
             device=Device(
                 rows=np.arange(len(hosts), len(both), dtype=np.int32),
+                start_ns=start[len(hosts) :],
+                end_ns=end[len(hosts) :],
                 launch=np.array(launch, np.int32),
                 operator=np.array(inherited("operator"), np.int32),
                 phase=np.array(phase, np.int8),
                 within=np.array(within, np.int8),
                 module=np.array(module, np.int32),
                 step=np.array([self._step(e.launch.start) if e.launch is not None else NONE for e in works], np.int32),
-                how=np.array([e.how for e in works], np.int8),
+                evidence=np.array([e.evidence for e in works], np.int8),
+                aligned=np.full(len(works), NONE, np.int32),
             ),
             modules=self.modules,
             steps=tuple(self.marks),
+            nodes=np.zeros(0, np.int32),
+            node_forward=np.zeros(0, np.int32),
+            graph_launches=0,
+            compiled=False,
+            notes=(),
         )
 
     def _step(self, at: int) -> int:

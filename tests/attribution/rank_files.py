@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from profiler_kit.attribution.collectives import Collective
-from profiler_kit.attribution.extract import Activity, Collectives, Extract, Steps
-from profiler_kit.attribution.spans import Spans
+from profiler_kit.attribution.extract import Activity, Collective, Collectives, Extract, Steps
 from profiler_kit.records.traces import TraceSummary
+from profiler_kit.traces.intervals import Intervals
 
 # start and end of a collective of the usual kind and group, in ns
 Times = tuple[int, int]
@@ -77,7 +76,7 @@ def extract(
             start_ns=starts,
             end_ns=ends,
         ),
-        bare=Spans(starts, ends),
+        bare=Intervals(starts, ends),
         backend=backend,
     )
 

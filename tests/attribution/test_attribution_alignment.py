@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_attribution_published import PUBLISHED
 
-from profiler_kit.attribution.alignment import align
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import How
+from profiler_kit.attribution.engine import align, attribute
+from profiler_kit.attribution.result import Evidence
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Ids, Kind, Table
 
@@ -103,17 +102,17 @@ def hide_a_step(of: Table, start_ns: int, end_ns: int) -> Table:
 def test_a_hidden_steps_owners_are_found_again(path: Path, which: int) -> None:
     if not path.exists():
         pytest.skip("the published traces are not beside this checkout")
-    whole = own(read(path))
-    hidden = own(hide_a_step(whole.table, whole.steps[which].start_ns, whole.steps[which].end_ns))
+    whole = attribute(read(path))
+    hidden = attribute(hide_a_step(whole.table, whole.steps[which].start_ns, whole.steps[which].end_ns))
     lost = (whole.device.launch != NONE) & (hidden.device.launch == NONE)
     assert lost.sum() >= 10
     right = lost & (hidden.device.within == whole.device.within) & (hidden.device.phase == whole.device.phase)
     paths = [
-        np.array([*(module.path for module in owned.modules), ""], dtype=object)[owned.device.module]
-        for owned in (whole, hidden)
+        np.array([*(module.path for module in attribution.modules), ""], dtype=object)[attribution.device.module]
+        for attribution in (whole, hidden)
     ]
     right &= paths[0] == paths[1]
     assert right.sum() >= 0.99 * lost.sum()
     kept = ~lost
     assert (hidden.device.launch[kept] == whole.device.launch[kept]).all()
-    assert set(np.unique(hidden.device.how[lost]).tolist()) <= {How.NONE, How.NAME, How.ALIGNED}
+    assert set(np.unique(hidden.device.evidence[lost]).tolist()) <= {Evidence.NONE, Evidence.NAME, Evidence.ALIGNED}

@@ -12,11 +12,11 @@ from inspection_traces import kernel, launch, node, op, table
 from inspection_traces import mark as ranged
 from inspection_written import Written, assert_sums_hold
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.spans import length
-from profiler_kit.attribution.summary import summarise
-from profiler_kit.attribution.timeline import timeline
+from profiler_kit.attribution.device_time import device_timeline
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
+from profiler_kit.traces.intervals import length
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 Work = tuple[int, int, bool, int]  # start, length, whether it is a collective, stream
@@ -50,16 +50,17 @@ def instant_by_instant(start: np.ndarray, end: np.ndarray, collective: np.ndarra
 @settings(max_examples=200, deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=12))
 def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> None:
-    line = timeline(written(works).owned())
-    assert line.piece.tolist() == instant_by_instant(line.start, line.end, line.collective)
-    for mask in (line.collective, ~line.collective, np.arange(len(line.start)) % 2 == 0):
+    line = device_timeline(written(works).attribution().device)
+    collective = line.device.collective
+    assert line.piece.tolist() == instant_by_instant(line.device.start_ns, line.device.end_ns, collective)
+    for mask in (collective, ~collective, np.arange(len(collective)) % 2 == 0):
         assert length(line.charged(mask)) == line.piece[mask].sum()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=12))
 def test_communication_is_charged_what_it_exposes(works: list[Work]) -> None:
-    summary = summarise(written(works).owned())
+    summary = summarize(written(works).attribution())
     assert_sums_hold(summary)
     if summary.communication is not None:
         timing = summary.phase("communication")
@@ -80,7 +81,7 @@ def test_a_collective_that_spins_hides_no_backward_pass(tmp_path: Path) -> None:
         launch(3, 30),
         kernel("gemm", 34, 64, 3),
     ]
-    summary = summarise(own(table(tmp_path, events)))
+    summary = summarize(attribute(table(tmp_path, events)))
     assert_sums_hold(summary)
     assert spent(summary) == {"forward": 10_000, "backward": 30_000, "communication": 40_000}
     owners = {(module.path, module.phase): module.kernel_ns for module in summary.modules}
@@ -97,7 +98,7 @@ def test_copies_come_before_collectives_too(phase: str) -> None:
     trace = Written()
     trace.work(0, 100, trace.launch(-9, -4), name=NCCL, stream=1, phase="communication")
     trace.work(30, 50, trace.launch(-3, -2), name="a", phase=phase)
-    found = spent(summarise(trace.owned()))
+    found = spent(summarize(trace.attribution()))
     if phase == "communication":
         assert found == {"communication": 100}
     else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import Communication
-from profiler_kit.traces.collectives import collective_kind
+from profiler_kit.traces.names import collective_kind
 from profiler_kit.traces.table import Kind
 
 
 def communication_of(trace: Written) -> Communication:
-    found = summarise(trace.owned()).communication
+    found = summarize(trace.attribution()).communication
     assert found is not None
     return found
 
@@ -92,14 +92,14 @@ def test_kinds_by_name(name: str, kind: str | None) -> None:
 def test_without_collectives_nothing_is_said() -> None:
     trace = Written()
     trace.work(0, 10, phase="forward")
-    assert summarise(trace.owned()).communication is None
+    assert summarize(trace.attribution()).communication is None
 
 
 def test_a_stream_of_collectives_alone_is_marked() -> None:
     trace = Written()
     collective(trace, 0, 10)
     trace.work(0, 20, phase="forward")
-    assert {stream.stream: stream.communication for stream in summarise(trace.owned()).streams} == {
+    assert {stream.stream: stream.communication for stream in summarize(trace.attribution()).streams} == {
         "0": False,
         "9": True,
     }

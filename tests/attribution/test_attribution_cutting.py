@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from inspection_traces import Event, call, kernel, launch, mark, op, write
 
-from profiler_kit.attribution.attribution import own
 from profiler_kit.attribution.cutting import Cut, Period, StepPeriod, cut, step_periods
+from profiler_kit.attribution.engine import attribute
 from profiler_kit.errors import UsageError
 from profiler_kit.traces.entries import Entries, scan
 from profiler_kit.traces.reader import read
@@ -54,7 +54,7 @@ def entries(trace: Path) -> Entries:
 
 @pytest.fixture
 def periods(trace: Path) -> tuple[StepPeriod, ...]:
-    return step_periods(own(read(trace)))
+    return step_periods(attribute(read(trace)))
 
 
 def names(trace: Path, found: Cut) -> list[str]:
@@ -98,7 +98,7 @@ def test_launches_of_kept_kernels_are_kept(tmp_path: Path) -> None:
     # kernel 1 still runs when that of step 2 begins
     events = [e if e["name"] != "kernel 1" else {**e, "dur": 110} for e in steps()]
     trace = write(tmp_path / "long.json", events)
-    kept = names(trace, cut(scan(trace), step_periods(own(read(trace))), wanted=(2, 2)))
+    kept = names(trace, cut(scan(trace), step_periods(attribute(read(trace))), wanted=(2, 2)))
     assert {"kernel 1", "kernel 2"} <= set(kept)
     assert kept.count("cudaLaunchKernel") == 2
     assert {"s2", "f2", "s3", "f3"} <= set(kept)

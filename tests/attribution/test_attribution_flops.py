@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from profiler_kit.attribution.flops import is_counted, operator_flops
+from profiler_kit.attribution.quantities import is_counted, operator_flops
 
 
 def flops(name: str, shapes: list[Any], inputs: list[Any] | None = None) -> int | None:

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from published_traces import PUBLISHED, published
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import PHASE_NUMBERS
+from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.quantities import rate
+from profiler_kit.attribution.result import PHASE_NUMBERS
 from profiler_kit.traces.reader import read
 
 TRACE = PUBLISHED / "h100" / "convnet_v0.json.gz"
@@ -24,10 +24,10 @@ FIRST_LAYER_FLOPS = 2 * BATCH * 30 * 257**2 * 3 * 4 * 4  # its input needs no gr
     ("phase", "expected"), [("forward", FORWARD_FLOPS), ("backward", 2 * FORWARD_FLOPS - FIRST_LAYER_FLOPS)]
 )
 def test_what_goes_by_in_a_step_is_what_the_network_computes(phase: str, expected: int) -> None:
-    owned = own(read(TRACE))
+    attribution = attribute(read(TRACE))
     for step in range(3):
-        of_phase = (owned.device.step == step) & (owned.device.phase == PHASE_NUMBERS[phase])
-        track, note = rate(owned, of_phase)
+        of_phase = (attribution.device.step == step) & (attribution.device.phase == PHASE_NUMBERS[phase])
+        track, note = rate(attribution, of_phase)
         assert track is not None
         assert note is None
         teraflops_ns = sum(value * (after - at) for (at, value), (after, _) in pairwise(track.points))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import How, Owned
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.records import marks
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
@@ -35,7 +35,7 @@ OURS = (
 )  # fmt: skip
 
 
-def check(found: Owned) -> None:
+def check(found: Attribution) -> None:
     """What everything after it relies on."""
     table, host, device = found.table, found.host, found.device
     assert sorted(host.rows.tolist()) == np.flatnonzero(table.of(*HOST_KINDS)).tolist()
@@ -55,7 +55,7 @@ def check(found: Owned) -> None:
     assert (device.phase[device.launch != NONE] != NONE).all()
     apart = device.phase != device.within
     assert (TRACE_PHASES.index("communication") == device.phase[apart]).all()
-    assert (device.how[apart] == How.NAME).all()
+    assert (device.evidence[apart] == Evidence.NAME).all()
     assert all(before.end_ns <= after.start_ns for before, after in zip(found.steps, found.steps[1:], strict=False))
     assert all(len(module.path) < 10_000 for module in found.modules)
 
@@ -99,7 +99,7 @@ def tables(draw: st.DrawFn) -> Table:
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tables())
 def test_any_table_has_owners(table: Table) -> None:
-    check(own(table))
+    check(attribute(table))
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,7 +116,7 @@ def test_recorded_traces_with_columns_shuffled(path: Path, seed: int, share: flo
             changed[column] = values
     if "kind" in changed:
         changed["stream"] = np.where(table.stream < 0, 0, table.stream)
-    check(own(replace(table, **changed, streams=table.streams or (Stream("0", "7"),))))
+    check(attribute(replace(table, **changed, streams=table.streams or (Stream("0", "7"),))))
 
 
 def many(count: int, **columns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
@@ -167,5 +167,5 @@ EVERY = np.arange(HARD)
 )  # fmt: skip
 def test_hard_traces_take_little_time(table: Table) -> None:
     began = time.perf_counter()
-    check(own(table))
+    check(attribute(table))
     assert time.perf_counter() - began < 10

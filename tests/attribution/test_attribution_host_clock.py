@@ -5,13 +5,13 @@ from __future__ import annotations
 from inspection_written import Written
 
 from profiler_kit.attribution.host_time import phase_host_ns
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.table import Kind
 
 
 def host_ns(trace: Written) -> dict[str, int]:
-    return {TRACE_PHASES[number]: ns for number, ns in phase_host_ns(trace.owned()).items()}
+    return {TRACE_PHASES[number]: ns for number, ns in phase_host_ns(trace.attribution()).items()}
 
 
 def test_python_between_calls_of_one_phase_belongs_to_it() -> None:
@@ -67,7 +67,7 @@ def test_without_device_work_the_innermost_operators_time_stands_for_the_kernels
     trace.op("aten::addmm", 30, 90)
     trace.op("aten::nll_loss", 120, 140, phase="loss")
     trace.op("aten::empty", 150, 160)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert (summary.clock, summary.span_ns, summary.busy_ns, summary.idle_ns) == ("host", 160, 130, 30)
     assert {phase.phase: (phase.kernel_ns, phase.events, phase.idle_ns) for phase in summary.phases} == {
         "forward": (100, 3, 0),
@@ -87,7 +87,7 @@ def test_operators_of_two_threads_at_once_count_once() -> None:
     trace = Written()
     trace.op("aten::mm", 0, 100, phase="forward")
     trace.op("aten::copy_", 60, 130, thread=1, phase="transfer")
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert (summary.busy_ns, summary.sum_ns, summary.overlap_ns) == (130, 170, 40)
     assert {phase.phase: (phase.kernel_ns, phase.sum_ns) for phase in summary.phases} == {
         "forward": (100, 100),
@@ -101,7 +101,7 @@ def test_between_operators_the_host_waits_for_data_or_ranks_or_runs_python() -> 
     trace.host("enumerate(DataLoader)#_Iter.__next__", 110, 150, Kind.ANNOTATION, phase="data")
     trace.host("gloo:all_reduce", 140, 190, Kind.ANNOTATION, thread=1)
     trace.op("aten::mm", 200, 210, phase="forward")
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert {entry.cause: entry.ns for entry in summary.idle} == {
         "waiting for data": 40,
         "communication": 40,
@@ -111,7 +111,7 @@ def test_between_operators_the_host_waits_for_data_or_ranks_or_runs_python() -> 
 
 
 def test_an_empty_trace_is_a_summary_of_nothing() -> None:
-    summary = summarise(Written().owned())
+    summary = summarize(Written().attribution())
     assert (summary.span_ns, summary.busy_ns, summary.idle_ns, summary.device_events) == (0, 0, 0, 0)
     assert summary.notes == ("neither device work nor operators: nothing to add up",)
 
@@ -122,7 +122,7 @@ def test_steps_without_device_work_have_the_hosts_duration_alone() -> None:
     trace.step(8, 100, 220)
     trace.op("aten::mm", 10, 60)
     trace.op("aten::mm", 110, 190)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert [(step.number, step.host_ns, step.device_ns, step.kernel_ns) for step in summary.steps] == [
         (7, 100, None, 50),
         (8, 120, None, 80),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.traces.table import Kind
 
 US = 1000
@@ -13,7 +13,7 @@ US = 1000
 
 def causes(trace: Written) -> dict[tuple[str, str], int]:
     """Idle ns by cause and phase."""
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert sum(entry.ns for entry in summary.idle) == summary.idle_ns == summary.span_ns - summary.busy_ns
     return {(entry.cause, entry.phase): entry.ns for entry in summary.idle}
 
@@ -145,11 +145,11 @@ def test_idle_time_although_work_was_launched_is_noted() -> None:
     trace = Written()
     first_work(trace)
     queued(trace, 900 * US, stream=0)
-    assert any("although work was launched" in note for note in summarise(trace.owned()).notes)
+    assert any("although work was launched" in note for note in summarize(trace.attribution()).notes)
     trace = Written()
     first_work(trace)
     queued(trace, 101 * US, stream=0)
-    assert not any("although work was launched" in note for note in summarise(trace.owned()).notes)
+    assert not any("although work was launched" in note for note in summarize(trace.attribution()).notes)
 
 
 def test_work_that_begins_long_after_its_launch_on_an_idle_device_waited_there() -> None:
@@ -203,7 +203,7 @@ def test_gaps_belong_to_the_phase_of_the_work_that_ended_them() -> None:
     trace.op("aten::add", 100 * US, 160 * US, phase="optimizer")
     trace.work(150 * US, 151 * US, trace.launch(140 * US, 149 * US))
     trace.work(200 * US, 210 * US)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert {phase.phase: phase.idle_ns for phase in summary.phases} == {"optimizer": 50 * US}
     assert [(entry.cause, entry.gaps, entry.ns) for entry in summary.idle if not entry.phase] == [
         ("unknown", 1, 49 * US)

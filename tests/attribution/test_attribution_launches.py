@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
-from profiler_kit.attribution.launches import AGAIN, LEAST
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.host_time import AGAIN, LEAST
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import Queue, TraceSummary
 
 US = 1000
 
 
 def queue_of(trace: Written) -> Queue:
-    found = summarise(trace.owned()).queue
+    found = summarize(trace.attribution()).queue
     assert found is not None
     return found
 
@@ -56,7 +56,7 @@ def flooded(*, places: int = 1000, more: int = 200, waits: bool = True) -> Writt
 
 @pytest.mark.parametrize("places", [100, 1000, 2000])
 def test_launches_that_wait_for_a_place_make_the_queue_full_however_many_it_holds(places: int) -> None:
-    summary = summarise(flooded(places=places).owned())
+    summary = summarize(flooded(places=places).attribution())
     assert summary.queue is not None
     assert summary.queue.full
     first = (20 * 1000 - 5 * places) * US  # until the first kernel begins
@@ -123,7 +123,7 @@ def stepped(periods: list[int], *, launches: int, host: int) -> TraceSummary:
                 trace.launch(at * US, (at + 1) * US),
             )
         device = max(device + period, (step + 1) * host + 10)
-    return summarise(trace.owned())
+    return summarize(trace.attribution())
 
 
 def test_a_step_lasts_from_its_first_kernel_to_the_next_ones() -> None:
@@ -155,7 +155,7 @@ def test_steps_before_the_queue_stops_growing_are_left_out_of_the_median() -> No
 def test_without_steps_there_is_no_period(launched: bool) -> None:
     trace = Written()
     trace.work(0, 10, trace.launch(-5, -1) if launched else None)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert (summary.steps, summary.step_ns, summary.host_step_ns) == ((), None, None)
     assert (summary.queue is not None) == launched
 
@@ -165,6 +165,6 @@ def test_a_step_without_work_has_no_period() -> None:
     trace.step(1, 0, 100)
     trace.step(2, 100, 200)
     trace.work(50, 60, trace.launch(10, 20))
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert [(step.device_ns, step.kernel_ns) for step in summary.steps] == [(None, 10), (None, 0)]
     assert summary.step_ns is None

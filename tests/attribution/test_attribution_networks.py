@@ -17,8 +17,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Kind
 
@@ -55,7 +55,7 @@ class Net(nn.Module):
 
 
 @cache
-def traced(mode: str, with_stack: bool = True) -> Owned:
+def traced(mode: str, with_stack: bool = True) -> Attribution:
     """The owners of two training steps on the CPU."""
     torch.manual_seed(0)
     net = Net(mode)
@@ -83,19 +83,19 @@ def traced(mode: str, with_stack: bool = True) -> Owned:
                 step()
                 profiler.step()
         profiler.export_chrome_trace(str(path))
-        return own(read(path))
+        return attribute(read(path))
 
 
-def layers(owned: Owned) -> Iterator[tuple[tuple[int, ...], str, str]]:
+def layers(attribution: Attribution) -> Iterator[tuple[tuple[int, ...], str, str]]:
     """Of each operator that works for one layer: what tells the layer apart, the operator's phase and module path."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     of_weight = {"aten::convolution": 1, "aten::convolution_backward": 2, "aten::addmm": 2, "aten::linear": 1}
     for position, row in enumerate(host.rows.tolist()):
         name = table.names[table.name[row]]
         if name in of_weight and table.shapes[row] != NONE:
             dims = json.loads(table.texts[table.shapes[row]])[of_weight[name]]
             key = tuple(sorted(dims[:2]))
-            yield key, phase_name(host.phase[position]), module_path(owned, host.module[position])
+            yield key, phase_name(host.phase[position]), module_path(attribution, host.module[position])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -121,8 +121,8 @@ def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("with_stack", [True, False])
 def test_every_operator_has_the_phase_of_where_it_stands(mode: str, with_stack: bool) -> None:
-    owned = traced(mode, with_stack)
-    table, host = owned.table, owned.host
+    attribution = traced(mode, with_stack)
+    table, host = attribution.table, attribution.host
     operators = table.kind[host.rows] == Kind.OPERATOR
     by_phase: dict[str, set[str]] = defaultdict(set)
     for position in np.flatnonzero(operators).tolist():
@@ -138,21 +138,21 @@ def test_every_operator_has_the_phase_of_where_it_stands(mode: str, with_stack: 
     assert {phase_name(phase) for phase in host.phase[inside].tolist()} <= {"backward", "recompute"}
     if with_stack:
         assert (host.module[inside] != NONE).all()
-    assert [step.number for step in owned.steps] == [1, 2]
+    assert [step.number for step in attribution.steps] == [1, 2]
 
 
 @pytest.mark.parametrize("with_stack", [True, False])
 def test_a_backward_pass_that_makes_a_graph_does_nothing_again(with_stack: bool) -> None:
     found = {phase for _, phase, _ in layers(traced("gradient penalty", with_stack))}
     assert found == {"forward", "backward"}
-    owned = traced("gradient penalty", with_stack)
-    assert "recompute" not in {phase_name(phase) for phase in owned.host.phase.tolist()}
+    attribution = traced("gradient penalty", with_stack)
+    assert "recompute" not in {phase_name(phase) for phase in attribution.host.phase.tolist()}
 
 
 def test_compiled_work_has_its_region_both_ways() -> None:
-    owned = traced("compiled")
-    assert owned.compiled
-    regions = {(phase, path) for key, phase, path in layers(owned) if key != (12, 13)}
+    attribution = traced("compiled")
+    assert attribution.compiled
+    regions = {(phase, path) for key, phase, path in layers(attribution) if key != (12, 13)}
     assert {phase for phase, _ in regions} == {"forward", "backward"}
     assert len({path for _, path in regions}) == 1
     assert "Torch-Compiled Region" in next(iter(regions))[1]

@@ -22,13 +22,13 @@ from inspection_traces import (
     table,
 )
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.traces.table import NONE, Kind
 
 
-def owned(tmp_path: Path, events: list[Event]) -> Owned:
-    return own(table(tmp_path, events))
+def attribution(tmp_path: Path, events: list[Event]) -> Attribution:
+    return attribute(table(tmp_path, events))
 
 
 def a_step() -> list[Event]:
@@ -91,9 +91,9 @@ def a_step() -> list[Event]:
 
 
 def test_a_step_with_stacks(tmp_path: Path) -> None:
-    found = owned(tmp_path, a_step())
+    found = attribution(tmp_path, a_step())
     by_name = {
-        name: (said.phase, said.module, said.how)
+        name: (said.phase, said.module, said.evidence)
         for name, said in said_of_device(found).items()
         if said.within == said.phase and said.step == 0
     }
@@ -126,8 +126,8 @@ def test_a_step_with_stacks(tmp_path: Path) -> None:
 
 def test_without_stacks_forward_is_a_window(tmp_path: Path) -> None:
     events = [event for event in a_step() if event["cat"] != "python_function"]
-    found = owned(tmp_path, events)
-    by_name = {name: (said.phase, said.module, said.how) for name, said in said_of_device(found).items()}
+    found = attribution(tmp_path, events)
+    by_name = {name: (said.phase, said.module, said.evidence) for name, said in said_of_device(found).items()}
     assert by_name["first"] == by_name["scaled"] == ("forward", "", "WINDOW")
     assert by_name["loss"] == ("loss", "", "MARK")
     assert by_name["seed"] == ("backward", "", "WINDOW")
@@ -171,7 +171,7 @@ def test_a_window_ends_where_something_else_begins(tmp_path: Path) -> None:
         launch(8, 401),
         kernel("metrics", 402, 403, 8),
     ]
-    found = said_of_device(owned(tmp_path, events))
+    found = said_of_device(attribution(tmp_path, events))
     assert {name: said.within for name, said in found.items()} == {
         "early": "forward",
         "preparing": "other",
@@ -196,7 +196,7 @@ def test_reading_the_loss_is_the_losses(tmp_path: Path) -> None:
         node("NllLoss2DBackward0", 100, 110, 2),
         node("AddmmBackward0", 110, 120, 1),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     assert said_of_device(found)["Memcpy DtoH (Device -> Pageable)"][:3] == ("loss", "", "WINDOW")
     assert said_of_host(found)["aten::nll_loss2d"] == ("loss", "")
 
@@ -212,7 +212,7 @@ def test_ddp_names_its_forward_and_collectives_are_apart(tmp_path: Path) -> None
         launch(3, 60),
         kernel("rcclGenericKernel<1>", 65, 66, 3, stream=20),
     ]
-    found = said_of_device(owned(tmp_path, events))
+    found = said_of_device(attribution(tmp_path, events))
     assert found["relu"][:3] == ("forward", "", "MODULE")
     for name in ("ncclDevKernel_Broadcast_RING_LL(x)", "rcclGenericKernel<1>"):
         assert found[name][:4] == ("communication", "(communication)", "NAME", "forward")
@@ -245,7 +245,7 @@ def test_work_done_again_in_a_node(tmp_path: Path, sequence_of_node: int) -> Non
         kernel("rest", 391, 392, 5),
         node("TBackward0", 500, 510, sequence_of_node),
     ]
-    found = {name: said[:3] for name, said in said_of_device(owned(tmp_path, events)).items()}
+    found = {name: said[:3] for name, said in said_of_device(attribution(tmp_path, events)).items()}
     assert found == {
         "again": ("recompute", "Net_0.Block_0.Conv2d_0", "NODE"),
         "relu again": ("recompute", "Net_0.Block_0", "NODE"),
@@ -277,7 +277,7 @@ def test_a_node_belongs_to_the_latest_op_of_its_number_on_its_thread(tmp_path: P
             launch(start + 2, start + 112, thread=ENGINE),
             kernel(f"d linear {start}", start + 115, start + 116, start + 2),
         ]
-    found = said_of_device(owned(tmp_path, events))
+    found = said_of_device(attribution(tmp_path, events))
     for start in (0, 1000):
         assert found[f"d gelu {start}"].module == "GELU_0"
         assert found[f"d linear {start}"].module == "Linear_0"
@@ -297,7 +297,7 @@ def test_several_nodes_of_one_op_and_one_of_none(tmp_path: Path) -> None:
         launch(2, 125, thread=ENGINE),
         kernel("d foo", 126, 127, 2),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     assert said_of_device(found)["d lstm"].module == "LSTM_0"
     assert said_of_device(found)["d foo"][:2] == ("backward", "")
     assert any("1 of 3 backward nodes" in note for note in found.notes)
@@ -321,7 +321,7 @@ def test_a_loop_that_runs_ahead(tmp_path: Path) -> None:
         launch(2, 225, thread=ENGINE),
         kernel("d linear", 226, 227, 2),
     ]
-    found = said_of_device(owned(tmp_path, events))
+    found = said_of_device(attribution(tmp_path, events))
     assert found["d linear"][:2] == ("backward", "Linear_0")
     assert found["d linear"].step == 1
     assert found["d custom"][:2] == ("backward", "")
@@ -351,7 +351,7 @@ def test_2021s_names(tmp_path: Path) -> None:
         run(3, 310),
         kernel("update", 320, 321, 3, category="Kernel"),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     assert {name: said[:3] for name, said in said_of_device(found).items()} == {
         "conv": ("forward", "", "WINDOW"),
         "d conv": ("backward", "", "NODE"),
@@ -374,7 +374,7 @@ def test_regions_of_the_compiler_have_one_name_both_ways(tmp_path: Path) -> None
         launch(2, 220, thread=ENGINE),
         kernel("triton_red_fused_sum_1", 225, 226, 2),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     region = "OptimizedModule_0.Torch-Compiled Region: 0/0"
     assert found.compiled
     assert any("torch.compile" in note for note in found.notes)
@@ -396,7 +396,7 @@ def test_inference_is_forward_in_modules_and_steps_alone(tmp_path: Path) -> None
         launch(3, 152),
         kernel("after", 155, 156, 3),
     ]
-    found = said_of_device(owned(tmp_path, events))
+    found = said_of_device(attribution(tmp_path, events))
     assert found["inside"][:2] == ("forward", "Net_0")
     assert found["beside"][:3] == ("forward", "", "WINDOW")
     assert found["after"][:3] == ("other", "", "NONE")
@@ -416,7 +416,7 @@ def test_work_of_the_optimizer_outside_of_its_marks(tmp_path: Path) -> None:
         launch(3, 112),
         kernel("seed", 115, 116, 3),
     ]
-    found = said_of_device(owned(tmp_path, events))
+    found = said_of_device(attribution(tmp_path, events))
     assert found["norm"][:3] == found["unscale"][:3] == ("optimizer", "", "MARK")
     assert found["seed"][:3] == ("backward", "", "MARK")
 
@@ -425,7 +425,7 @@ def test_steps_that_only_the_optimizer_ends(tmp_path: Path) -> None:
     events = [op("aten::addmm", 0, 10), launch(1, 5), kernel("k", 6, 7, 1)]
     for start in (100, 200, 300):
         events += [mark("Optimizer.step#Adam.step", start, start + 50), op("aten::addmm", start + 60, start + 70)]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     assert [(step.number, step.end_ns // 1000) for step in found.steps] == [(0, 150), (1, 250), (2, 350)]
     assert said_of_device(found)["k"].step == 0
     assert any("optimizer's step" in note for note in found.notes)
@@ -441,7 +441,7 @@ def test_a_graphs_launch_is_shared_and_the_outer_call_is_the_launch(tmp_path: Pa
         launch(1, 20, 30, name="cuGraphLaunch"),
         *(kernel(f"k{i}", 60 + i, 60.5 + i, 1) for i in range(5)),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     launches = {int(position) for position in found.device.launch}
     assert len(launches) == 1
     row = found.host.rows[launches.pop()]
@@ -461,7 +461,7 @@ def test_a_correlation_that_is_used_again_joins_the_latest_call_before(tmp_path:
         kernel("unknown", 300, 301, 10),
         kernel("none", 310, 311),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     starts = {
         found.table.names[found.table.name[row]]: (
             int(found.table.start_ns[found.host.rows[launched]]) // 1000 if launched != NONE else None
@@ -486,7 +486,7 @@ def test_an_operators_id_helps_only_where_no_correlation_does(tmp_path: Path) ->
         with_id(kernel("before it began", 400, 401), 9),
         with_id(kernel("of another window", 410, 411, 1234), 7),
     ]
-    found = owned(tmp_path, events)
+    found = attribution(tmp_path, events)
     said = said_of_device(found)
     assert said["known"][:3] == ("forward", "Linear_0", "MODULE")
     for name in ("ambiguous", "before it began", "of another window"):
@@ -495,7 +495,7 @@ def test_an_operators_id_helps_only_where_no_correlation_does(tmp_path: Path) ->
 
 
 def test_positions_of_the_host_point_at_what_they_say(tmp_path: Path) -> None:
-    found = owned(tmp_path, a_step())
+    found = attribution(tmp_path, a_step())
     host, of = found.host, found.table
     for position, row in enumerate(host.rows.tolist()):
         for column, kind in ((host.operator, Kind.OPERATOR), (host.python, Kind.PYTHON), (host.node, Kind.OPERATOR)):
@@ -534,4 +534,4 @@ def test_what_a_name_says(tmp_path: Path, category: str, name: str, phase: str) 
         kernel("k", 15, 16, 1),
         mark("Optimizer.step#SGD.step", 100, 110),
     ]
-    assert said_of_device(owned(tmp_path, events))["k"].phase == phase
+    assert said_of_device(attribution(tmp_path, events))["k"].phase == phase

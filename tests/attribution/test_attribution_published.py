@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from published_traces import FILES, PUBLISHED, TRUTH, published
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import How, Owned
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.errors import TraceError
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
@@ -34,11 +34,11 @@ MARKED = {
 
 
 @cache
-def owned(file: str) -> Owned:
-    return own(read(PUBLISHED / file))
+def attribution(file: str) -> Attribution:
+    return attribute(read(PUBLISHED / file))
 
 
-def durations(found: Owned) -> np.ndarray[Any, np.dtype[np.int64]]:
+def durations(found: Attribution) -> np.ndarray[Any, np.dtype[np.int64]]:
     return found.table.duration_ns[found.device.rows]
 
 
@@ -46,9 +46,9 @@ def durations(found: Owned) -> np.ndarray[Any, np.dtype[np.int64]]:
 def test_every_file_has_owners_or_says_why_not(file: str) -> None:
     if file == NO_TRACE:
         with pytest.raises(TraceError):
-            owned(file)
+            attribution(file)
         return
-    found = owned(file)
+    found = attribution(file)
     linked = int((found.device.launch != NONE).sum())
     if "linked_by_correlation" in TRUTH.get(file, {}):
         assert linked == TRUTH[file]["linked_by_correlation"]
@@ -56,7 +56,7 @@ def test_every_file_has_owners_or_says_why_not(file: str) -> None:
     # All linked work has a phase; unlinked work has one where another step says so, and then nowhere else from.
     device = found.device
     assert (device.phase[device.launch != NONE] != NONE).all()
-    aligned = device.how == How.ALIGNED
+    aligned = device.evidence == Evidence.ALIGNED
     assert not (aligned & (device.launch != NONE)).any()
     assert (device.within[aligned] != NONE).all()
 
@@ -68,7 +68,7 @@ class Agreement(NamedTuple):
     outside_ns: Counter[str]
 
 
-def agreement(found: Owned) -> Agreement:
+def agreement(found: Attribution) -> Agreement:
     table, device = found.table, found.device
     marks = [(row, table.names[table.name[row]]) for row in np.flatnonzero(table.of(Kind.ANNOTATION)).tolist()]
     marks = sorted((int(table.start_ns[row]), int(table.end_ns[row]), name) for row, name in marks if name in MARKED)
@@ -89,12 +89,12 @@ def agreement(found: Owned) -> Agreement:
 
 @pytest.mark.parametrize("file", [V100, *SAMPLED])
 def test_phases_agree_with_the_authors_marks(file: str) -> None:
-    found = agreement(owned(file))
+    found = agreement(attribution(file))
     assert found.share >= 0.999
 
 
 def test_hardly_anything_is_nobodys_on_a_plain_loop() -> None:
-    found = owned(V100)
+    found = attribution(V100)
     other = durations(found)[found.device.phase == TRACE_PHASES.index("other")].sum()
     assert other <= 0.01 * durations(found).sum()
     assert not agreement(found).outside_ns
@@ -103,23 +103,23 @@ def test_hardly_anything_is_nobodys_on_a_plain_loop() -> None:
 @pytest.mark.parametrize("file", SAMPLED)
 def test_what_is_outside_of_the_marks_is_not_called_forward(file: str) -> None:
     """The next batch's lookups and their collectives, pipelined; figures to be shown."""
-    outside = agreement(owned(file)).outside_ns
+    outside = agreement(attribution(file)).outside_ns
     assert outside["forward"] == outside["backward"] == 0
     assert set(outside) == {"communication", "other", "transfer"}
 
 
-def without_wrapper(found: Owned) -> Owned:
+def without_wrapper(found: Attribution) -> Attribution:
     """The same trace, had DDP not named its forward."""
     table = found.table
     names = tuple("plain" if name == "DistributedDataParallel.forward" else name for name in table.names)
-    return own(replace(table, names=names))
+    return attribute(replace(table, names=names))
 
 
 @pytest.mark.parametrize("file", [V100, *SAMPLED])
 def test_windows_alone_agree_nearly_as_well(file: str) -> None:
     """What they miss is before the first op that backward uses: copies of buffers, lookups of indices."""
-    found = without_wrapper(owned(file))
-    assert not (found.device.how == How.MODULE).any()
+    found = without_wrapper(attribution(file))
+    assert not (found.device.evidence == Evidence.MODULE).any()
     assert agreement(found).share >= 0.997
     assert agreement(found).outside_ns["forward"] <= 0.0001 * durations(found).sum()
 
@@ -127,12 +127,12 @@ def test_windows_alone_agree_nearly_as_well(file: str) -> None:
 # ---- activation checkpointing on an MI300
 
 
-def linked_work(found: Owned) -> Mask:
+def linked_work(found: Attribution) -> Mask:
     return (found.device.launch != NONE) & (found.device.phase != TRACE_PHASES.index("communication"))
 
 
 def test_nearly_all_work_has_a_module_and_recomputation_is_apart() -> None:
-    found = owned(MI300)
+    found = attribution(MI300)
     ns, work = durations(found), linked_work(found)
     assert ns[work & (found.device.module != NONE)].sum() >= 0.95 * ns[work].sum()
     again = work & (found.device.phase == TRACE_PHASES.index("recompute"))
@@ -150,7 +150,7 @@ def test_nearly_all_work_has_a_module_and_recomputation_is_apart() -> None:
 
 def test_phases_of_the_convnet_agree_with_cuda_events() -> None:
     """Per step. An event's time has the gaps between kernels in it, and of the short phases it is mostly gaps."""
-    found = owned("h100/convnet_v0.json.gz")
+    found = attribution("h100/convnet_v0.json.gz")
     said = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())["v0"]
     table, device = found.table, found.device
     start, end = table.start_ns[device.rows], table.end_ns[device.rows]
@@ -173,7 +173,7 @@ def test_phases_of_the_convnet_agree_with_cuda_events() -> None:
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.startswith("kineto/")])
 def test_the_first_profilers_traces(file: str) -> None:
-    found = owned(file)
+    found = attribution(file)
     ns = durations(found)
     share = {phase: ns[found.device.phase == number].sum() / ns.sum() for number, phase in enumerate(TRACE_PHASES)}
     assert share["other"] < 0.0001

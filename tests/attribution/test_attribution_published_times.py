@@ -8,8 +8,8 @@ import pytest
 from inspection_written import assert_sums_hold
 from published_traces import PUBLISHED, TRACES, TRUTH, published
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.reader import read
 
@@ -23,7 +23,7 @@ pytestmark = published
 
 @cache
 def summary_of(name: str) -> TraceSummary:
-    return summarise(own(read(PUBLISHED / name)))
+    return summarize(attribute(read(PUBLISHED / name)))
 
 
 def milliseconds(ns: int | None) -> float:

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from published_traces import PUBLISHED, published
 from rank_files import collective_kernels, extract, load, save, stretched, with_work
 
-from profiler_kit.attribution.attribution import own
+from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.extract import Activity, Extract
-from profiler_kit.attribution.extract import extract as extracted
+from profiler_kit.attribution.extract import extract as extract_of
 from profiler_kit.attribution.ranks import ranks_of
-from profiler_kit.attribution.spans import Spans
-from profiler_kit.attribution.summary import summarise
 from profiler_kit.records.ranks import Ranks
+from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.reader import read
 
 DDP = PUBLISHED / "h200_ddp"
@@ -32,8 +31,7 @@ RECORDED, ON_GPUS, ON_GPUS_SMALL = FIXTURES / "ranks", FIXTURES / "ranks_cuda", 
 
 
 def of_file(path: Path) -> Extract:
-    owned = own(read(path))
-    return extracted(owned, summarise(owned))
+    return extract_of(attribute(read(path)))
 
 
 def of_files(*paths: Path) -> Ranks:
@@ -75,7 +73,7 @@ def test_late_is_how_much_later_it_comes_and_the_cost_is_what_nothing_covers() -
     others = [(100_000, 500_000), (500_000, 550_000), (600_000, 640_000)]
     late = [(450_000, 500_000), (520_000, 550_000), (620_000, 640_000)]
     files = [extract(0, {1: others}), extract(1, {1: late}), extract(2, {1: others})]
-    files = [replace(file, bare=Spans(np.array([420_000]), np.array([500_000]))) for file in files]
+    files = [replace(file, bare=Intervals(np.array([420_000]), np.array([500_000]))) for file in files]
     (straggler,) = ranks_of(files).stragglers
     assert (straggler.rank, straggler.late_ns, straggler.cost_ns) == (1, 350_000, 30_000)
 

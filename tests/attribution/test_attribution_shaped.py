@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from inspection_traces import ENGINE, Event, kernel, launch, mark, node, op, table
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.shaped import MOST, shaped_operators, tensor_shapes
-from profiler_kit.attribution.summary import summarise
-from profiler_kit.attribution.timeline import timeline
+from profiler_kit.attribution.device_time import device_timeline
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.summary import summarize
+from profiler_kit.attribution.totals import MOST, shaped_operators, tensor_shapes
 
 LINEAR = [[4, 8], [16, 8], [16]]
 OTHER = [[4, 16], [2, 16], [2]]
@@ -41,7 +41,7 @@ def step(start: int, correlation: int, sequence: int) -> list[Event]:
 
 def test_backward_is_its_forwards_and_layers_are_told_apart_by_shape(tmp_path: Path) -> None:
     events = [mark("ProfilerStep#1", 0, 299), *step(0, 1, 10), mark("ProfilerStep#2", 300, 599), *step(300, 20, 12)]
-    first, second = summarise(own(table(tmp_path, events))).shapes
+    first, second = summarize(attribute(table(tmp_path, events))).shapes
     assert (first.name, first.family, first.shapes, first.calls) == (
         "aten::linear",
         "gemm",
@@ -55,7 +55,7 @@ def test_backward_is_its_forwards_and_layers_are_told_apart_by_shape(tmp_path: P
 
 def test_work_of_nodes_whose_operator_is_not_there_stands_under_what_launched_it(tmp_path: Path) -> None:
     events = [event for event in step(0, 1, 10) if event["name"] not in ("aten::linear", "aten::addmm")]
-    (found,) = summarise(own(table(tmp_path, events))).shapes
+    (found,) = summarize(attribute(table(tmp_path, events))).shapes
     assert (found.name, found.shapes, found.calls, found.backward_ns) == ("aten::mm", ((4, 4), (4, 4)), 2, 26_000)
 
 
@@ -63,7 +63,7 @@ def test_a_trace_without_shapes_says_none(tmp_path: Path) -> None:
     events = [
         {**event, "args": {k: v for k, v in event["args"].items() if k != "Input Dims"}} for event in step(0, 1, 1)
     ]
-    assert summarise(own(table(tmp_path, events))).shapes == ()
+    assert summarize(attribute(table(tmp_path, events))).shapes == ()
 
 
 def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kept(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kep
             launch(i, at + 1),
             kernel("relu", at + 3, at + 5 + i, i),
         ]
-    of = own(table(tmp_path, events))
-    found = shaped_operators(of, timeline(of).piece)
+    of = attribute(table(tmp_path, events))
+    found = shaped_operators(of, device_timeline(of.device).piece)
     assert len(found) == MOST
     assert [one.shapes for one in found[:2]] == [((MOST + 5,),), ((MOST + 4,),)]
     assert {one.name for one in found} == {"aten::relu"}

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspection_written import Written, assert_sums_hold
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import How, Module
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import Evidence, Module
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.table import Kind, Stream
 
@@ -56,7 +56,7 @@ def written(draw: st.DrawFn) -> Written:
 @settings(max_examples=300)
 @given(written())
 def test_the_parts_sum_to_the_whole(trace: Written) -> None:
-    assert_sums_hold(summarise(trace.owned()))
+    assert_sums_hold(summarize(trace.attribution()))
 
 
 @settings(max_examples=150)
@@ -64,12 +64,12 @@ def test_the_parts_sum_to_the_whole(trace: Written) -> None:
 def test_the_parts_sum_to_the_whole_whatever_the_times_say(
     trace: Written, absurd: list[tuple[int, int]], durations: bool
 ) -> None:
-    table = trace.owned().table
+    table = trace.attribution().table
     column = table.duration_ns if durations else table.start_ns
     for row, value in absurd:
         if row < len(table):
             column[row] = value
-    assert_sums_hold(summarise(own(table)))
+    assert_sums_hold(summarize(attribute(table)))
 
 
 def test_an_instant_that_two_kernels_cover_is_the_first_ones() -> None:
@@ -78,7 +78,7 @@ def test_an_instant_that_two_kernels_cover_is_the_first_ones() -> None:
     trace.work(0, 100, name="long", stream=0, phase="forward", module=0)
     trace.work(20, 60, name="hidden", stream=1, phase="backward", module=1)
     trace.work(90, 130, name="longer", stream=1, phase="backward", module=1)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert (summary.busy_ns, summary.sum_ns, summary.overlap_ns, summary.idle_ns) == (130, 180, 50, 0)
     assert {phase.phase: (phase.kernel_ns, phase.sum_ns, phase.events) for phase in summary.phases} == {
         "forward": (100, 100, 1),
@@ -101,9 +101,9 @@ def test_work_without_a_phase_a_launch_or_a_module_is_told_apart() -> None:
     trace.work(0, 10, launch, phase="forward", module=0)
     trace.work(10, 30, launch, phase="forward")
     trace.work(30, 70)
-    trace.work(70, 150, phase="backward", how=How.ALIGNED)
+    trace.work(70, 150, phase="backward", evidence=Evidence.ALIGNED)
     trace.work(150, 310, launch, phase="communication", name="ncclDevKernel_AllReduce")
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert (summary.linked, summary.device_events) == (3, 5)
     assert summary.unattributed_ns == 40
     assert summary.unlinked_ns == 40 + 80
@@ -117,7 +117,7 @@ def test_operators_have_their_own_kernels_calls_and_host_time() -> None:
     trace.op("aten::cudnn_convolution", 10, 90)
     trace.work(200, 260, trace.launch(20, 40), name="volta_scudnn_128x64_relu_small_nn_v1")
     trace.op("aten::conv2d", 100, 110)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert {op.name: (op.calls, op.kernel_ns, op.host_self_ns, op.family) for op in summary.operators} == {
         "aten::cudnn_convolution": (1, 60, 80, "conv"),
         "aten::conv2d": (2, 0, 30, "conv"),
@@ -131,9 +131,9 @@ def test_the_peak_is_of_the_devices_memory() -> None:
     for start in range(3):
         trace.op("aten::empty", start, start + 1)
     trace.memory = [(1, 4096), (0, 1 << 40), (1, 2048)]
-    assert summarise(trace.owned()).peak_allocated_bytes == 4096
+    assert summarize(trace.attribution()).peak_allocated_bytes == 4096
     trace.memory = []
-    assert summarise(trace.owned()).peak_allocated_bytes is None
+    assert summarize(trace.attribution()).peak_allocated_bytes is None
 
 
 def test_devices_that_share_a_trace_share_its_timeline_and_it_says_so() -> None:
@@ -141,7 +141,7 @@ def test_devices_that_share_a_trace_share_its_timeline_and_it_says_so() -> None:
     trace.streams = (Stream("0", "7"), Stream("1", "7"))
     trace.work(0, 10, stream=0)
     trace.work(5, 20, stream=1)
-    summary = summarise(trace.owned())
+    summary = summarize(trace.attribution())
     assert (summary.busy_ns, [(stream.device, stream.busy_ns) for stream in summary.streams]) == (
         20,
         [("1", 15), ("0", 10)],
@@ -152,7 +152,7 @@ def test_devices_that_share_a_trace_share_its_timeline_and_it_says_so() -> None:
 def test_clocks_that_differ_are_noted() -> None:
     trace = Written()
     trace.work(0, 10, trace.launch(1_000_000, 1_000_100))
-    assert any("before their launch" in note for note in summarise(trace.owned()).notes)
+    assert any("before their launch" in note for note in summarize(trace.attribution()).notes)
 
 
 def test_work_that_waits_for_the_host_is_noted_to_be_slowed_by_the_profiler() -> None:
@@ -160,17 +160,19 @@ def test_work_that_waits_for_the_host_is_noted_to_be_slowed_by_the_profiler() ->
     trace.op("aten::empty", -20, -10)
     for start in range(0, 1000, 100):
         trace.work(start + 70, start + 90, trace.launch(start + 50, start + 60))
-    assert any("recording a trace slows the host" in note for note in summarise(trace.owned()).notes)
+    assert any("recording a trace slows the host" in note for note in summarize(trace.attribution()).notes)
     busy = Written()
     for start in range(0, 1000, 100):
         busy.work(start, start + 99, busy.launch(start - 50, start - 40))
-    assert not any("slows" in note for note in summarise(busy.owned()).notes)
+    assert not any("slows" in note for note in summarize(busy.attribution()).notes)
 
 
 def test_entries_left_out_are_counted_in_the_notes() -> None:
-    owned = Written().owned()
-    owned = replace(owned, table=replace(owned.table, malformed=1200, unpaired=3, notes=("read so far",)))
-    assert summarise(owned).notes == (
+    attribution = Written().attribution()
+    attribution = replace(
+        attribution, table=replace(attribution.table, malformed=1200, unpaired=3, notes=("read so far",))
+    )
+    assert summarize(attribution).notes == (
         "read so far",
         "1,200 entries of the file are no events and are left out",
         "3 begin or end events have no partner and are left out",

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import width_truth
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import NONE, PHASE_NUMBERS, Owned
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.reader import read
+from profiler_kit.traces.table import NONE
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces" / "strangers"
 CASES = ("eager", "checkpoint", "checkpoint_reentrant")
@@ -23,15 +24,15 @@ def named(path: Path) -> str:
     return path.name.removesuffix(".json.gz")
 
 
-def said_of(owned: Owned) -> dict[width_truth.Place, tuple[str, str]]:
+def said_of(attribution: Attribution) -> dict[width_truth.Place, tuple[str, str]]:
     """Per host event: the path of its module, "" for none, and its phase."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     said = {}
     for row, module, phase in zip(host.rows.tolist(), host.module.tolist(), host.phase.tolist(), strict=True):
         place = width_truth.Place(
             int(table.start_ns[row]), int(table.duration_ns[row]), table.names[int(table.name[row])]
         )
-        path = owned.modules[module].path if module != NONE else ""
+        path = attribution.modules[module].path if module != NONE else ""
         said[place] = (path, TRACE_PHASES[phase] if phase != NONE else "")
     return said
 
@@ -40,7 +41,7 @@ def said_of(owned: Owned) -> dict[width_truth.Place, tuple[str, str]]:
 def test_all_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -> None:
     truth = width_truth.truth_of(path)
     assert len(truth.by_place) > 400
-    said = said_of(own(read(path)))
+    said = said_of(attribute(read(path)))
     wrong = {
         (place.name, expected.module, expected.phase): said[place]
         for place, expected in truth.by_place.items()
@@ -52,8 +53,8 @@ def test_all_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -
 @pytest.mark.parametrize("path", [path for path in TOLD if ".cuda." in path.name], ids=named)
 def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -> None:
     truth = width_truth.truth_of(path)
-    owned = own(read(path))
-    table, device = owned.table, owned.device
+    attribution = attribute(read(path))
+    table, device = attribution.table, attribution.device
     checked = seeds = 0
     for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
         expected = truth.by_external.get(int(table.external[row]))
@@ -64,15 +65,15 @@ def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(p
             assert phase not in ("backward", "recompute") or "FillFunctor" in name
             continue
         checked += 1
-        calls = width_truth.names_in(owned.modules[module].path) if module != NONE else ()
+        calls = width_truth.names_in(attribution.modules[module].path) if module != NONE else ()
         assert (calls, phase) == (expected.calls, expected.phase), name
     assert checked > 50
-    assert seeds == len(owned.steps)
+    assert seeds == len(attribution.steps)
 
 
 @pytest.mark.parametrize("path", TOLD, ids=named)
 def test_every_layer_has_backward_and_only_the_checkpointed_are_done_anew(path: Path) -> None:
-    said = said_of(own(read(path)))
+    said = said_of(attribute(read(path)))
     modules = width_truth.truth_of(path).modules
     backward = {width_truth.names_in(module) for module, phase in said.values() if phase == "backward"}
     leaves = {tuple(module["calls"]) for module in modules.values() if module["activations"]}
@@ -84,10 +85,10 @@ def test_every_layer_has_backward_and_only_the_checkpointed_are_done_anew(path: 
 
 @pytest.mark.parametrize("path", COMPILED, ids=named)
 def test_of_compiled_work_only_the_phase_is_said(path: Path) -> None:
-    owned = own(read(path))
-    assert owned.compiled
-    assert any("torch.compile" in note for note in owned.notes)
-    said = said_of(owned)
+    attribution = attribute(read(path))
+    assert attribution.compiled
+    assert any("torch.compile" in note for note in attribution.notes)
+    said = said_of(attribution)
     for group in width_truth.groups(path):
         assert {said[place][1] for place in group.operators} == {"backward"}, group.name
         if group.name == "CompiledFunctionBackward":
@@ -99,10 +100,10 @@ def test_of_compiled_work_only_the_phase_is_said(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*TOLD, *COMPILED], ids=named)
 def test_the_loop_s_other_phases_are_there_too(path: Path) -> None:
-    owned = own(read(path))
-    phases = set(owned.host.phase.tolist())
+    attribution = attribute(read(path))
+    phases = set(attribution.host.phase.tolist())
     assert {PHASE_NUMBERS[phase] for phase in ("data", "forward", "loss", "backward", "optimizer")} <= phases
-    assert len(owned.steps) == 2
+    assert len(attribution.steps) == 2
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json.gz")), ids=named)

@@ -19,11 +19,12 @@ pytestmark = [
 
 import profiler_kit  # noqa: E402
 from profiler_kit import process  # noqa: E402
-from profiler_kit.attribution.attribution import own  # noqa: E402
-from profiler_kit.attribution.ownership import NONE, Owned  # noqa: E402
+from profiler_kit.attribution.engine import attribute  # noqa: E402
+from profiler_kit.attribution.result import Attribution  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.traces import TRACE_PHASES, TraceSummary  # noqa: E402
 from profiler_kit.traces.reader import read  # noqa: E402
+from profiler_kit.traces.table import NONE  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLD = ("eager", "checkpoint", "checkpoint_reentrant")
@@ -46,8 +47,8 @@ def phase_of(number: int) -> str:
     return TRACE_PHASES[number] if number != NONE else ""
 
 
-def calls_of(owned: Owned, module: int) -> tuple[str, ...]:
-    return width_truth.names_in(owned.modules[module].path) if module != NONE else ()
+def calls_of(attribution: Attribution, module: int) -> tuple[str, ...]:
+    return width_truth.names_in(attribution.modules[module].path) if module != NONE else ()
 
 
 def kernel_ns(summary: TraceSummary) -> dict[str, int]:
@@ -58,8 +59,8 @@ def kernel_ns(summary: TraceSummary) -> dict[str, int]:
 def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
     path = recorded / f"{case}.cuda.json.gz"
     truth = width_truth.truth_of(path)
-    owned = own(read(path))
-    table, device = owned.table, owned.device
+    attribution = attribute(read(path))
+    table, device = attribution.table, attribution.device
     wrong, checked = {}, 0
     for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
         expected = truth.by_external.get(int(table.external[row]))
@@ -68,7 +69,7 @@ def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(r
             assert phase_of(number) not in ("backward", "recompute") or "FillFunctor" in name, name
             continue
         checked += 1
-        said = (calls_of(owned, module), phase_of(number))
+        said = (calls_of(attribution, module), phase_of(number))
         if said != (expected.calls, expected.phase):
             wrong[row] = (table.names[int(table.name[row])], said, expected)
     assert checked > 50
@@ -79,11 +80,11 @@ def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(r
 def test_every_operator_of_backward_is_put_down_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
     path = recorded / f"{case}.cuda.json.gz"
     truth = width_truth.truth_of(path)
-    owned = own(read(path))
-    table, host = owned.table, owned.host
+    attribution = attribute(read(path))
+    table, host = attribution.table, attribution.host
     said = {
         (int(table.start_ns[row]), int(table.duration_ns[row]), table.names[int(table.name[row])]): (
-            calls_of(owned, module),
+            calls_of(attribution, module),
             phase_of(number),
         )
         for row, module, number in zip(host.rows.tolist(), host.module.tolist(), host.phase.tolist(), strict=True)

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_kit.errors import UsageError
 from profiler_kit.pipeline.trace_files import trace_files
-from profiler_kit.traces.peek import seems_trace
+from profiler_kit.traces.recognition import seems_trace
 
 
 def made(folder: Path, *names: str) -> Path:

@@ -15,8 +15,7 @@ import pytest
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.trace_asks import EVENT_SUFFIXES, EventFormat
 from profiler_kit.traces import exports
-from profiler_kit.traces.columns import Column, Events, events
-from profiler_kit.traces.frames import events_frame
+from profiler_kit.traces.columns import Column, Events, data_frame, events
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import Table
 
@@ -93,7 +92,7 @@ def test_sqlite_holds_the_same_rows(table: Table, tmp_path: Path) -> None:
 
 def test_the_data_frame_holds_the_same_rows(table: Table) -> None:
     pandas = pytest.importorskip("pandas")
-    frame = events_frame(table)
+    frame = data_frame(events(table))
     assert frame.index.name == "row"
     assert frame["name"].tolist() == [event["name"] for event in EVENTS]
     assert {str(frame[c].dtype) for c in ("name", "kind", "category", "stream", "shapes")} == {"category"}
@@ -162,7 +161,7 @@ def test_broken_names_are_told_apart_nowhere_and_lost_nowhere(tmp_path: Path) ->
     box = b'{"ph": "X", "cat": "cpu_op", "name": "%s", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
     path.write_bytes(b'{"traceEvents": [' + b",".join(box % n for n in (b"a\xff", b"a\xfe", b"\\ud800")) + b"]}")
     table = read(path)
-    assert len(events_frame(table)["name"].dropna()) == len(table)
+    assert len(data_frame(events(table))["name"].dropna()) == len(table)
     exports.write_sqlite(events(table), tmp_path / "x.sqlite")
     assert len(as_csv(events(table))) == len(table)
 
@@ -180,7 +179,7 @@ def test_what_is_not_installed_is_named(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(KitError, match=needs) as raised:
-        events_frame(table) if missing == "pandas" else exports.check("parquet")
+        data_frame(events(table)) if missing == "pandas" else exports.check("parquet")
     assert "pip install" in str(raised.value.hint)
     exports.check("csv")
     exports.check("sqlite")

@@ -1,45 +1,78 @@
+"""Interval algebra against sets of instants."""
+
 from __future__ import annotations
 
-import itertools
-
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.traces.intervals import charge_once, length, subtract, union
+from profiler_kit.traces import intervals as algebra
+from profiler_kit.traces.table import Ints
 
-Intervals = list[tuple[int, int]]
-intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
+interval = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+intervals = st.lists(interval, max_size=12)
 
 
-def instants(given_intervals: Intervals) -> set[int]:
-    return {t for start, end in given_intervals for t in range(start, end)}
+def columns(pairs: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+    return np.array([start for start, _ in pairs], np.int64), np.array([end for _, end in pairs], np.int64)
+
+
+def instants(pairs: list[tuple[int, int]]) -> set[int]:
+    return {at for start, end in pairs for at in range(start, end)}
+
+
+def pairs_of(found: algebra.Intervals) -> list[tuple[int, int]]:
+    return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
+
+
+def assert_disjoint(found: algebra.Intervals) -> None:
+    assert (found.end > found.start).all()
+    assert (found.start[1:] > found.end[:-1]).all()
 
 
 @given(intervals)
-def test_union_covers_the_same_instants_in_disjoint_order(some: Intervals) -> None:
-    merged = union(some)
-    assert instants(merged) == instants(some)
-    assert all(a[1] < b[0] for a, b in itertools.pairwise(merged))
-    assert length(some) == len(instants(some))
+def test_union_holds_each_instant_once(pairs: list[tuple[int, int]]) -> None:
+    found = algebra.union(*columns(pairs))
+    assert_disjoint(found)
+    assert instants(pairs_of(found)) == instants(pairs)
+    assert algebra.length(found) == len(instants(pairs))
 
 
 @given(intervals, intervals)
-def test_subtract_is_set_difference(some: Intervals, holes: Intervals) -> None:
-    left = subtract(some, holes)
-    assert instants(left) == instants(some) - instants(holes)
-    assert sum(end - start for start, end in left) == len(instants(left))
+def test_subtract_and_join(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    left, right = algebra.union(*columns(one)), algebra.union(*columns(other))
+    difference = algebra.subtract(left, right)
+    assert_disjoint(difference)
+    assert instants(pairs_of(difference)) == instants(one) - instants(other)
+    assert instants(pairs_of(algebra.join(left, right))) == instants(one) | instants(other)
+
+
+@given(intervals, intervals)
+def test_overlap_counts_the_instants_inside(covering: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+    found = algebra.overlap(algebra.union(*columns(covering)), *columns(asked))
+    assert found.tolist() == [len(instants(covering) & set(range(start, end))) for start, end in asked]
 
 
 @given(intervals)
-def test_every_busy_instant_is_charged_once_to_the_earliest(some: Intervals) -> None:
-    charged = {t: piece.owner for piece in charge_once(some) for t in range(piece.start_ns, piece.end_ns)}
-    assert set(charged) == instants(some)
-    assert sum(p.end_ns - p.start_ns for p in charge_once(some)) == length(some)
-    for instant, owner in charged.items():
-        covering = [i for i, (start, end) in enumerate(some) if start <= instant < end]
-        assert owner == min(covering, key=lambda i: (some[i][0], i))
+def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tuple[int, int]]) -> None:
+    pairs = sorted(pairs, key=lambda pair: pair[0])
+    charges = algebra.charge(*columns(pairs))
+    seen: set[int] = set()
+    reach = pairs[0][0] if pairs else 0
+    for (start, end), piece, gap, covered, before in zip(pairs, *(column.tolist() for column in (
+        charges.piece, charges.gap, charges.covered, charges.before)), strict=True):  # fmt: skip
+        assert piece == len(set(range(start, end)) - seen)
+        assert gap == max(start - reach, 0)
+        assert covered == reach
+        assert gap == 0 or pairs[before][1] == covered
+        seen |= set(range(start, end))
+        reach = max(reach, end)
+    if pairs:
+        assert charges.piece.sum() + charges.gap.sum() == reach - pairs[0][0]
 
 
-def test_pieces_come_in_order() -> None:
-    pieces = charge_once([(50, 60), (0, 10), (5, 20), (6, 8)])
-    assert [tuple(piece) for piece in pieces] == [(0, 10, 1), (10, 20, 2), (50, 60, 0)]
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**60)), max_size=8))
+def test_sums_by_key_are_exact(pairs: list[tuple[int, int]]) -> None:
+    key, values = columns(pairs)
+    expected = [sum(value for which, value in pairs if which == number) for number in range(5)]
+    assert algebra.sum_by(key, values, 5).tolist() == expected

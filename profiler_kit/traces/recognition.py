@@ -1,11 +1,23 @@
-"""What a file that is no trace seems to be instead, in a few words."""
+"""Whether a file is a trace, by its beginning alone, and what a file that is none seems to be instead."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import Final
 
+from profiler_kit.errors import TraceError
+from profiler_kit.traces.dialect import EVENTS_KEY
+from profiler_kit.traces.source import Source
+
+_BLOCK_BYTES: Final = 1 << 16
+# What stands before the events (devices, process groups) takes some KB; of a job of thousands of ranks some hundreds.
+_BLOCKS: Final = 16
+# In a string the quotes would have backslashes before them, so these are keys.
+_EVENTS_KEY: Final = re.compile(f'"{EVENTS_KEY}"\\s*:'.encode())
+_PHASE_KEY: Final = re.compile(rb'"ph"\s*:')
+_LIST: Final = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")
 # what a file begins with -> what it is
 _BEGINNINGS: Final = (
     (rb"\x80[\x02-\x05]", "a pickle, such as torch.cuda.memory._dump_snapshot writes: open it at pytorch.org/memory_viz"),
@@ -33,6 +45,26 @@ _DOCUMENTS: Final = (
     ({"$schema", "profiles"}, "a profile of speedscope"),
     ({"nbformat"}, "a Jupyter notebook"),
 )
+
+
+def seems_trace(path: Path) -> bool:
+    """Whether `path`, gzipped or not, has a ``traceEvents`` in its first MB, or is a list of objects with a ``ph``.
+
+    True for a file that can't be opened too: whoever reads it says why.
+    """
+    seen = b""
+    try:
+        with Source(path, where=str(path), block_bytes=_BLOCK_BYTES) as source:
+            for _ in range(_BLOCKS):
+                block = source.read()
+                seen += block
+                if _EVENTS_KEY.search(seen) or (_LIST.match(seen) and _PHASE_KEY.search(seen)):
+                    return True
+                if not block:
+                    return False
+    except TraceError:
+        return True
+    return False
 
 
 def what_it_is(first: bytes, keys: Collection[str]) -> str | None:

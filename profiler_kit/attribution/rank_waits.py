@@ -1,8 +1,4 @@
-"""The same collective on several ranks: which is which, and how long each rank stood in it waiting for the others.
-
-Clocks of different machines differ, so no time of one file is held against one of another. A collective ends on all its ranks at
-about the same instant: whoever was in it for the shortest came last, and the others waited by how much longer they took.
-"""
+"""The same collective on several ranks: which is which, and how long each rank stood in it waiting for the others."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from profiler_kit.attribution.extract import Extract
-from profiler_kit.attribution.matching import by_ends
-from profiler_kit.attribution.spans import length, overlap, union
+from profiler_kit.traces.intervals import length, overlap, union
 from profiler_kit.traces.table import Ints, Mask
 
 # How far apart the ends of one collective may lie once the clocks are set by all of them: within a ring the last message
@@ -25,6 +20,10 @@ AGREE: Final = 0.5  # of what is matched by order has to end together, or the or
 # Waits below these are no rank's coming late, but how long a ring takes here and there.
 SURE_SHARE: Final = 0.2  # of the shortest duration
 SURE_NS: Final = 20_000
+TOGETHER_NS: Final = 500_000
+LEAST_SHARE: Final = 1 / 3  # of the shorter file's collectives: fewer that end together do so by chance
+LEAST: Final = 3
+MOST: Final = 2_000  # of a file: each is held against each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,8 +37,8 @@ class Block:
     def times(self, extracts: Sequence[Extract]) -> tuple[Ints, Ints]:
         """Starts and ends, in the shape of `events`."""
         columns = [extracts[member].collectives for member in self.members]
-        starts = [one.start_ns[events] for one, events in zip(columns, self.events.T, strict=True)]
-        ends = [one.end_ns[events] for one, events in zip(columns, self.events.T, strict=True)]
+        starts = [column.start_ns[events] for column, events in zip(columns, self.events.T, strict=True)]
+        ends = [column.end_ns[events] for column, events in zip(columns, self.events.T, strict=True)]
         return np.stack(starts, axis=1), np.stack(ends, axis=1)
 
 
@@ -56,7 +55,7 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waits:
+class RankWaits:
     """Who waited, by extract. `wait_ns`: what it stood in collectives for ranks that came later, `exposed_ns`: what of that no
     computation covered; `last`: in how many it came last, surely; `collectives`: how many it shares with others. `late_ns`: how
     much later than the median of the others it came to the collective of a step where that is most, added up over the steps.
@@ -70,28 +69,28 @@ class Waits:
 
 
 def align(extracts: Sequence[Extract], steps: Sequence[int]) -> Alignment:
-    """The collectives that the extracts share in `steps`, by their order in step and process group."""
-    tables = [_sequences(one, steps) for one in extracts]
+    """The collectives that the extracts share in `steps`: by their order in step and process group, or else by their ends."""
+    sequences = [_sequences(extract, steps) for extract in extracts]
+    total = sum(len(positions) for places in sequences for positions in places.values())
     matched: list[Block] = []
-    unmatched = 0
-    for place in sorted(set().union(*tables)):
-        members = tuple(i for i, table in enumerate(tables) if place in table)
-        sequences = [tables[i][place] for i in members]
-        found = _in_order(place[0], members, sequences, extracts) if len(members) > 1 else []
-        matched += found
-        unmatched += sum(map(len, sequences)) - sum(block.events.size for block in found)
-    total = sum(len(block.events) for block in matched)
-    kept = _ending_together(matched, extracts)
-    together = sum(len(block.events) for block in kept)
-    if total and together >= AGREE * total:
-        return Alignment(blocks=tuple(kept), unmatched=unmatched, apart=total - together)
-    kept = [Block(step=step, members=members, events=events) for step, members, events in by_ends(extracts, steps)]
-    left = sum(len(positions) for table in tables for positions in table.values())
-    left -= sum(block.events.size for block in kept)
-    return Alignment(blocks=tuple(kept), unmatched=left, apart=0, by_time=True)
+    for place in sorted(set().union(*sequences)):
+        members = tuple(i for i, places in enumerate(sequences) if place in places)
+        if len(members) > 1:
+            matched += _in_order(place[0], members, [sequences[i][place] for i in members], extracts)
+    in_order = sum(len(block.events) for block in matched)
+    blocks = _ending_together(matched, extracts)
+    together = sum(len(block.events) for block in blocks)
+    if in_order and together >= AGREE * in_order:
+        return Alignment(blocks=tuple(blocks), unmatched=total - _events(matched), apart=in_order - together)
+    blocks = _matched_by_ends(extracts, steps)
+    return Alignment(blocks=tuple(blocks), unmatched=total - _events(blocks), apart=0, by_time=True)
 
 
-def waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Waits:
+def _events(blocks: Sequence[Block]) -> int:
+    return sum(block.events.size for block in blocks)
+
+
+def rank_waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> RankWaits:
     """Who waited for whom in `blocks`, over all steps."""
     count = len(extracts)
     last, shared = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -106,13 +105,12 @@ def waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Waits:
         np.add.at(last, np.array(block.members)[durations.argmin(axis=1)[sure]], 1)
         for column, member in enumerate(block.members):
             stretches[member].append(np.stack((starts[:, column], ends[:, column] - least)))
-    for member, found in enumerate(stretches):
-        if found:
-            both = np.concatenate(found, axis=1)
-            merged = union(both[0], both[1])
+    for member, parts in enumerate(stretches):
+        if parts:
+            merged = union(*np.concatenate(parts, axis=1))
             waited[member] = length(merged)
             exposed[member] = int(overlap(extracts[member].bare, merged.start, merged.end).sum())
-    return Waits(
+    return RankWaits(
         wait_ns=waited, exposed_ns=exposed, last=last, collectives=shared, late_ns=_late(extracts, blocks).sum(axis=0)
     )
 
@@ -150,14 +148,14 @@ def _median_of_others(values: Ints) -> Ints:
     return other(middle) if count % 2 == 0 else (other(middle - 1) + other(middle)) // 2
 
 
-def _sequences(one: Extract, steps: Sequence[int]) -> dict[tuple[int, str], Ints]:
+def _sequences(extract: Extract, steps: Sequence[int]) -> dict[tuple[int, str], Ints]:
     """The positions of an extract's collectives, in order, by (step, process group)."""
-    columns = one.collectives
+    columns = extract.collectives
     groups: dict[tuple[int, str], list[int]] = {}
     names = [key.group for key in columns.keys]
-    wanted = set(steps)
+    chosen_steps = set(steps)
     for position, (step, key) in enumerate(zip(columns.step.tolist(), columns.key.tolist(), strict=True)):
-        if step in wanted:
+        if step in chosen_steps:
             groups.setdefault((step, names[key]), []).append(position)
     return {place: np.array(positions, np.int64) for place, positions in groups.items()}
 
@@ -172,28 +170,28 @@ def _in_order(
         columns = extracts[member].collectives
         number = np.array([names.setdefault((key.kind, key.size), len(names)) for key in columns.keys], np.int64)
         keys.append(number[columns.key[events]])
-    if all(np.array_equal(one, keys[0]) for one in keys[1:]):
+    if all(np.array_equal(other, keys[0]) for other in keys[1:]):
         return [Block(step=step, members=members, events=np.stack(sequences, axis=1))]
-    found = []
+    matched = []
     for key in range(len(names)):
         of = [events[own == key] for events, own in zip(sequences, keys, strict=True)]
         if len(of[0]) and len({len(events) for events in of}) == 1:
-            found.append(Block(step=step, members=members, events=np.stack(of, axis=1)))
-    return found
+            matched.append(Block(step=step, members=members, events=np.stack(of, axis=1)))
+    return matched
 
 
 def _ending_together(blocks: Sequence[Block], extracts: Sequence[Extract]) -> list[Block]:
     """What of the blocks ends on all its ranks at once, with each rank's clock set by the median of what it shares."""
     clocks = _clocks(blocks, extracts)
-    kept = []
+    matched = []
     for block in blocks:
         starts, ends = block.times(extracts)
         there = ends - np.array([clocks[member] for member in block.members], np.int64)
         apart = there.max(axis=1) - there.min(axis=1)
         together: Mask = apart <= np.maximum(APART_NS, APART_SHARE * (ends - starts).max(axis=1))
         if together.any():
-            kept.append(Block(step=block.step, members=block.members, events=block.events[together]))
-    return kept
+            matched.append(Block(step=block.step, members=block.members, events=block.events[together]))
+    return matched
 
 
 def _clocks(blocks: Sequence[Block], extracts: Sequence[Extract]) -> Mapping[int, int]:
@@ -204,15 +202,66 @@ def _clocks(blocks: Sequence[Block], extracts: Sequence[Extract]) -> Mapping[int
     while left:
         apart: dict[int, list[Ints]] = {}
         for block, end in zip(blocks, ends, strict=True):
-            known = next((column for column, member in enumerate(block.members) if member in ahead), None)
-            if known is not None:
-                reference = end[:, known] - ahead[block.members[known]]
+            linked = next((column for column, member in enumerate(block.members) if member in ahead), None)
+            if linked is not None:
+                reference = end[:, linked] - ahead[block.members[linked]]
                 for column, member in enumerate(block.members):
                     if member not in ahead:
                         apart.setdefault(member, []).append(end[:, column] - reference)
-        for member, found in apart.items():
-            ahead[member] = int(np.median(np.concatenate(found)))
-        if not apart:  # nobody left is linked to one whose clock is known
+        for member, differences in apart.items():
+            ahead[member] = int(np.median(np.concatenate(differences)))
+        if not apart:  # nobody left is linked to one whose clock is linked
             ahead[min(left)] = 0
         left -= ahead.keys()
     return ahead
+
+
+# ---- by when they end, for traces that hold but a part of the collectives: their order says nothing
+
+
+def _matched_by_ends(extracts: Sequence[Extract], steps: Sequence[int]) -> list[Block]:
+    """What ends together with a collective of the first extract, under the clock offset that brings most together."""
+    ours = _rows(extracts[0], steps)
+    partners: dict[int, list[tuple[int, int]]] = {}
+    for member, other in enumerate(extracts[1:], 1):
+        theirs = _rows(other, steps)
+        pairs = _pairs(extracts[0], ours, other, theirs)
+        if len(pairs) >= max(LEAST, LEAST_SHARE * min(len(ours), len(theirs))):
+            for mine, its in pairs:
+                partners.setdefault(mine, []).append((member, its))
+    return [
+        Block(
+            step=int(extracts[0].collectives.step[mine]),
+            members=(0, *(member for member, _ in others)),
+            events=np.array([[mine, *(event for _, event in others)]], np.int64),
+        )
+        for mine, others in sorted(partners.items())
+    ]
+
+
+def _rows(extract: Extract, steps: Sequence[int]) -> Ints:
+    return np.flatnonzero(np.isin(extract.collectives.step, np.array(steps, np.int64)))[:MOST]
+
+
+def _pairs(first: Extract, ours: Ints, other: Extract, theirs: Ints) -> list[tuple[int, int]]:
+    names: dict[tuple[str, int], int] = {}
+    mine, its = (
+        np.array(
+            [names.setdefault((key.kind, key.size), len(names)) for key in each.collectives.keys] or [0], np.int64
+        )[each.collectives.key[rows]]
+        for each, rows in ((first, ours), (other, theirs))
+    )
+    apart = other.collectives.end_ns[theirs][None, :] - first.collectives.end_ns[ours][:, None]
+    like = mine[:, None] == its[None, :]
+    differences = np.sort(apart[like])
+    if not len(differences):
+        return []
+    near = np.searchsorted(differences, differences + TOGETHER_NS, side="right") - np.arange(len(differences))
+    best = int(near.argmax())
+    offset = int(np.median(differences[best : best + int(near[best])]))
+    close = np.where(like, np.abs(apart - offset), np.iinfo(np.int64).max)
+    return [
+        (int(ours[i]), int(theirs[j]))
+        for i, j in enumerate(close.argmin(axis=1).tolist())
+        if close[i, j] <= TOGETHER_NS and int(close[:, j].argmin()) == i
+    ]
