@@ -9,8 +9,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Final, Literal, Union
 
-from profiler_kit.records.report import SCHEMA, Report
-from profiler_kit.records.traces import TraceReport
+from profiler_kit.records.report import SCHEMA, Report, TraceReport
 from profiler_kit.render.markdown import code
 
 INTRODUCTION: Final = f"""\

@@ -27,7 +27,6 @@ from profiler_kit.records.report import SCHEMA, Evidence, Finding, Report, Tool,
 from profiler_kit.records.runs import (
     ConfigRun,
     Failure,
-    IdleTime,
     KernelStat,
     LayerTiming,
     OpMemory,
@@ -37,6 +36,7 @@ from profiler_kit.records.runs import (
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import IdleTime
 
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"

@@ -17,11 +17,10 @@ from profiler_kit.cli.options import memory_questions, target_argv, target_spec
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.trace_sides import compare_traces, compares_traces
 from profiler_kit.records.document import Document
-from profiler_kit.records.report import Report
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import read_report, read_saved
 from profiler_kit.records.strict import require_counted, uncounted_text
 from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.traces import TraceReport
 
 
 def analyze(given: argparse.Namespace) -> int:

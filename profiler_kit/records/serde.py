@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union
 
 from profiler_kit.errors import ReportError
-from profiler_kit.records.report import SCHEMA, Report
-from profiler_kit.records.traces import TraceReport
+from profiler_kit.records.report import SCHEMA, Report, TraceReport
 
 T = TypeVar("T")
 _GIVE: Final = "give the report.json that analyze wrote"

@@ -33,7 +33,8 @@ from sample_reports import v0_h100, v1_h100
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.records.counts import Cost, ModuleNode, UncountedOp
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, IdleTime, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.traces import IdleTime
 
 V0, V1 = v0(), v1()
 

@@ -17,7 +17,8 @@ from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.serde import dumps, loads_report, loads_saved
 from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.traces import ShapedOperator, TraceModule, TraceReport
+from profiler_kit.records.report import TraceReport
+from profiler_kit.records.traces import ShapedOperator, TraceModule
 from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.report import dataframe, traces_document
 from profiler_kit.report.trace_tables import family_lines, idle_lines, phase_lines

@@ -12,9 +12,9 @@ from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
 from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, percent, plural, quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IdleCause, TraceReport, TraceSummary
+from profiler_kit.records.traces import IdleCause, TraceSummary
 from profiler_kit.statistics.noise import gain, noise_of, verdict
 from profiler_kit.units import text
 
