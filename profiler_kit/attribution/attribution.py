@@ -41,7 +41,7 @@ def own(table: Table) -> Owned:
     copies = from_host(table, rows)
     phases = host_phases(table, nesting, context, role, nodes, steps, source[copies & (source != NONE)])
     called = calls(table, nesting, context, role)
-    module = host_modules(nesting, context, role, nodes, called, phases, step)
+    module, redone = host_modules(nesting, context, role, nodes, called, phases, step)
     host = Host(
         rows=nesting.rows,
         parent=nesting.parent,
@@ -67,6 +67,7 @@ def own(table: Table) -> Owned:
         steps=steps.steps,
         nodes=nodes.positions,
         made=np.where(nodes.exact, nodes.forward, NONE),
+        redone=redone,
         graph_launches=graphs,
         compiled=compiled,
         notes=notes(table, device, nodes, called, steps, compiled, graphs),

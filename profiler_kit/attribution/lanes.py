@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
+from profiler_kit.attribution.charges import Charged, charged, devices
 from profiler_kit.attribution.communication import kinds
+from profiler_kit.attribution.host_only import host_line
 from profiler_kit.attribution.idle import Gaps, gaps
 from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.spans import charge
 from profiler_kit.attribution.timeline import timeline
-from profiler_kit.attribution.times import times
 from profiler_kit.attribution.waits import waits
 from profiler_kit.records.families import family_words
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
@@ -52,16 +52,19 @@ def annotation(owned: Owned) -> Annotation:
     counters: list[CounterTrack] = []
     notes: list[str] = []
     idle = _idle(owned)
-    device, names = _devices(owned)
+    device, names = devices(owned)
     communicates = owned.device.phase == PHASE_NUMBERS["communication"]
     for number in np.unique(device).tolist():
         title = "device" if len(names) == 1 else f"device {names[number]}"
         here = device == number
-        work, of = _charged(owned, here & ~communicates)
+        pieces = charged(owned, here & ~communicates)
+        work = _work(owned, pieces)
         spans += _phase_lane(f"{title}: phase", work)
         spans += modules.lanes(title, work)
-        spans += _family_lane(f"{title}: kernels", work, owned.table.name[owned.device.rows[of]], owned.table.names)
-        spans += _communication_lane(f"{title}: communication", owned, *_charged(owned, here & communicates))
+        spans += _family_lane(
+            f"{title}: kernels", work, owned.table.name[owned.device.rows[pieces.position]], owned.table.names
+        )
+        spans += _communication_lane(f"{title}: communication", owned, charged(owned, here & communicates))
         spans += _idle_lane(f"{title}: idle", idle, here) if idle is not None else ()
         rate, note = quantities.rate(owned, here)
         found = (quantities.running(owned, here), quantities.waiting(owned, here), rate)
@@ -78,30 +81,16 @@ def _idle(owned: Owned) -> Gaps | None:
     return gaps(owned, line, waits(owned)) if len(line.start) else None
 
 
-def _charged(owned: Owned, mask: Mask) -> tuple[_Work, Ids]:
-    """The device's work in `mask`, each instant once, and its positions."""
-    device = owned.device
-    of = np.flatnonzero(mask).astype(np.int32)
-    start, end = times(owned.table, device.rows[of])
-    piece = charge(start, end).piece
-    own = piece > 0
-    of = of[own]
-    work = _Work(
-        start=(end - piece)[own],
-        end=end[own],
+def _work(owned: Owned, pieces: Charged) -> _Work:
+    """The device's work in `pieces`."""
+    device, of = owned.device, pieces.position
+    return _Work(
+        start=pieces.start,
+        end=pieces.end,
         phase=device.phase[of].astype(np.int32),
         module=device.module[of],
         step=device.step[of],
     )
-    return work, of
-
-
-def _devices(owned: Owned) -> tuple[Ids, tuple[str, ...]]:
-    """The device of each event of the device, as a position in the names."""
-    names: dict[str, int] = {}
-    of_stream = [names.setdefault(stream.device, len(names)) for stream in owned.table.streams]
-    positions = np.array(of_stream or [0], dtype=np.int32)
-    return positions[np.maximum(owned.table.stream[owned.device.rows], 0)], tuple(names)
 
 
 def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
@@ -121,6 +110,25 @@ def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
         yield from _phase_lane(f"{title}: phase", work, unattributed=False)
         if not len(owned.device.rows):
             yield from modules.lanes(title, work)
+    if not len(owned.device.rows):
+        yield from _operator_lane(owned)
+
+
+def _operator_lane(owned: Owned) -> Iterator[Span]:
+    """Families of operators, each instant under the one that the summary charges it to."""
+    host, line = owned.host, host_line(owned)
+    some = line.piece > 0
+    entry = line.owner[some]
+    position = line.work.position[entry]
+    work = _Work(
+        start=(line.end - line.piece)[some],
+        end=line.end[some],
+        phase=line.work.phase[entry].astype(np.int32),
+        module=line.work.module[entry],
+        step=host.step[position],
+    )
+    operator = host.operator[position]
+    yield from _family_lane("host: operators", work, owned.table.name[host.rows[operator]], owned.table.names)
 
 
 def _innermost(owned: Owned, positions: Ids) -> _Work:
@@ -189,9 +197,9 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
 
 
-def _communication_lane(lane: str, owned: Owned, work: _Work, of: Ids) -> Iterator[Span]:
+def _communication_lane(lane: str, owned: Owned, pieces: Charged) -> Iterator[Span]:
     """Collectives by kind, each a box of its own."""
-    for start, end, kind in zip(work.start.tolist(), work.end.tolist(), kinds(owned, of), strict=True):
+    for start, end, kind in zip(pieces.start.tolist(), pieces.end.tolist(), kinds(owned, pieces.position), strict=True):
         yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
 

@@ -20,8 +20,8 @@ _PSEUDO = {"data": DATA_PATH, "transfer": TRANSFER_PATH, "loss": LOSS_PATH, "opt
 
 def host_modules(
     nesting: Nesting, context: Context, role: Bytes, nodes: Nodes, called: Calls, phases: Phases, step: Ids
-) -> Ids:
-    """For each position an index of `called.modules`, or NONE.
+) -> tuple[Ids, Ids]:
+    """For each position an index of `called.modules`, or NONE; and for each of `nodes` the module that recomputes in it.
 
     In a trace of ours work outside of modules has an owner too: the root in forward, and what stands for the loss, the
     optimizer and the like.
@@ -38,7 +38,7 @@ def host_modules(
         base[rest] = ours.root
     module = base.copy()
     if not len(nodes.positions):
-        return module
+        return module, np.zeros(0, np.int32)
     of = of_nodes(nesting, context, nodes, called, base, ours)
     inside = np.flatnonzero((context.node > context.module) & (context.node != NONE))
     node = np.searchsorted(nodes.positions, context.node[inside])
@@ -47,7 +47,7 @@ def host_modules(
     if ours is not None:
         here = np.flatnonzero((phases.phase == BACKWARD) & (context.node == NONE)).astype(np.int32)
         module[here] = _before(nesting, nodes, of.own, step, here, ours.loss)
-    return module
+    return module, of.redone
 
 
 def _our_paths(called: Calls) -> OurPaths:

@@ -96,7 +96,8 @@ class Device:
 class Owned:
     """A trace with the owners of its work. `modules` and `steps` are what the columns' indices mean.
 
-    `made`: of each autograd node in `nodes` (positions in `Host`) the forward operator with the node's own number, or NONE.
+    `made`: of each autograd node in `nodes` (positions in `Host`) the forward operator with the node's own number, or NONE;
+    `redone`: the module that asked for forward work done again in the node, outside of the modules called there, or NONE.
 
     `graph_launches`: how many launches have more than one kernel (CUDA graphs). `compiled`: there are regions of
     torch.compile, whose work has a phase and a region but no module of its own. `notes`: what a reader should know.
@@ -109,6 +110,7 @@ class Owned:
     steps: tuple[Step, ...]
     nodes: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
     made: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
+    redone: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
     graph_launches: int = 0
     compiled: bool = False
     notes: tuple[str, ...] = ()

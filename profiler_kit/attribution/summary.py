@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_kit.attribution.communication import communication
-from profiler_kit.attribution.host_only import host_line
-from profiler_kit.attribution.host_states import are_operators
+from profiler_kit.attribution.host_only import host_gaps, host_line
 from profiler_kit.attribution.host_time import phase_host_ns
 from profiler_kit.attribution.idle import gaps, idle_times
 from profiler_kit.attribution.launches import launches, queue
@@ -90,24 +89,23 @@ def _by_host(owned: Owned) -> TraceSummary:
     line = timeline(owned)
     made = launches(owned, line)
     clock = host_line(owned)
-    called = np.flatnonzero(are_operators(host)).astype(np.int32)
-    phase, own, alone = host.phase[called], clock.ns[called], clock.self_ns[called]
-    busy = int(own.sum())
-    marked = _host_steps(owned, called, own)
+    idle = host_gaps(owned, clock, clock.covered)
+    work, busy = clock.work, int(clock.ns.sum())
+    marked = _host_steps(owned, work.position, clock.ns)
     return TraceSummary(
         file=table.file,
         clock="host",
         events=table.events,
         device_events=0,
-        span_ns=clock.end_ns - clock.start_ns,
+        span_ns=clock.span_ns,
         busy_ns=busy,
-        idle_ns=clock.end_ns - clock.start_ns - busy,
-        sum_ns=int(alone.sum()),
+        idle_ns=clock.span_ns - busy,
+        sum_ns=int(clock.self_ns.sum()),
         linked=0,
         unlinked_ns=0,
         aligned_ns=0,
-        unattributed_ns=int(own[phase == NONE].sum()),
-        moduleless_ns=int(own[host.module[called] == NONE].sum()),
+        unattributed_ns=int(clock.ns[work.phase == NONE].sum()),
+        moduleless_ns=int(clock.ns[work.module == NONE].sum()),
         step_ns=None,
         host_step_ns=host_step_ns(marked),
         devices=table.info.devices,
@@ -115,21 +113,21 @@ def _by_host(owned: Owned) -> TraceSummary:
         world_size=table.info.world_size,
         steps=marked,
         phases=phase_times(
-            phase,
-            own,
-            alone,
-            idle=idle_by_phase(clock.gaps, host.phase),
+            work.phase,
+            clock.ns,
+            clock.self_ns,
+            idle=idle_by_phase(idle, host.phase),
             host=phase_host_ns(owned),
             wait=np.zeros(len(TRACE_PHASES), np.int64),
         ),
-        idle=idle_times(clock.gaps, host.phase[clock.gaps.ended_by]),
-        modules=modules(owned, host.module[called], phase, own),
-        operators=operators(owned, called, own),
+        idle=idle_times(idle, host.phase[idle.ended_by]),
+        modules=modules(owned, work.module, work.phase, clock.ns),
+        operators=operators(owned, host.operator[work.position], clock.ns),
         peak_allocated_bytes=peak_allocated_bytes(table),
-        has_modules=bool((host.module[called] != NONE).any()),
+        has_modules=bool((work.module != NONE).any()),
         compiled=owned.compiled,
         loaders=loaders(owned),
-        notes=remarks(owned, line, made, clock.gaps),
+        notes=remarks(owned, line, made, idle),
     )
 
 
