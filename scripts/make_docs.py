@@ -28,8 +28,8 @@ from profiler_kit.cli import main as run_command
 from profiler_kit.configurations.naming import FLAGS, all_axes, spelled
 from profiler_kit.diagnosis import diagnose, diagnose_traces, rules_page
 from profiler_kit.measurement import plan as configs
-from profiler_kit.records.serde import dumps, read_report, read_saved
 from profiler_kit.records.report import TraceReport
+from profiler_kit.records.serde import dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import TABLES
 

@@ -17,7 +17,8 @@ import numpy as np
 from profiler_kit.attribution.charges import charged
 from profiler_kit.attribution.nesting import nearest
 from profiler_kit.attribution.ownership import Owned
-from profiler_kit.attribution.runs import apportion, require_steps
+from profiler_kit.attribution.runs import require_steps
+from profiler_kit.attribution.shares import apportion
 from profiler_kit.records import marks
 from profiler_kit.records.counts import ModuleNode, StaticCount
 from profiler_kit.records.families import LAYOUT, is_convolution, stands_for

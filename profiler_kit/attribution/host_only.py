@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ def host_line(owned: Owned, among: Mask | None = None) -> HostLine:
 
 
 def _self_time(owned: Owned, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[Stretches, Ints]:
-    """The stretches of the events at `intervals` that no inner one covers, by start; and until when each of `nodes` recomputes."""
+    """The stretches of the events at `intervals` that no inner one covers, by start; until when each of `nodes` recomputes."""
     table, host = owned.table, owned.host
     wanted = np.zeros(len(host.rows), np.bool_)
     wanted[intervals] = True
@@ -116,7 +117,7 @@ def _self_time(owned: Owned, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[S
     bounds = [*first.tolist(), len(intervals)]
     threads = [
         innermost(start[low:high], end[low:high], intervals[low:high], outer[low:high])
-        for low, high in zip(bounds, bounds[1:], strict=False)
+        for low, high in pairwise(bounds)
     ]
     empty = np.zeros(0, np.int64)
     threads.append(Stretches(empty, empty, np.zeros(0, np.int32)))

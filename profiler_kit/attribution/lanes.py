@@ -128,7 +128,7 @@ def _operator_lane(owned: Owned) -> Iterator[Span]:
         step=host.step[position],
     )
     operator = host.operator[position]
-    yield from _family_lane("host: operators", work, owned.table.name[host.rows[operator]], owned.table.names)
+    yield from _family_lane("host operators", work, owned.table.name[host.rows[operator]], owned.table.names)
 
 
 def _innermost(owned: Owned, positions: Ids) -> _Work:

@@ -6,35 +6,31 @@ Only marked steps count. The trace also holds work outside of them (the profiler
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple, TypeVar, cast
+from typing import Final, Literal, NamedTuple, cast
 
 import numpy as np
 
 from profiler_kit.attribution.charges import charged
-from profiler_kit.attribution.host_only import HostLine, host_gaps, host_line
+from profiler_kit.attribution.host_only import HostLine, host_line
 from profiler_kit.attribution.host_time import phase_host_ns
-from profiler_kit.attribution.idle import gaps, idle_times
-from profiler_kit.attribution.launches import launches, queue
 from profiler_kit.attribution.nesting import nearest
 from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.spans import Spans, length, overlap, sum_by, union
-from profiler_kit.attribution.syncs import sync_waits, wait_by_phase
-from profiler_kit.attribution.timeline import timeline
+from profiler_kit.attribution.run_waits import waiting_of_device, waiting_of_host
+from profiler_kit.attribution.shares import apportion, rounded
+from profiler_kit.attribution.spans import sum_by
 from profiler_kit.attribution.times import times
-from profiler_kit.attribution.waits import Waits, waits
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES, Phase
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
-from profiler_kit.records.traces import TRACE_PHASES, IdleTime, Queue, SyncWait
+from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Mask
 from profiler_kit.units import text
 
 Clock = Literal["kernel", "operator"]
-Key = TypeVar("Key", bound=Hashable)
 
 NEGLIGIBLE_SHARE: Final = 0.005  # of the time: less than any digit that is shown
 RECOMPUTING: Final = "autograd::recompute"  # the name of what a node spends on recomputing outside of operators
@@ -63,12 +59,12 @@ def attribute_run(run: ConfigRun, owned: Owned, *, clock: Clock | None = None) -
     steps, here = len(owned.steps), owned
     if chosen == "kernel":
         here = _in_steps(owned)
-        work, waiting = _kernel_work(here), _waiting_of_device(here, steps)
+        work, waiting = _kernel_work(here), waiting_of_device(here, steps)
     else:
         line = host_line(owned, _works_in_steps(owned))
-        work, waiting = _operator_work(owned, line), _waiting_of_host(owned, line, steps)
+        work, waiting = _operator_work(owned, line), waiting_of_host(owned, line, steps)
     figures = _per_step(work, steps)
-    host_ns = {phase: _rounded(ns, steps) for phase, ns in phase_host_ns(owned).items()}
+    host_ns = {phase: rounded(ns, steps) for phase, ns in phase_host_ns(owned).items()}
     return replace(
         run,
         clock=chosen,
@@ -155,7 +151,8 @@ def _kernel_work(owned: Owned) -> _Work:
 def _works_in_steps(owned: Owned) -> Mask:
     """Which host events lie in a marked step, on a thread that takes part: with marks of ours, or running autograd nodes."""
     host, thread = owned.host, owned.table.thread[owned.host.rows]
-    return (host.step != NONE) & np.isin(thread, thread[(host.phase != NONE) & (host.phase != _OTHER)])
+    taking_part = np.isin(thread, thread[(host.phase != NONE) & (host.phase != _OTHER)])
+    return np.asarray((host.step != NONE) & taking_part, np.bool_)
 
 
 def _operator_work(owned: Owned, line: HostLine) -> _Work:
@@ -191,22 +188,6 @@ def _convolutions(owned: Owned, position: Ids) -> Bytes:
 
 
 # ---- per step
-
-
-def apportion(totals: Mapping[Key, int], steps: int, whole: int | None = None) -> dict[Key, int]:
-    """`totals` divided by `steps` in whole numbers that sum to `whole`, by default the rounded quotient of the totals' sum.
-
-    What flooring leaves over goes to the largest remainders, one each; of equals to the first.
-    """
-    shares = {key: total // steps for key, total in totals.items()}
-    left = (_rounded(sum(totals.values()), steps) if whole is None else whole) - sum(shares.values())
-    for key in sorted(totals, key=lambda k: -(totals[k] % steps))[:left]:
-        shares[key] += 1
-    return shares
-
-
-def _rounded(total: int, steps: int) -> int:
-    return (2 * total + steps) // (2 * steps)
 
 
 class _Leaf(NamedTuple):
@@ -251,7 +232,7 @@ def _per_step(work: _Work, steps: int) -> _Figures:
                 KernelStat(
                     name=work.names[name],
                     family=said.family,
-                    calls=_rounded(sum(calls_of[leaf] for leaf in members), steps),
+                    calls=rounded(sum(calls_of[leaf] for leaf in members), steps),
                     kernel_ns=sum(shares[leaf] for leaf in members),
                     op=said.op,
                     math=said.math,
@@ -304,97 +285,6 @@ def _phases(
         for phase in PHASES
         if phase in known or phase in spent
     )
-
-
-# ---- idle time and waits
-
-
-def _windows(owned: Owned, step: Ids, start: Ints, end: Ints) -> Spans:
-    """From each step's mark to the end of its last work; `step` of the work from `start` to `end`, NONE for no step's."""
-    mine = step != NONE
-    begins = np.array([mark.start_ns for mark in owned.steps], np.int64)
-    ends = np.full(len(begins), np.iinfo(np.int64).min)
-    np.minimum.at(begins, step[mine], start[mine])  # the clocks of host and device differ by a few us
-    np.maximum.at(ends, step[mine], end[mine])
-    return union(begins, ends)
-
-
-def _clipped(windows: Spans, start: Ints, covered: Ints) -> Ints:
-    """`covered` moved so that the gaps before each `start` lie within `windows`, and none where that start does not."""
-    if not len(windows.start):
-        return start
-    at = np.searchsorted(windows.start, start, side="right") - 1
-    inside = (at >= 0) & (start <= windows.end[at])
-    since = np.concatenate((windows.start[:1], covered[1:]))  # before the first work nothing runs
-    return np.where(inside, np.minimum(np.maximum(since, windows.start[at]), start), start)
-
-
-class _Waiting(NamedTuple):
-    """What the device and the host of a marked step waited for; `wait_ns` of the host by phase (an index of TRACE_PHASES)."""
-
-    span_ns: int
-    idle: tuple[IdleTime, ...]
-    wait_ns: Mapping[int, int]
-    waits: tuple[SyncWait, ...] = ()
-    queue: Queue | None = None
-
-
-def _waiting_of_device(owned: Owned, steps: int) -> _Waiting:
-    """Of the device work in `owned`, which is that of the marked steps alone."""
-    line, all_waits = timeline(owned), waits(owned)
-    windows = _windows(owned, owned.device.step, line.start, line.end)
-    covered = _clipped(windows, line.start, line.covered)
-    idle = gaps(owned, replace(line, covered=covered, gap=line.start - covered), all_waits)
-    busy = overlap(union(line.start, line.end, ordered=True), windows.start, windows.end)
-    host_waits, calls = _of_the_program(owned, all_waits), launches(owned, line)
-    return _Waiting(
-        span_ns=_rounded(length(windows), steps),
-        idle=_idle_per_step(idle_times(idle, owned.device.phase[idle.ended_by]), windows, int(busy.sum()), steps),
-        wait_ns={
-            phase: _rounded(ns, steps) for phase, ns in enumerate(wait_by_phase(owned, host_waits, calls).tolist())
-        },
-        waits=_waits_per_step(sync_waits(owned, line, host_waits, calls), steps),
-        queue=_queue_per_step(queue(calls), steps),
-    )
-
-
-def _waiting_of_host(owned: Owned, line: HostLine, steps: int) -> _Waiting:
-    """Of the operators in `line`, which are those of the marked steps alone: a host waits for no device."""
-    windows = _windows(owned, owned.host.step[line.work.position[line.owner]], line.start, line.end)
-    idle = host_gaps(owned, line, _clipped(windows, line.start, line.covered))
-    parts = idle_times(idle, owned.host.phase[idle.ended_by])
-    busy_ns = int(line.ns.sum())
-    return _Waiting(_rounded(length(windows), steps), _idle_per_step(parts, windows, busy_ns, steps), {})
-
-
-def _idle_per_step(idle: Sequence[IdleTime], windows: Spans, busy_ns: int, steps: int) -> tuple[IdleTime, ...]:
-    """`idle` divided so that it sums to the rounded span less the rounded busy time."""
-    whole = _rounded(length(windows), steps) - _rounded(busy_ns, steps)
-    shares = apportion({i: part.ns for i, part in enumerate(idle)}, steps, whole)
-    return tuple(replace(part, ns=shares[i], gaps=_rounded(part.gaps, steps)) for i, part in enumerate(idle))
-
-
-def _of_the_program(owned: Owned, found: Waits) -> Waits:
-    """Those of the waits in marked steps that are not the tool's own: it waits at a step's end, in the step's mark alone."""
-    table, host = owned.table, owned.host
-    parent = host.parent[found.position]
-    names = [table.names[i].startswith(marks.STEP) for i in table.name[host.rows[parent]].tolist()]
-    mine = (host.step[found.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
-    return Waits(position=found.position[mine], thread=found.thread[mine], start=found.start[mine], end=found.end[mine])
-
-
-def _waits_per_step(found: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ...]:
-    shares = apportion({(i, part.phase): part.ns for i, wait in enumerate(found) for part in wait.waited_for}, steps)
-    result = []
-    for i, wait in enumerate(found):
-        parts = tuple(replace(part, ns=shares[i, part.phase]) for part in wait.waited_for)
-        wait_ns = sum(part.ns for part in parts)
-        result.append(replace(wait, calls=_rounded(wait.calls, steps), wait_ns=wait_ns, waited_for=parts))
-    return tuple(result)
-
-
-def _queue_per_step(found: Queue | None, steps: int) -> Queue | None:
-    return replace(found, blocked_ns=_rounded(found.blocked_ns, steps)) if found is not None else None
 
 
 # ---- notes

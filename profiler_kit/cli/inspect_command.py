@@ -10,8 +10,8 @@ from profiler_kit import errors
 from profiler_kit.cli import inspect_files, output, streams
 from profiler_kit.cli.progress import Progress
 from profiler_kit.records.document import Document
-from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.report import TraceReport
+from profiler_kit.records.trace_asks import TraceView
 
 
 def inspect(given: argparse.Namespace) -> int:

@@ -9,9 +9,9 @@ from typing import Final
 from profiler_kit.cli import output
 from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import read_saved
 from profiler_kit.records.trace_comparison import TraceComparison
-from profiler_kit.records.report import TraceReport
 
 HEAD_BYTES: Final = 4096  # of a file: enough to tell a report of ours by its first names
 ONE_EACH: Final = "give two traces, or two targets or reports"

@@ -9,8 +9,8 @@ from statistics import median
 
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.errors import NotComparableError
-from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.report import TraceReport
+from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.traces import PhaseTime, TraceStep, TraceSummary
 
 

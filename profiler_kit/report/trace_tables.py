@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from profiler_kit.records.document import Table
-from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.report import TraceReport
+from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report import columns
 from profiler_kit.report.columns import FamilyLine, IdleLine, Of, PhaseLine

@@ -8,9 +8,9 @@ from typing import Final
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.report import columns, trace_tables, trace_words
 from profiler_kit.report.columns import Of

@@ -152,8 +152,12 @@ class Written:
             more=more,
             events=len(both),
         )
+        nodes = np.unique([node for node in columns["node"] if node != NONE]).astype(np.int32)
         return Owned(
             table=table,
+            nodes=nodes,
+            made=np.full(len(nodes), NONE, np.int32),
+            redone=np.full(len(nodes), NONE, np.int32),
             host=Host(
                 rows=np.arange(len(hosts), dtype=np.int32),
                 step=np.array(steps, np.int32),
