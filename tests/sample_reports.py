@@ -333,7 +333,11 @@ def cuda_run(
         modules=layers,
         kernels=_totals(layers),
         unattributed_ns=6_200,
-        idle=(IdleTime(cause="waiting for the host", ns=210_000), IdleTime(cause="between kernels", ns=43_000)),
+        span_ns=sum(layer.kernel_ns for layer in layers) + 6_200 + 253_000,
+        idle=(
+            IdleTime(cause="op dispatch", phase="forward", ns=210_000, gaps=9),
+            IdleTime(cause="launch latency", phase="backward", ns=43_000, gaps=12),
+        ),
         first_step_peak_bytes=round(first_peak_mb * 1e6),
         peak_allocated_bytes=peak,
         peak_reserved_bytes=924_844_032,

@@ -52,20 +52,17 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleTime:
-    """Idle time of one cause before work of one phase ("" where that is unknown), in how many gaps.
+    """Idle time of one cause before work of one phase ("" where that is unknown), in how many gaps."""
 
-    `cause`: one of IDLE_CAUSES; a report of another version may name others.
-    """
-
-    cause: str
+    cause: IdleCause
     phase: TracePhase | Literal[""] = ""
     ns: int
     gaps: int = 0
 
 
-def idle_by_cause(idle: Iterable[IdleTime]) -> dict[str, int]:
+def idle_by_cause(idle: Iterable[IdleTime]) -> dict[IdleCause, int]:
     """The ns of each cause in `idle`, the most first."""
-    causes: dict[str, int] = {}
+    causes: dict[IdleCause, int] = {}
     for part in idle:
         causes[part.cause] = causes.get(part.cause, 0) + part.ns
     return dict(sorted(causes.items(), key=lambda item: -item[1]))

@@ -19,6 +19,8 @@ TableName = Literal[
     "runs",
     "phases",
     "kernels",
+    "idle",
+    "waits",
     "findings",
     "cross_check",
     "ops",

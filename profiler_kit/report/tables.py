@@ -13,11 +13,24 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
+from profiler_kit.records.traces import SyncWait
 from profiler_kit.report import columns
-from profiler_kit.report.columns import Column, KernelRow, MemoryRow, PeakRow, PeerRow, PhaseRow, RunRow, WorkUnit
+from profiler_kit.report.columns import (
+    Column,
+    IdleLine,
+    KernelRow,
+    MemoryRow,
+    OfRun,
+    PeakRow,
+    PeerRow,
+    PhaseRow,
+    RunRow,
+    WorkUnit,
+)
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merged, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge
+from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
@@ -216,6 +229,19 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     return rows, PhaseRow(config=name, label=TOTAL, timing=whole, whole=whole)
 
 
+def idle_rows(run: ConfigRun) -> tuple[list[OfRun[IdleLine]], OfRun[IdleLine]]:
+    """A row per cause of idle time in the traced steps, the most first, and their sum."""
+    lines, whole = idle_lines(run.idle)
+    rows = [OfRun(run.config.name, line, run.span_ns) for line in lines]
+    return rows, OfRun(run.config.name, replace(whole, cause=TOTAL), run.span_ns)
+
+
+def wait_rows(run: ConfigRun, top: int | None = None) -> list[OfRun[SyncWait]]:
+    """Where the host waits for the device in the traced steps, the `top` longest first."""
+    longest = sorted(run.waits, key=lambda wait: -wait.wait_ns)[:top]
+    return [OfRun(run.config.name, wait, run.span_ns) for wait in longest]
+
+
 def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     """The kernels that take most time; those beyond `top` are one row."""
     kernels = sorted(run.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
@@ -323,6 +349,8 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("runs", columns.RUN_COLUMNS, run_rows(report))
     yield data_table("phases", columns.PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
     yield data_table("kernels", columns.KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
+    yield data_table("idle", columns.IDLE_COLUMNS, [row for r in report.runs for row in idle_rows(r)[0]])
+    yield data_table("waits", columns.WAIT_COLUMNS, [row for r in report.runs for row in wait_rows(r)])
     yield data_table("findings", columns.FINDING_COLUMNS, report.findings)
     yield data_table("cross_check", columns.CROSS_CHECK_COLUMNS, cross_check_rows(report))
     yield data_table("ops", columns.OP_COLUMNS, op_rows(report, run, by_phase=True)[0])

@@ -20,8 +20,6 @@ from profiler_kit.report.traces_ranks import ranks_section
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
-# The first lines name what little idle time is mostly for.
-LITTLE_IDLE: Final = 0.05
 SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
@@ -127,7 +125,7 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
     if trace.idle_ns and trace.clock == "device":
-        little = trace.idle_ns < LITTLE_IDLE * trace.span_ns
+        little = trace.idle_ns < trace_tables.LITTLE_IDLE * trace.span_ns
         yield Section(title="Idle time", blocks=(_idle(trace, None, top, depth),), detail=little)
     modules = names_modules(trace.modules)
     if modules:
@@ -158,7 +156,7 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
     said: list[tuple[str | None, bool]] = [(one, i > 0) for i, one in enumerate(trace_words.clocks(trace))]
     said += [
         (trace_words.waits(trace), False),
-        (trace_words.queue(trace), not deep),
+        (trace_words.queue(trace.queue), not deep),
         (trace_words.unknown(trace), False),
     ]
     sentences = (Paragraph(text=one, detail=detail) for one, detail in said if one is not None)
@@ -205,7 +203,7 @@ def _phases(trace: TraceSummary, name: str | None, top: int | None, depth: int |
 
 
 def _idle(trace: TraceSummary, name: str | None, top: int | None, depth: int | None) -> Table:
-    lines, whole = trace_tables.idle_lines(trace)
+    lines, whole = trace_tables.idle_lines(trace.idle)
     caption = "of the device" if trace.clock == "device" else "of the host, between operators"
     rows = [Of(trace, line, name) for line in lines]
     return plain_table("trace_causes", caption, columns.TRACE_IDLE_COLUMNS, rows, totals=[Of(trace, whole, name)])

@@ -65,7 +65,7 @@ def test_parts_sum_to_the_whole(name: str) -> None:
     for one in CASES[name].traces:
         lines, whole = phase_lines(one)
         assert whole.kernel_ns == sum(line.kernel_ns for line in lines) == one.busy_ns
-        gaps, idle = idle_lines(one)
+        gaps, idle = idle_lines(one.idle)
         assert idle.ns == sum(gap.ns for gap in gaps) == one.idle_ns
         families = family_lines(one, 2)
         assert sum(line.kernel_ns for line in families) == sum(kernel.kernel_ns for kernel in one.kernels)

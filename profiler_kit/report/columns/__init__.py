@@ -63,6 +63,7 @@ from profiler_kit.report.columns.traces import (
     PhaseLine,
     waited_for,
 )
+from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS, OfRun
 
 # Every table with a page in the reference; those of `data_tables` are also data frames.
 TABLES: dict[str, tuple[Column[Any], ...]] = {
@@ -71,6 +72,8 @@ TABLES: dict[str, tuple[Column[Any], ...]] = {
     "runs": RUN_COLUMNS,
     "phases": PHASE_COLUMNS,
     "kernels": KERNEL_COLUMNS,
+    "idle": IDLE_COLUMNS,
+    "waits": WAIT_COLUMNS,
     "findings": FINDING_COLUMNS,
     "cross_check": CROSS_CHECK_COLUMNS,
     "convolutions": CONVOLUTION_COLUMNS,
@@ -118,6 +121,7 @@ __all__ = [
     "CROSS_CHECK_LAYER_COLUMNS",
     "DEVICE_COLUMNS",
     "FINDING_COLUMNS",
+    "IDLE_COLUMNS",
     "KEPT_COLUMNS",
     "KERNEL_COLUMNS",
     "LAYER_COLUMNS",
@@ -149,6 +153,7 @@ __all__ = [
     "TRACE_SYNC_COLUMNS",
     "TRACE_TREE_COLUMNS",
     "UNCOUNTED_COLUMNS",
+    "WAIT_COLUMNS",
     "WHAT_IF_COLUMNS",
     "WORKSPACE_COLUMNS",
     "CeilingRow",
@@ -159,6 +164,7 @@ __all__ = [
     "MemoryRow",
     "ModuleLine",
     "Of",
+    "OfRun",
     "OpRow",
     "PeakRow",
     "PeerLayerRow",
