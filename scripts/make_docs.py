@@ -53,6 +53,8 @@ TABLE_DOCS = {
     "runs": "One row per configuration.",
     "phases": "One row per phase of a step.",
     "kernels": "One row per kernel (on a CPU: per operator).",
+    "idle": "One row per configuration and cause of idle time, per traced step.",
+    "waits": "One row per configuration and kind of call in which the host waits for the device, per traced step.",
     "findings": "One row per finding.",
     "cross_check": "`count --cross-check`: one row per op, module and phase that the kit or a peer counts MACs for, and per "
     "figure of the peer's that its formulas do not explain.",

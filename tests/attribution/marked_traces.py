@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,15 @@ def assert_busy_and_idle_are_the_span(found: ConfigRun) -> None:
     """On one device, where nothing but work of the marked steps ran in them."""
     assert found.device_ns is not None
     assert found.device_ns + sum(part.ns for part in found.idle) == found.span_ns
+
+
+def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
+    """How many ns lie in any of the intervals."""
+    total = reached = 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def by_owner(found: ConfigRun) -> dict[tuple[str, str], int]:

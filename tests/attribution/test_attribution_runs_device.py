@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from marked_traces import ENGINE, MAIN, TraceText, assert_busy_and_idle_are_the_span, attribute, by_owner, lanes
+from marked_traces import (
+    ENGINE,
+    MAIN,
+    TraceText,
+    assert_busy_and_idle_are_the_span,
+    attribute,
+    by_owner,
+    covered_ns,
+    lanes,
+)
 
 from profiler_kit.attribution.shares import apportion
 from profiler_kit.errors import TraceError
-from profiler_kit.traces.intervals import length
 
 
 def training_step() -> TraceText:
@@ -434,7 +442,7 @@ def test_whatever_overlaps_the_parts_sum_to_the_busy_time(drawn: list[tuple[str,
         t.kernel("only", 5, 5, launched=15)
     with tempfile.TemporaryDirectory() as folder:
         found = t.attribute(Path(folder))
-    assert found.device_ns == (2 * length(intervals) + steps) // (2 * steps)
+    assert found.device_ns == (2 * covered_ns(intervals) + steps) // (2 * steps)
     if not any(owner == "unlinked" for owner, *_ in drawn):
         assert found.unattributed_ns == 0
         assert_busy_and_idle_are_the_span(found)

@@ -20,6 +20,7 @@ from marked_traces import (
     assert_sums_hold,
     attribute,
     by_owner,
+    covered_ns,
     owned,
 )
 from torch import nn
@@ -28,7 +29,6 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.attribution.summary import summarise
 from profiler_kit.records import marks
-from profiler_kit.traces.intervals import length
 from profiler_kit.traces.table import Kind
 
 
@@ -197,7 +197,7 @@ def test_parts_sum_to_the_union_of_operator_time(drawn: list[tuple[int, int, int
         covered.append((start, end))
     with tempfile.TemporaryDirectory() as folder:
         found = t.attribute(Path(folder))
-    assert found.device_ns == length(covered)
+    assert found.device_ns == covered_ns(covered)
     assert_busy_and_idle_are_the_span(found)
     assert found.span_ns == max(end for _, end in covered)
 
@@ -321,7 +321,7 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     table = owned(path).table
     rows = table.of(Kind.OPERATOR)
     operators = zip(table.start_ns[rows].tolist(), table.end_ns[rows].tolist(), strict=True)
-    assert found.device_ns == (length(operators) + 1) // 2
+    assert found.device_ns == (covered_ns(operators) + 1) // 2
 
 
 def test_a_phases_operators_lie_within_it(tmp_path: Path) -> None:
