@@ -71,27 +71,32 @@ def _idle_per_step(idle: Sequence[IdleTime], windows: Spans, busy_ns: int, steps
     return tuple(replace(part, ns=shares[i], gaps=rounded(part.gaps, steps)) for i, part in enumerate(idle))
 
 
-def _of_the_program(owned: Owned, found: Waits) -> Waits:
+def _of_the_program(owned: Owned, all_waits: Waits) -> Waits:
     """Those of the waits in marked steps that are not the tool's own: it waits at a step's end, in the step's mark alone."""
     table, host = owned.table, owned.host
-    parent = host.parent[found.position]
+    parent = host.parent[all_waits.position]
     names = [table.names[i].startswith(marks.STEP) for i in table.name[host.rows[parent]].tolist()]
-    mine = (host.step[found.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
-    return Waits(position=found.position[mine], thread=found.thread[mine], start=found.start[mine], end=found.end[mine])
+    mine = (host.step[all_waits.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
+    return Waits(
+        position=all_waits.position[mine],
+        thread=all_waits.thread[mine],
+        start=all_waits.start[mine],
+        end=all_waits.end[mine],
+    )
 
 
-def _waits_per_step(found: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ...]:
-    shares = apportion({(i, part.phase): part.ns for i, wait in enumerate(found) for part in wait.waited_for}, steps)
-    result = []
-    for i, wait in enumerate(found):
+def _waits_per_step(whole: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ...]:
+    shares = apportion({(i, part.phase): part.ns for i, wait in enumerate(whole) for part in wait.waited_for}, steps)
+    per_step = []
+    for i, wait in enumerate(whole):
         parts = tuple(replace(part, ns=shares[i, part.phase]) for part in wait.waited_for)
         wait_ns = sum(part.ns for part in parts)
-        result.append(replace(wait, calls=rounded(wait.calls, steps), wait_ns=wait_ns, waited_for=parts))
-    return tuple(result)
+        per_step.append(replace(wait, calls=rounded(wait.calls, steps), wait_ns=wait_ns, waited_for=parts))
+    return tuple(per_step)
 
 
-def _queue_per_step(found: Queue | None, steps: int) -> Queue | None:
-    return replace(found, blocked_ns=rounded(found.blocked_ns, steps)) if found is not None else None
+def _queue_per_step(whole: Queue | None, steps: int) -> Queue | None:
+    return replace(whole, blocked_ns=rounded(whole.blocked_ns, steps)) if whole is not None else None
 
 
 # ---- the span of the steps

@@ -224,27 +224,27 @@ def _per_step(work: _Work, steps: int) -> _Figures:
     shares = apportion({leaf: totals[leaf] for leaf in in_order}, steps)
 
     def stats(groups: Iterable[tuple[int, Sequence[_Leaf]]]) -> tuple[KernelStat, ...]:
-        found = []
+        kernels = []
         for name, members in groups:
-            does = {one for leaf in members for one in launched_by[leaf]}
-            said = classify(work.names[name], _CONVOLUTIONS[next(iter(does))] if len(does) == 1 else None)
-            found.append(
+            launchers = {number for leaf in members for number in launched_by[leaf]}
+            kind = classify(work.names[name], _CONVOLUTIONS[next(iter(launchers))] if len(launchers) == 1 else None)
+            kernels.append(
                 KernelStat(
                     name=work.names[name],
-                    family=said.family,
+                    family=kind.family,
                     calls=rounded(sum(calls_of[leaf] for leaf in members), steps),
                     kernel_ns=sum(shares[leaf] for leaf in members),
-                    op=said.op,
-                    math=said.math,
+                    op=kind.op,
+                    math=kind.math,
                 )
             )
-        return tuple(sorted(found, key=lambda stat: (-stat.kernel_ns, stat.name)))
+        return tuple(sorted(kernels, key=lambda stat: (-stat.kernel_ns, stat.name)))
 
     by_owner: dict[tuple[int, int], list[_Leaf]] = defaultdict(list)
     by_name: dict[int, list[_Leaf]] = defaultdict(list)
-    for one in in_order:
-        by_owner[one.phase, one.module].append(one)
-        by_name[one.name].append(one)
+    for member in in_order:
+        by_owner[member.phase, member.module].append(member)
+        by_name[member.name].append(member)
     unattributed = by_owner.pop((NONE, NONE), [])
     layers = [
         LayerTiming(
@@ -269,13 +269,13 @@ def _phases(
     wait_ns: Mapping[int, int],
 ) -> tuple[PhaseTiming, ...]:
     """The phases that a stopwatch saw or that have work, each with its work and its time on the host."""
-    known = {timing.phase: timing for timing in timed}
+    stopwatch = {timing.phase: timing for timing in timed}
     spent: dict[Phase, int] = defaultdict(int)
     for layer in layers:
         spent[layer.phase] += layer.kernel_ns
     return tuple(
         replace(
-            known.get(phase, PhaseTiming(phase=phase)),
+            stopwatch.get(phase, PhaseTiming(phase=phase)),
             kernel_ns=spent.get(phase, 0),
             host_ns=host_ns.get(PHASE_NUMBERS[phase])
             if phase != "other"
@@ -283,7 +283,7 @@ def _phases(
             wait_ns=wait_ns.get(PHASE_NUMBERS[phase]),
         )
         for phase in PHASES
-        if phase in known or phase in spent
+        if phase in stopwatch or phase in spent
     )
 
 

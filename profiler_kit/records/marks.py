@@ -1,4 +1,4 @@
-"""The names that `measure` writes into traces and `attribute` reads back."""
+"""The names that the worker writes into traces and attribution reads back."""
 
 from __future__ import annotations
 
