@@ -27,7 +27,6 @@ from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
     ConfigRun,
     Failure,
-    IdleTime,
     KernelStat,
     LayerTiming,
     OpMemory,
@@ -37,6 +36,7 @@ from profiler_kit.records.runs import (
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import IdleTime
 
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
@@ -333,7 +333,11 @@ def cuda_run(
         modules=layers,
         kernels=_totals(layers),
         unattributed_ns=6_200,
-        idle=(IdleTime(cause="waiting for the host", ns=210_000), IdleTime(cause="between kernels", ns=43_000)),
+        span_ns=sum(layer.kernel_ns for layer in layers) + 6_200 + 253_000,
+        idle=(
+            IdleTime(cause="op dispatch", phase="forward", ns=210_000, gaps=9),
+            IdleTime(cause="launch latency", phase="backward", ns=43_000, gaps=12),
+        ),
         first_step_peak_bytes=round(first_peak_mb * 1e6),
         peak_allocated_bytes=peak,
         peak_reserved_bytes=924_844_032,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
-from profiler_kit.records.report import Tool
+from profiler_kit.records.report import Tool, TraceReport
 from profiler_kit.records.traces import (
     CollectiveTime,
     Communication,
@@ -21,7 +21,6 @@ from profiler_kit.records.traces import (
     TraceModule,
     TraceOperator,
     TracePhase,
-    TraceReport,
     TraceStep,
     TraceSummary,
     WaitedFor,

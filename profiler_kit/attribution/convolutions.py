@@ -10,19 +10,21 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from profiler_kit.attribute.correlate import Frame, Links, correlate
-from profiler_kit.attribute.events import DeviceEvent, HostKind, Trace, read_trace
-from profiler_kit.attribute.intervals import charge_once
-from profiler_kit.attribute.totals import apportion
-from profiler_kit.errors import TraceError
+import numpy as np
+
+from profiler_kit.attribution.charges import charged
+from profiler_kit.attribution.nesting import nearest
+from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.runs import require_steps
+from profiler_kit.attribution.shares import apportion
 from profiler_kit.records import marks
 from profiler_kit.records.counts import ModuleNode, StaticCount
 from profiler_kit.records.families import LAYOUT, is_convolution, stands_for
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, PartWorkspace
 from profiler_kit.traces.kernels import ConvolutionOp, KernelName, classify
+from profiler_kit.traces.table import NONE, Ids, Kind
 
 # What a part's kernels are classified by where their name does not say: a matrix product in it is the convolution's.
 _OP_OF_PART: Final[Mapping[ConvolutionPart, ConvolutionOp]] = {
@@ -49,69 +51,61 @@ class Leaf(NamedTuple):
     kernel: str
 
 
-def convolutions(trace: Path, workspaces: Iterable[PartWorkspace] = ()) -> tuple[ConvolutionTiming, ...]:
-    """How each part of each convolution in the file `trace` was done, per step, in the order in which they first ran forward.
+def convolutions(owned: Owned, workspaces: Iterable[PartWorkspace] = ()) -> tuple[ConvolutionTiming, ...]:
+    """How each part of each convolution in the trace was done, per step, in the order in which they first ran forward.
 
     `workspaces`: the scratch measured for them. Nothing where no convolution is marked, or none of them launched device work.
 
     Counts: each busy instant of a device once, also where kernels of several streams overlap.
 
-    Raises: TraceError for a file that is no complete trace or has no marked step.
+    Raises: TraceError for a trace without a marked step.
     """
-    read = read_trace(trace)
-    links = correlate(read)
-    if not links.steps:
-        raise TraceError(f"none of the steps in it is marked ({marks.STEP}...)", where=read.file)
-    steps = len({frame.step for frame in links.steps})
-    times = apportion(_times(read, links), steps)
-    calls = _calls(links)
-    scratch = {(found.path, found.part): found.bytes for found in workspaces}
+    require_steps(owned)
+    steps = len(owned.steps)
+    marked, parts = _marked_parts(owned)
+    times = apportion(_times(owned, marked, parts), steps)
+    scratch = {(workspace.path, workspace.part): workspace.bytes for workspace in workspaces}
     by_part: dict[Part, dict[str, int]] = defaultdict(dict)
     for leaf, ns in times.items():
         by_part[leaf.of][leaf.kernel] = ns
-    found = [
+    begins = owned.table.start_ns[owned.host.rows[marked]]
+    calls = Counter(parts[i] for i in np.argsort(begins, kind="stable").tolist())
+    timings = [
         _timing(of, by_part[of], max(1, round(count / steps)), scratch.get((of.path, of.part)))
         for of, count in calls.items()
         if of in by_part
     ]
     order = {path: i for i, path in enumerate(dict.fromkeys(of.path for of in calls))}
-    return tuple(sorted(found, key=lambda timing: (order[timing.path], CONVOLUTION_PARTS.index(timing.part))))
+    return tuple(sorted(timings, key=lambda timing: (order[timing.path], CONVOLUTION_PARTS.index(timing.part))))
 
 
-def _part_of(frame: Frame) -> Part | None:
-    """The part whose mark is the innermost around `frame`."""
-    around: Frame | None = frame
-    while around is not None:
-        if around.event.kind is HostKind.ANNOTATION and (said := marks.convolution_of(around.event.name)) is not None:
-            return Part(said[1], said[0])
-        around = around.parent
-    return None
+def _marked_parts(owned: Owned) -> tuple[Ids, list[Part]]:
+    """The host positions of the marks of parts, and the part that each is of."""
+    table, host = owned.table, owned.host
+    part_of_name = {
+        i: Part(mark[1], mark[0])
+        for i, name in enumerate(table.names)
+        if (mark := marks.convolution_of(name)) is not None
+    }
+    names = table.name[host.rows]
+    is_mark = np.isin(names, np.array(list(part_of_name), np.int32)) & (table.kind[host.rows] == Kind.ANNOTATION)
+    marked = np.flatnonzero(is_mark).astype(np.int32)
+    return marked, [part_of_name[name] for name in names[marked].tolist()]
 
 
-def _calls(links: Links) -> Counter[Part]:
-    """How often each part's mark stands in the trace, in the order of their first."""
-    marked = [
-        (frame.event.start_ns, Part(said[1], said[0]))
-        for frames in links.threads.values()
-        for frame in frames
-        if frame.event.kind is HostKind.ANNOTATION and (said := marks.convolution_of(frame.event.name)) is not None
-    ]
-    return Counter(of for _, of in sorted(marked, key=lambda item: item[0]))
-
-
-def _times(read: Trace, links: Links) -> dict[Leaf, int]:
-    """ns of each kernel of each part over all steps."""
-    lanes: dict[str, list[tuple[DeviceEvent, Leaf]]] = defaultdict(list)
-    for event in read.device:
-        launch = links.launches.get(event.correlation) if event.correlation is not None else None
-        of = _part_of(launch) if launch is not None else None
-        if of is not None:
-            lanes[event.device].append((event, Leaf(of, event.name)))
-    times: dict[Leaf, int] = defaultdict(int)
-    for events in lanes.values():
-        for piece in charge_once([(event.start_ns, event.end_ns) for event, _ in events]):
-            times[events[piece.owner][1]] += piece.end_ns - piece.start_ns
-    return times
+def _times(owned: Owned, marked: Ids, parts: Sequence[Part]) -> dict[Leaf, int]:
+    """ns of each kernel of each part over all steps: a kernel is of the part whose mark is the innermost around its launch."""
+    table, host, device = owned.table, owned.host, owned.device
+    is_mark = np.zeros(len(host.rows), np.bool_)
+    is_mark[marked] = True
+    around = np.append(nearest(host.parent, is_mark), np.int32(NONE))[device.launch]
+    leaves: dict[Leaf, int] = defaultdict(int)
+    pieces = charged(owned, around != NONE)
+    numbers = np.searchsorted(marked, around[pieces.position]).tolist()
+    names = table.name[device.rows[pieces.position]].tolist()
+    for number, name, ns in zip(numbers, names, (pieces.end - pieces.start).tolist(), strict=True):
+        leaves[Leaf(parts[number], table.names[name])] += ns
+    return leaves
 
 
 def _timing(of: Part, kernels: Mapping[str, int], calls: int, workspace_bytes: int | None) -> ConvolutionTiming:

@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
-from profiler_kit.attribution.device_time import Gaps, device_time
-from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
-from profiler_kit.attribution.totals import messages
+from profiler_kit.attribution.charges import Charged, charged, devices
+from profiler_kit.attribution.communication import kinds
+from profiler_kit.attribution.host_only import host_line
+from profiler_kit.attribution.idle import Gaps, gaps
+from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
+from profiler_kit.attribution.timeline import timeline
+from profiler_kit.attribution.waits import waits
 from profiler_kit.records.families import family_words
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
-from profiler_kit.traces.intervals import charge
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
@@ -37,7 +40,7 @@ class _Work:
     step: Ids
 
 
-def annotation(owned: Attribution) -> Annotation:
+def annotation(owned: Owned) -> Annotation:
     """Lanes and counters of the trace in `owned`: of each device's work, and of the host's threads that ran operators.
 
     Each busy instant of computation stands once, for the work that started first, as the summary charges it; communication has a
@@ -49,16 +52,19 @@ def annotation(owned: Attribution) -> Annotation:
     counters: list[CounterTrack] = []
     notes: list[str] = []
     idle = _idle(owned)
-    device, names = _devices(owned)
+    device, names = devices(owned)
     communicates = owned.device.phase == PHASE_NUMBERS["communication"]
     for number in np.unique(device).tolist():
         title = "device" if len(names) == 1 else f"device {names[number]}"
         here = device == number
-        work, of = _charged(owned, here & ~communicates)
+        pieces = charged(owned, here & ~communicates)
+        work = _work(owned, pieces)
         spans += _phase_lane(f"{title}: phase", work)
         spans += modules.lanes(title, work)
-        spans += _family_lane(f"{title}: kernels", work, owned.table.name[owned.device.rows[of]], owned.table.names)
-        spans += _communication_lane(f"{title}: communication", owned, *_charged(owned, here & communicates))
+        spans += _family_lane(
+            f"{title}: kernels", work, owned.table.name[owned.device.rows[pieces.position]], owned.table.names
+        )
+        spans += _communication_lane(f"{title}: communication", owned, charged(owned, here & communicates))
         spans += _idle_lane(f"{title}: idle", idle, here) if idle is not None else ()
         rate, note = quantities.rate(owned, here)
         found = (quantities.running(owned, here), quantities.waiting(owned, here), rate)
@@ -69,38 +75,25 @@ def annotation(owned: Attribution) -> Annotation:
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
 
 
-def _idle(owned: Attribution) -> Gaps | None:
+def _idle(owned: Owned) -> Gaps | None:
     """The idle stretches of all devices together, as the summary counts them."""
-    return device_time(owned).gaps if len(owned.device.rows) else None
+    line = timeline(owned)
+    return gaps(owned, line, waits(owned)) if len(line.start) else None
 
 
-def _charged(owned: Attribution, mask: Mask) -> tuple[_Work, Ids]:
-    """The device's work in `mask`, each instant once, and its positions."""
-    device = owned.device
-    of = np.flatnonzero(mask).astype(np.int32)
-    start, end = device.start_ns[of], device.end_ns[of]
-    piece = charge(start, end).piece
-    own = piece > 0
-    of = of[own]
-    work = _Work(
-        start=(end - piece)[own],
-        end=end[own],
+def _work(owned: Owned, pieces: Charged) -> _Work:
+    """The device's work in `pieces`."""
+    device, of = owned.device, pieces.position
+    return _Work(
+        start=pieces.start,
+        end=pieces.end,
         phase=device.phase[of].astype(np.int32),
         module=device.module[of],
         step=device.step[of],
     )
-    return work, of
 
 
-def _devices(owned: Attribution) -> tuple[Ids, tuple[str, ...]]:
-    """The device of each event of the device, as a position in the names."""
-    names: dict[str, int] = {}
-    of_stream = [names.setdefault(stream.device, len(names)) for stream in owned.table.streams]
-    positions = np.array(of_stream or [0], dtype=np.int32)
-    return positions[np.maximum(owned.table.stream[owned.device.rows], 0)], tuple(names)
-
-
-def _host_lanes(owned: Attribution, modules: _Modules) -> Iterator[Span]:
+def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
     """Phases on the host, thread by thread; modules too where there is no device to show them on."""
     table, host = owned.table, owned.host
     phased = host.phase != NONE
@@ -117,9 +110,28 @@ def _host_lanes(owned: Attribution, modules: _Modules) -> Iterator[Span]:
         yield from _phase_lane(f"{title}: phase", work, unattributed=False)
         if not len(owned.device.rows):
             yield from modules.lanes(title, work)
+    if not len(owned.device.rows):
+        yield from _operator_lane(owned)
 
 
-def _innermost(owned: Attribution, positions: Ids) -> _Work:
+def _operator_lane(owned: Owned) -> Iterator[Span]:
+    """Families of operators, each instant under the one that the summary charges it to."""
+    host, line = owned.host, host_line(owned)
+    some = line.piece > 0
+    entry = line.owner[some]
+    position = line.work.position[entry]
+    work = _Work(
+        start=(line.end - line.piece)[some],
+        end=line.end[some],
+        phase=line.work.phase[entry].astype(np.int32),
+        module=line.work.module[entry],
+        step=host.step[position],
+    )
+    operator = host.operator[position]
+    yield from _family_lane("host operators", work, owned.table.name[host.rows[operator]], owned.table.names)
+
+
+def _innermost(owned: Owned, positions: Ids) -> _Work:
     """One thread's time as stretches, each of the innermost event that covers it."""
     table, host = owned.table, owned.host
     rows = host.rows[positions]
@@ -152,7 +164,7 @@ def _phase_lane(lane: str, work: _Work, *, unattributed: bool = True) -> Iterato
 class _Modules:
     """The module paths of a trace, cut at each depth."""
 
-    def __init__(self, owned: Attribution) -> None:
+    def __init__(self, owned: Owned) -> None:
         paths = [tuple(module.path.split(".")) if module.path else (ROOT_NAME,) for module in owned.modules]
         self._names: list[tuple[str, ...]] = []
         self._labels: list[Ids] = []
@@ -185,14 +197,9 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
 
 
-def _communication_lane(lane: str, owned: Attribution, work: _Work, of: Ids) -> Iterator[Span]:
+def _communication_lane(lane: str, owned: Owned, pieces: Charged) -> Iterator[Span]:
     """Collectives by kind, each a box of its own."""
-    for start, end, kind in zip(
-        work.start.tolist(),
-        work.end.tolist(),
-        messages(owned, owned.device.rows[of], owned.device.launch[of]).kinds,
-        strict=True,
-    ):
+    for start, end, kind in zip(pieces.start.tolist(), pieces.end.tolist(), kinds(owned, pieces.position), strict=True):
         yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
 

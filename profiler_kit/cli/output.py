@@ -19,8 +19,7 @@ from profiler_kit.errors import UsageError
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis
     from profiler_kit.records.document import Document
-    from profiler_kit.records.report import Report
-    from profiler_kit.records.traces import TraceReport
+    from profiler_kit.records.report import Report, TraceReport
 
 DEFAULT_WIDTH = 100
 PLAIN = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for a stdout that knows only ASCII, each as wide as before

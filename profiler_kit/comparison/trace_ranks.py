@@ -11,9 +11,10 @@ from typing import Any
 
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.errors import NotComparableError
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.sums import added
 from profiler_kit.records.trace_comparison import TraceComparison
-from profiler_kit.records.traces import PhaseTime, TraceReport, TraceStep, TraceSummary
+from profiler_kit.records.traces import PhaseTime, TraceStep, TraceSummary
 
 
 def traces_by_rank(report: TraceReport) -> dict[int, TraceSummary]:

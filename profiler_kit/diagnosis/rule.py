@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.traces import TraceReport
+from profiler_kit.records.report import Finding, Report, TraceReport
 
 Topic = Literal["runs", "place", "cause", "remedy", "reading", "memory", "note"]
 

@@ -9,7 +9,8 @@ from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnosis.words import listing, plural
 from profiler_kit.records.counts import PSEUDO_PATHS
-from profiler_kit.records.traces import IdleCause, TraceKernel, TraceReport, TraceSummary
+from profiler_kit.records.report import TraceReport
+from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
 
 Found = TypeVar("Found")
 

@@ -8,8 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
 from profiler_kit.diagnosis.words import capital, listing, opening, phase, sentences
 from profiler_kit.records.families import LAYOUT
-from profiler_kit.records.report import Evidence
-from profiler_kit.records.traces import TraceKernel, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, TraceReport
+from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # A layer trains by three kernels: forward, the gradient of its input, the gradient of its weight.

@@ -8,8 +8,8 @@ from profiler_kit.diagnosis.convolution import by
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
 from profiler_kit.diagnosis.traced_layers import Dominant
 from profiler_kit.diagnosis.words import listing, plural, sentences
-from profiler_kit.records.report import Evidence
-from profiler_kit.records.traces import ShapedOperator, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, TraceReport
+from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text
 
 # What a layer of a network is; all else goes with one.

@@ -10,11 +10,10 @@ from typing import Final
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
 from profiler_kit.records.comparison import Comparison
-from profiler_kit.records.report import Report
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import is_saved_report, read_report, read_saved
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.trace_comparison import TraceComparison
-from profiler_kit.records.traces import TraceReport
 
 Say = Callable[[str], None]
 

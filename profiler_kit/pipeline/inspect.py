@@ -10,7 +10,7 @@ from profiler_kit.pipeline.inspection import Inspection
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
-from profiler_kit.records.traces import TraceReport
+from profiler_kit.records.report import TraceReport
 
 Say = Callable[[str], None]
 

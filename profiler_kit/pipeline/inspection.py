@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit.errors import TraceError, UsageError
-from profiler_kit.records.report import Finding
-from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.records.report import Finding, TraceReport
+from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
     import pandas

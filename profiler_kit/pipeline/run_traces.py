@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiler_kit.errors import TraceError
-from profiler_kit.records.counts import PHASES, Phase, StaticCount
-from profiler_kit.records.runs import Attribution, ConfigRun, PhaseTiming, Span
+from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.runs import ConfigRun, Span
+
+if TYPE_CHECKING:
+    from profiler_kit.attribution.ownership import Owned
 
 
 def attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
-    """`run` with its trace's device time by phase and layer; a trace that can't be read is a note, the timings stand."""
-    from profiler_kit.attribute import attribute
+    """`run` with the figures of its traced steps, and the lanes of the trace; one that can't be read is a note on the run."""
+    from profiler_kit.attribution.lanes import annotation
+    from profiler_kit.attribution.runs import attribute_run
 
     try:
-        found = attribute(trace)
+        owned = _owned(trace)
+        return attribute_run(run, owned), annotation(owned).spans
     except TraceError as error:
         return replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}")), ()
-    return (
-        replace(
-            run,
-            clock=found.clock,
-            phases=_with_kernel_clock(run.phases, found),
-            modules=found.layers,
-            kernels=found.kernels,
-            unattributed_ns=found.unattributed_ns,
-            notes=(*run.notes, *found.notes),
-        ),
-        found.spans,
-    )
-
-
-def _with_kernel_clock(phases: Sequence[PhaseTiming], found: Attribution) -> tuple[PhaseTiming, ...]:
-    timed = {timing.phase: timing for timing in phases}
-    spent: dict[Phase, int] = {}
-    for layer in found.layers:
-        spent[layer.phase] = spent.get(layer.phase, 0) + layer.kernel_ns
-    return tuple(
-        replace(timed.get(phase, PhaseTiming(phase=phase)), kernel_ns=spent.get(phase, 0))
-        for phase in PHASES
-        if phase in timed or phase in spent
-    )
 
 
 def with_parts(run: ConfigRun, trace: Path) -> ConfigRun:
@@ -50,10 +32,17 @@ def with_parts(run: ConfigRun, trace: Path) -> ConfigRun:
     from profiler_kit.attribution.convolutions import convolutions
 
     try:
-        found = convolutions(trace, run.part_workspaces)
+        timings = convolutions(_owned(trace), run.part_workspaces)
     except TraceError as error:
         return replace(run, notes=(*run.notes, f"How its convolutions were done could not be read: {error}"))
-    return replace(run, convolutions=found, part_workspaces=())
+    return replace(run, convolutions=timings, part_workspaces=())
+
+
+def _owned(trace: Path) -> Owned:
+    from profiler_kit.attribution.attribution import own
+    from profiler_kit.traces.reader import read
+
+    return own(read(trace, partial=False))
 
 
 def with_counted_work(runs: Iterable[ConfigRun], static: StaticCount | None) -> tuple[ConfigRun, ...]:

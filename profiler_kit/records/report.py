@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePath
 from typing import Final, Literal
 
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
+from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import Unit
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
+
+# Of a trace's name: the handler's time stamp, and suffixes.
+_ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +133,39 @@ class Report(Saved, kind="report"):
         """The roofline with the times of `run` (None: the one without a run), measured rather than by datasheet."""
         name = run.config.name if run is not None else None
         return next((line for line in self.roofline if line.config == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReport(Saved, kind="trace_report"):
+    """What `inspect` returns: a summary per trace, ranks beside each other where there are several, findings."""
+
+    tool: Tool
+    created: str
+    traces: tuple[TraceSummary, ...]
+    ranks: Ranks | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def name(self, trace: TraceSummary) -> str:
+        """What to call `trace` here: its file's name without what all traces' names end with, as little more as tells it apart.
+
+        ``logs/run1/worker0.1623143089861.pt.trace.json.gz`` is worker0, run1/worker0, or the whole path.
+        """
+        return _names(tuple(one.file for one in self.traces)).get(trace.file, trace.file)
+
+
+@lru_cache(maxsize=4)
+def _names(files: tuple[str, ...]) -> dict[str, str]:
+    """Each file's name among `files`."""
+    by_folders = [[_short(file, folders) for file in files] for folders in (0, 1)]
+    counts = [Counter(names) for names in by_folders]
+    return {
+        file: next((names[i] for names, count in zip(by_folders, counts, strict=True) if count[names[i]] == 1), file)
+        for i, file in enumerate(files)
+    }
+
+
+def _short(file: str, folders: int) -> str:
+    path = PurePath(file)
+    stem = _ENDING.sub("", path.name) or path.name
+    return "/".join((*path.parent.parts[len(path.parent.parts) - folders :], stem))

@@ -10,23 +10,27 @@ from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, NewThread, PartWorkspace, Repeat
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
+from profiler_kit.records.traces import IdleTime, Queue, SyncWait
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTiming:
-    """The three clocks of one phase, ns per step.
+    """The clocks of one phase, ns per step.
 
     `stopwatch_ns`: median host time with no synchronisation, the loss ending in ``.item()``. `event_ns`: median between
-    CUDA events around the phase. `kernel_ns`: device time of the kernels the phase launched (on a CPU: operator time), from
-    traced steps. None where the clock does not exist or was not read.
+    CUDA events around the phase. From traced steps: `kernel_ns`, device time of the kernels the phase launched (on a CPU:
+    operator time); `host_ns`, the wall time of the phase on the host; `wait_ns`, what of it the host waited for the device.
+    None where the clock does not exist or was not read.
     """
 
     phase: Phase
     stopwatch_ns: int | None = None
     event_ns: int | None = None
     kernel_ns: int | None = None
+    host_ns: int | None = None
+    wait_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +57,6 @@ class LayerTiming:
     phase: Phase
     kernel_ns: int
     kernels: tuple[KernelStat, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleTime:
-    """Device time with no kernel running, by cause, ns per step."""
-
-    cause: str
-    ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,29 +121,14 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
-    """A trace's device time by owner, ns per step: sum of `layers` + `unattributed_ns` = `device_ns`, exactly.
-
-    `clock` says what was added up: ``kernel`` time on a device, ``operator`` self time on a CPU. `spans` are for the
-    annotated trace and never stored in a report.
-    """
-
-    clock: Literal["kernel", "operator"]
-    steps: int
-    device_ns: int
-    layers: tuple[LayerTiming, ...]
-    kernels: tuple[KernelStat, ...]
-    unattributed_ns: int
-    spans: tuple[Span, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRun(Saved, kind="run"):
     """One configuration, run in a fresh process: samples, or a failure. `failure` None means every figure that exists is real.
 
-    `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels` and
-    `unattributed_ns` come from `traced_steps` other steps, with it. Peaks are bytes of the caching allocator:
+    `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels`,
+    `unattributed_ns`, `span_ns`, `idle`, `waits` and `queue` come from `traced_steps` other steps, with it, and are per step.
+    `span_ns`: from the beginning of the step's mark on the host to the end of the last device work launched in it (on a CPU:
+    of its last operator). The time in which any device works and the causes in `idle` sum to it, exactly. `waits`: where the
+    host waited for the device, without the tool's own wait at the end of a traced step. Peaks are bytes of the caching allocator:
     `first_step_peak_bytes` in the first step, `peak_allocated_bytes` and `peak_reserved_bytes` in the timed ones.
     `repeatable`: three forward and backward passes of one process gave the same bits. `*_digest`: hashes of outputs, loss and
     gradients from the seeded start, to compare across processes. `max_relative_error`: largest |out - out64| over the
@@ -177,7 +158,10 @@ class ConfigRun(Saved, kind="run"):
     modules: tuple[LayerTiming, ...] = ()
     kernels: tuple[KernelStat, ...] = ()
     unattributed_ns: int | None = None
+    span_ns: int | None = None
     idle: tuple[IdleTime, ...] = ()
+    waits: tuple[SyncWait, ...] = ()
+    queue: Queue | None = None
     first_step_peak_bytes: int | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None

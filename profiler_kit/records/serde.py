@@ -19,10 +19,9 @@ from typing import Any, Final, Literal, TypeVar, Union
 from profiler_kit.errors import ReportError
 from profiler_kit.records.comparison import CheckResult, Comparison
 from profiler_kit.records.machine import Machine
-from profiler_kit.records.report import Report
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.saved import GIVE, REWRITE, Saved, kind_words
 from profiler_kit.records.trace_comparison import TraceComparison
-from profiler_kit.records.traces import TraceReport
 
 T = TypeVar("T")
 Shown = Report | TraceReport | Comparison | TraceComparison | CheckResult | Machine  # what `show` renders

@@ -8,24 +8,14 @@ the work that goes on.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import PurePath
 from typing import Final, Literal, get_args
-
-from profiler_kit.records.ranks import Ranks
-from profiler_kit.records.report import Finding, Tool
-from profiler_kit.records.saved import Saved
 
 TracePhase = Literal[
     "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"
 ]
 TRACE_PHASES: Final[tuple[TracePhase, ...]] = get_args(TracePhase)
-
-# Of a trace's name: the handler's time stamp, and suffixes.
-_ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
 
 IdleCause = Literal[
     "waiting for data",
@@ -62,12 +52,20 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleTime:
-    """Idle time of one cause before work of one phase ("" where that is unknown)."""
+    """Idle time of one cause before work of one phase ("" where that is unknown), in how many gaps."""
 
     cause: IdleCause
-    phase: TracePhase | Literal[""]
+    phase: TracePhase | Literal[""] = ""
     ns: int
-    gaps: int
+    gaps: int = 0
+
+
+def idle_by_cause(idle: Iterable[IdleTime]) -> dict[IdleCause, int]:
+    """The ns of each cause in `idle`, the most first."""
+    causes: dict[IdleCause, int] = {}
+    for part in idle:
+        causes[part.cause] = causes.get(part.cause, 0) + part.ns
+    return dict(sorted(causes.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,39 +279,3 @@ class TraceSummary:
     def phase(self, name: TracePhase) -> PhaseTime | None:
         """The figures of one phase; None where the trace has nothing of it."""
         return next((timing for timing in self.phases if timing.phase == name), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReport(Saved, kind="trace_report"):
-    """What `inspect` returns: a summary per trace, ranks beside each other where there are several, findings."""
-
-    tool: Tool
-    created: str
-    traces: tuple[TraceSummary, ...]
-    ranks: Ranks | None = None
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def name(self, trace: TraceSummary) -> str:
-        """What to call `trace` here: its file's name without what all traces' names end with, as little more as tells it apart.
-
-        ``logs/run1/worker0.1623143089861.pt.trace.json.gz`` is worker0, run1/worker0, or the whole path.
-        """
-        return _names(tuple(one.file for one in self.traces)).get(trace.file, trace.file)
-
-
-@lru_cache(maxsize=4)
-def _names(files: tuple[str, ...]) -> dict[str, str]:
-    """Each file's name among `files`."""
-    by_folders = [[_short(file, folders) for file in files] for folders in (0, 1)]
-    counts = [Counter(names) for names in by_folders]
-    return {
-        file: next((names[i] for names, count in zip(by_folders, counts, strict=True) if count[names[i]] == 1), file)
-        for i, file in enumerate(files)
-    }
-
-
-def _short(file: str, folders: int) -> str:
-    path = PurePath(file)
-    stem = _ENDING.sub("", path.name) or path.name
-    return "/".join((*path.parent.parts[len(path.parent.parts) - folders :], stem))

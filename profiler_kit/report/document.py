@@ -10,7 +10,7 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import memory, roof_words, sentences, tables
+from profiler_kit.report import memory, roof_words, sentences, tables, trace_words
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -21,6 +21,7 @@ from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
 from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import By
+from profiler_kit.report.trace_tables import LITTLE_IDLE
 
 TOP_LAYERS = 10
 CONFIGURATIONS = "each in a fresh process; f/l/b/o: forward, loss, backward, optimizer"
@@ -60,6 +61,7 @@ def report_document(
         *_configurations(report),
         *schedule_section(report),
         *(_phases(report, shown) if shown else ()),
+        *(_idle(report, shown) if shown else ()),
         *_WORK[by](report, shown, top, depth, sort, unit),
         *convolution_sections(report, shown, top),
         *cross_check_sections(report, top),
@@ -67,7 +69,7 @@ def report_document(
         *_memory(report, shown),
         *_more_figures(report, shown, top, depth, sort, unit),
         *(_kernels(report, shown, top) if shown else ()),
-        *(_idle(shown) if shown else ()),
+        *(_waits(report, shown, top) if shown else ()),
         *schedule_details(report),
         *_details(report, shown),
     ]
@@ -123,7 +125,7 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
     if not rows:
         return
     caption = f"{run.config.name}, per step{sentences.unsynchronised(run)}"
-    table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total])
+    table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total], aside=False)
     yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
 
 
@@ -220,10 +222,38 @@ def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Sectio
     yield Section(title="Operators" if run.clock == "operator" else "Kernels", blocks=(table,), detail=True)
 
 
-def _idle(run: ConfigRun) -> Iterator[Section]:
-    sentence = sentences.idle(run)
-    if sentence is not None:
-        yield Section(title="Idle time", blocks=(Paragraph(text=sentence),), detail=True)
+def _idle(report: Report, run: ConfigRun) -> Iterator[Section]:
+    """What the traced steps waited for; on the page itself where the device waits for much of a step."""
+    rows, total = tables.idle_rows(run)
+    if rows:
+        caption = f"{run.config.name}, per step"
+        table = page_table("idle", caption, IDLE_COLUMNS, rows, report, totals=[total])
+        sentence = sentences.idle(run)
+        about = (Paragraph(text=sentence),) if sentence is not None else ()
+        little = total.item.ns < LITTLE_IDLE * (run.span_ns or 0)
+        detail = run.clock != "kernel" or run.span_ns is None or little
+        yield Section(title="Idle time", blocks=(*about, table), detail=detail)
+
+
+def _waits(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
+    """The host's clock beside the device's in the traced steps, and where the host waited."""
+    phases, total = tables.phase_rows(run)
+    if any(row.timing.host_ns is not None for row in phases):
+        caption = f"{run.config.name}, per traced step"
+        table = page_table(
+            "traced_phases", caption, PHASE_COLUMNS, phases, report, totals=[total], aside=True
+        )
+        yield Section(title="Host and device by phase", blocks=(table,), detail=True)
+    rows = tables.wait_rows(run, top)
+    launches = trace_words.queue(run.queue)
+    if rows or launches is not None:
+        caption = f"{run.config.name}, per traced step"
+        blocks: list[Block] = []
+        if rows:
+            blocks.append(page_table("waits", caption, WAIT_COLUMNS, rows, report))
+        if launches is not None:
+            blocks.append(Paragraph(text=launches))
+        yield Section(title="Waits of the host", blocks=tuple(blocks), detail=True)
 
 
 def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:

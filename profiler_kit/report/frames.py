@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.document import Table, Value
-from profiler_kit.records.report import Report
-from profiler_kit.records.traces import TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.report.rows import chosen_run
 from profiler_kit.report.tables import data_tables
 from profiler_kit.report.trace_tables import trace_data_tables

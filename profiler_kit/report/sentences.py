@@ -179,14 +179,17 @@ def clocks(run: ConfigRun) -> str:
 
 
 def idle(run: ConfigRun) -> str | None:
-    """The device's idle time per step by cause; None where it was not measured."""
-    if not run.idle:
+    """How much of a traced step the device works; None where its idle time was not measured."""
+    if not run.idle or run.span_ns is None:
         return None
-    total = sum(part.ns for part in run.idle)
-    parts = ", ".join(
-        f"{part.cause} {text(part.ns, 'ns')}" for part in sorted(run.idle, key=lambda part: (-part.ns, part.cause))
+    busy_ns = run.span_ns - sum(part.ns for part in run.idle)
+    work = f"{text(busy_ns, 'ns')} ({text(100 * busy_ns / run.span_ns, 'percent')})"
+    if run.clock == "operator":
+        return f"In a traced step of {text(run.span_ns, 'ns')}, operators run for {work}."
+    return (
+        f"In a traced step of {text(run.span_ns, 'ns')}, the device works for {work}. The profiler slows the host, so without "
+        "it the device is idle for less."
     )
-    return f"Device idle {text(total, 'ns')} per step: {parts}."
 
 
 def noise(report: Report, run: ConfigRun) -> str | None:

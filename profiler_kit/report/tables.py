@@ -14,6 +14,7 @@ from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
 from profiler_kit.records.sums import added
+from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOF_COLUMNS
@@ -31,9 +32,12 @@ from profiler_kit.report.columns.memory import (
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
+from profiler_kit.report.columns.traces import IdleLine
+from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS, OfRun
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merged, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, merge, topped
+from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
@@ -189,6 +193,19 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     return rows, PhaseRow(config=name, label=TOTAL, timing=whole, whole=whole)
 
 
+def idle_rows(run: ConfigRun) -> tuple[list[OfRun[IdleLine]], OfRun[IdleLine]]:
+    """A row per cause of idle time in the traced steps, the most first, and their sum."""
+    lines, whole = idle_lines(run.idle)
+    rows = [OfRun(run.config.name, line, run.span_ns) for line in lines]
+    return rows, OfRun(run.config.name, replace(whole, cause=TOTAL), run.span_ns)
+
+
+def wait_rows(run: ConfigRun, top: int | None = None) -> list[OfRun[SyncWait]]:
+    """Where the host waits for the device in the traced steps, the `top` longest first."""
+    longest = sorted(run.waits, key=lambda wait: -wait.wait_ns)[:top]
+    return [OfRun(run.config.name, wait, run.span_ns) for wait in longest]
+
+
 def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     """The kernels that take most time; those beyond `top` are one row."""
 
@@ -290,6 +307,8 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("runs", RUN_COLUMNS, run_rows(report))
     yield data_table("phases", PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
     yield data_table("kernels", KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
+    yield data_table("idle", IDLE_COLUMNS, [row for r in report.runs for row in idle_rows(r)[0]])
+    yield data_table("waits", WAIT_COLUMNS, [row for r in report.runs for row in wait_rows(r)])
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     yield data_table("cross_check", CROSS_CHECK_COLUMNS, cross_check_rows(report))
     yield data_table("ops", OP_COLUMNS, op_rows(report, run, by_phase=True)[0])

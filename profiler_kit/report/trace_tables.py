@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from profiler_kit.records.document import Table
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.sums import added
 from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.traces import TRACE_PHASES, TraceKernel, TraceOperator, TraceReport, TraceSummary
+from profiler_kit.records.traces import TRACE_PHASES, IdleTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.traces import (
@@ -32,6 +33,7 @@ from profiler_kit.report.rows import topped
 from profiler_kit.report.traces_ranks import ranks_table
 
 TOTAL: Final = "(all)"
+LITTLE_IDLE: Final = 0.05  # of the span: not worth a table on the first page
 # The table that a view is about: what CSV holds.
 TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
     "phase": "trace_phases",
@@ -90,18 +92,18 @@ def _idle_before(trace: TraceSummary, phase: str) -> int:
     return sum(idle.ns for idle in trace.idle if idle.phase == phase)
 
 
-def idle_lines(trace: TraceSummary) -> tuple[list[IdleLine], IdleLine]:
+def idle_lines(idle: Sequence[IdleTime]) -> tuple[list[IdleLine], IdleLine]:
     """The idle time by cause, the most first, and its sum."""
     causes: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
-    for idle in trace.idle:
-        causes[idle.cause].append((idle.ns, idle.gaps, idle.phase))
+    for part in idle:
+        causes[part.cause].append((part.ns, part.gaps, part.phase))
     lines = []
     for cause, parts in causes.items():
         ns = sum(part[0] for part in parts)
         most = [phase for part_ns, _, phase in sorted(parts, reverse=True) if phase and 10 * part_ns >= ns]
         lines.append(IdleLine(cause=cause, ns=ns, gaps=sum(part[1] for part in parts), before=", ".join(most[:3])))
     lines.sort(key=lambda line: -line.ns)
-    whole = IdleLine(cause=TOTAL, ns=trace.idle_ns, gaps=sum(line.gaps for line in lines), before="")
+    whole = IdleLine(cause=TOTAL, ns=sum(line.ns for line in lines), gaps=sum(line.gaps for line in lines), before="")
     return [line for line in lines if line.ns], whole
 
 

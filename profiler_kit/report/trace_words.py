@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.records.traces import PhaseTime, TraceSummary
+from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
 from profiler_kit.report.columns.traces import waited_for
 from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.units import plural, text
@@ -48,7 +48,7 @@ def headline(trace: TraceSummary) -> str:
             return "There is no work of a device in it, and no operator."
         return f"No work of a device in it: times are the operators' own on the host, {text(trace.busy_ns, 'ns')} over {span}."
     said = f"The device works {_percent(trace.busy_ns, trace.span_ns)} of {span}"
-    lines, _ = idle_lines(trace)
+    lines, _ = idle_lines(trace.idle)
     if not lines:
         return f"{said}."
     most = [f"{line.cause} {text(line.ns, 'ns')}" for line in lines[:2] if 4 * line.ns >= trace.idle_ns]
@@ -100,9 +100,8 @@ def _clock(timing: PhaseTime, full: bool) -> str:
     return f"{said}: the host takes longer to launch the work than the device to do it."
 
 
-def queue(trace: TraceSummary) -> str | None:
+def queue(found: Queue | None) -> str | None:
     """How far launches run ahead of the device; None where the trace does not tell."""
-    found = trace.queue
     if found is None or not found.max_depth:
         return None
     said = f"Launches wait {text(found.delay_ns, 'ns')} (median) to run, at most {found.max_depth:,} at once"

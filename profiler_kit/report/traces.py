@@ -8,9 +8,10 @@ from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.report import trace_tables, trace_words
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.traces import (
@@ -34,8 +35,6 @@ Item = TypeVar("Item")
 
 TOP: Final = 10
 # With the header, some findings, phases and idle causes a screen; --by module shows more.
-# The first lines name what little idle time is mostly for.
-LITTLE_IDLE: Final = 0.05
 SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
@@ -138,7 +137,7 @@ def _trace(trace: TraceSummary, top: int | None, depth: int | None, *, phases: b
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
     if trace.idle_ns and trace.clock == "device":
-        little = trace.idle_ns < LITTLE_IDLE * trace.span_ns
+        little = trace.idle_ns < trace_tables.LITTLE_IDLE * trace.span_ns
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=little)
     modules = names_modules(trace.modules)
     if modules:
@@ -169,7 +168,7 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
     said: list[tuple[str | None, bool]] = [(one, i > 0) for i, one in enumerate(trace_words.clocks(trace))]
     said += [
         (trace_words.waits(trace), False),
-        (trace_words.queue(trace), not deep),
+        (trace_words.queue(trace.queue), not deep),
         (trace_words.unknown(trace), False),
     ]
     sentences = (Paragraph(text=one, detail=detail) for one, detail in said if one is not None)
@@ -231,7 +230,7 @@ def _phases(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
 
 
 def _idle(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
-    lines, whole = trace_tables.idle_lines(trace)
+    lines, whole = trace_tables.idle_lines(trace.idle)
     caption = "of the device" if trace.clock == "device" else "of the host, between operators"
     return _table(trace, "trace_causes", TRACE_IDLE_COLUMNS, lines, caption=caption, total=whole)
 

@@ -12,10 +12,9 @@ from typing import Any, Final, Literal, Union
 
 import msgspec
 
-from profiler_kit.records.report import Report
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.saved import SCHEMA, Saved
 from profiler_kit.records.serde import SHOWN
-from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code
 
 WRITTEN_BY: Final = {

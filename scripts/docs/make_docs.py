@@ -28,8 +28,8 @@ from profiler_kit.devices.architectures import GPUS
 from profiler_kit.devices.registry import devices
 from profiler_kit.diagnosis import diagnose, diagnose_traces, rules_page
 from profiler_kit.measurement import plan as configs
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import SHOWN, dumps, read_report, read_saved
-from profiler_kit.records.traces import TraceReport
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
 from profiler_kit.units import DASH, text

@@ -169,6 +169,7 @@ def test_a_trace_without_a_device_shows_phases_and_modules_on_the_host(tmp_path:
     found = annotation(attribute(table(tmp_path, events)))
     assert ("Linear_0", 1002, 1020) in lane(found, "host thread 100: module, level 2")
     assert {span.lane.partition(" ")[0] for span in found.spans} == {"host"}
+    assert [name for name, _, _ in lane(found, "host operators")]
     assert found.counters == ()
 
 

@@ -16,8 +16,8 @@ from test_cli_startup import without
 
 import profiler_kit
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, TraceError, UsageError
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import read_saved
-from profiler_kit.records.traces import TraceReport
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "traces"
 

@@ -33,7 +33,8 @@ from sample_reports import v0_h100, v1_h100
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.records.counts import Cost, ModuleNode, UncountedOp
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, IdleTime, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.traces import IdleTime
 
 V0, V1 = v0(), v1()
 
@@ -571,7 +572,7 @@ def launch_bound(kernel_ns: int, busy: float) -> Report:
         modules=(LayerTiming(path="", phase="forward", kernel_ns=calls * kernel_ns, kernels=kernels),),
         kernels=kernels,
         unattributed_ns=0,
-        idle=(IdleTime(cause="launch", ns=2 * MS),),
+        idle=(IdleTime(cause="launch latency", ns=2 * MS),),
     )
     return report(run)
 
@@ -580,7 +581,7 @@ def test_short_kernels_on_an_idle_device_are_launch_bound() -> None:
     finding = one(launch_bound(4_000, 0.4), "launch_bound")
     assert "40.0 %" in finding.title
     assert "half of them at most 4 us" in finding.explanation
-    assert "launch 2 ms" in finding.explanation
+    assert "launch latency 2 ms" in finding.explanation
     assert value(finding, "kernels a step").value == 500
 
 

@@ -33,7 +33,7 @@ from profiler_kit.diagnosis import all_rules, diagnose_traces
 from profiler_kit.diagnosis.rule import TOPICS
 from profiler_kit.diagnosis.rules.data_bound import LOADER_ADVICE
 from profiler_kit.diagnosis.traced_shapes import words
-from profiler_kit.records.report import SEVERITIES, Finding
+from profiler_kit.records.report import SEVERITIES, Finding, TraceReport
 from profiler_kit.records.traces import (
     Communication,
     Queue,
@@ -41,7 +41,6 @@ from profiler_kit.records.traces import (
     SyncWait,
     TraceModule,
     TraceOperator,
-    TraceReport,
     TraceSummary,
 )
 

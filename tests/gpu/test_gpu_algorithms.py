@@ -14,13 +14,15 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.attribute import attribute  # noqa: E402
-from profiler_kit.attribution.convolutions import convolutions, with_macs  # noqa: E402
+
+from profiler_kit.attribution.convolutions import with_macs  # noqa: E402
 from profiler_kit.counting import count_target  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
+from profiler_kit.pipeline.run_traces import attributed, with_parts  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
-from profiler_kit.records.runs import Attribution  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import parts_trace  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
@@ -32,7 +34,7 @@ V0 = str(Path(__file__).resolve().parents[2] / "models" / "convnet_v0.py")
 class Recorded(NamedTuple):
     timings: dict[tuple[str, str], ConvolutionTiming]
     workspaces: tuple[PartWorkspace, ...]
-    plain: Attribution
+    plain: ConfigRun
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,12 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         runner.step()
     traced_steps(runner, 3, folder / "plain.json")
     workspaces = parts_trace.record(runner, folder / "parts.json")
-    found = with_macs(convolutions(folder / "parts.json", workspaces), count_target(load(spec)))
+    config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
+    run, _ = attributed(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
+    run = with_parts(run, folder / "parts.json")
+    found = with_macs(run.convolutions, count_target(load(spec)))
     assert not list(folder.glob("partial*"))
-    return Recorded({(t.path, t.part): t for t in found}, workspaces, attribute(folder / "plain.json"))
+    return Recorded({(t.path, t.part): t for t in found}, workspaces, run)
 
 
 def test_every_convolution_has_its_parts(v0: Recorded) -> None:
@@ -59,11 +64,20 @@ def test_every_convolution_has_its_parts(v0: Recorded) -> None:
 
 def test_the_parts_of_the_large_one_take_the_layer_s_time(v0: Recorded) -> None:
     parts = [v0.timings["conv2", part] for part in CONVOLUTION_PARTS]
-    layer_ns = sum(layer.kernel_ns for layer in v0.plain.layers if layer.path == "conv2")
+    layer_ns = sum(layer.kernel_ns for layer in v0.plain.modules if layer.path == "conv2")
     assert sum(t.kernel_ns for t in parts) == pytest.approx(layer_ns, rel=0.05)
     assert all(t.math is not None for t in parts)
-    kernels = {k.name for layer in v0.plain.layers if layer.path == "conv2" for k in layer.kernels}
+    kernels = {k.name for layer in v0.plain.modules if layer.path == "conv2" for k in layer.kernels}
     assert {t.kernel for t in parts} <= kernels  # the same algorithms as in a plain step
+
+
+def test_busy_and_idle_time_are_the_span_of_the_traced_steps(v0: Recorded) -> None:
+    run = v0.plain
+    assert run.device_ns is not None
+    assert run.device_ns + sum(part.ns for part in run.idle) == run.span_ns
+    assert run.queue is not None
+    assert "aten::item" in {wait.name for wait in run.waits}
+    assert all(timing.host_ns is not None for timing in run.phases)
 
 
 def test_its_rate_and_its_scratch(v0: Recorded) -> None:

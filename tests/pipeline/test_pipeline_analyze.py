@@ -110,7 +110,7 @@ def test_ctrl_c_while_a_trace_is_read_keeps_the_run_it_is_of(
         raise KeyboardInterrupt
 
     measured_by(traced)
-    monkeypatch.setattr("profiler_kit.attribute.attribute", interrupted)
+    monkeypatch.setattr("profiler_kit.traces.reader.read", interrupted)
     done = analyze_spec(spec, device="cpu")
     assert done.interrupted
     kinds = [run.failure.kind if run.failure else None for run in done.report.runs]

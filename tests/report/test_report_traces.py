@@ -15,9 +15,10 @@ from trace_reports import CASES, convnet, full_queue, ms, nested, trace, traces,
 from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.document import Document, Table
+from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps, loads_report, loads_saved
 from profiler_kit.records.trace_asks import TraceView
-from profiler_kit.records.traces import ShapedOperator, TraceModule, TraceReport
+from profiler_kit.records.traces import ShapedOperator, TraceModule
 from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.report import dataframe, traces_document
 from profiler_kit.report.trace_tables import family_lines, idle_lines, phase_lines
@@ -64,7 +65,7 @@ def test_parts_sum_to_the_whole(name: str) -> None:
     for one in CASES[name].traces:
         lines, whole = phase_lines(one)
         assert whole.kernel_ns == sum(line.kernel_ns for line in lines) == one.busy_ns
-        gaps, idle = idle_lines(one)
+        gaps, idle = idle_lines(one.idle)
         assert idle.ns == sum(gap.ns for gap in gaps) == one.idle_ns
         families = family_lines(one, 2)
         assert sum(line.kernel_ns for line in families) == sum(kernel.kernel_ns for kernel in one.kernels)

@@ -10,7 +10,7 @@ from measure_models import INPUTS, job, net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.attribute import attribute  # noqa: E402
+from profiler_kit.pipeline.run_traces import attributed  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402
 from profiler_kit.worker import pacing  # noqa: E402
@@ -81,12 +81,14 @@ def test_it_says_what_it_does_in_order(trained: Done) -> None:
 
 def test_the_traced_steps_attributions_add_up_exactly(trained: Done) -> None:
     assert trained.run.traced_steps == TRACED_STEPS
-    found = attribute(trained.trace)
-    assert (found.clock, found.steps) == ("operator", TRACED_STEPS)
-    assert sum(layer.kernel_ns for layer in found.layers) + found.unattributed_ns == found.device_ns
-    owners = {(layer.path, layer.phase) for layer in found.layers}
+    found, spans = attributed(trained.run, trained.trace)
+    assert (found.clock, found.traced_steps, found.notes) == ("operator", TRACED_STEPS, trained.run.notes)
+    assert found.device_ns is not None
+    assert found.device_ns + sum(part.ns for part in found.idle) == found.span_ns
+    assert spans
+    owners = {(layer.path, layer.phase) for layer in found.modules}
     assert {("fc", "forward"), ("fc", "backward"), ("out", "forward"), ("out", "backward")} <= owners
-    assert {layer.path for layer in found.layers} <= {"", "fc", "out", "(loss)", "(optimizer)"}
+    assert {layer.path for layer in found.modules} <= {"", "fc", "out", "(loss)", "(optimizer)"}
     assert [path.name for path in trained.trace.parent.glob("*trace*")] == ["trace.json.gz"]
 
 
@@ -104,7 +106,7 @@ def test_inference_has_no_loss_backward_or_optimizer(tmp_path: Path) -> None:
     assert [timing.phase for timing in done.run.phases if timing.phase != "other"] == ["forward"]
     assert (done.run.repeatable_outputs, done.run.repeatable_gradients) == (True, None)
     assert done.run.gradient_digest is None
-    assert {layer.phase for layer in attribute(done.trace).layers} <= {"forward", "other"}
+    assert {layer.phase for layer in attributed(done.run, done.trace)[0].modules} <= {"forward", "other"}
 
 
 def test_a_loader_makes_data_and_transfer_phases(tmp_path: Path) -> None:

@@ -22,10 +22,9 @@ def add_options(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Shows any file that a verb wrote. Raises UsageError for a view that this kind of file does not have."""
-    from profiler_kit.records.report import Report
+    from profiler_kit.records.report import Report, TraceReport
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
-    from profiler_kit.records.traces import TraceReport
 
     output.check(options)
     saved = read_saved(options.report)

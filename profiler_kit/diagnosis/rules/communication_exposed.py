@@ -8,8 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import listing, plural, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import Communication, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import Communication, TraceSummary
 from profiler_kit.units import percent, text
 
 # The last bucket of gradients can't be covered; a tenth of the span is more than that.

@@ -9,8 +9,8 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import phase_shares
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
 # A loader that keeps up hands its batch over in a few percent of the step.

@@ -14,9 +14,8 @@ from profiler_kit.diagnosis.traced_shapes import dominant_shape
 from profiler_kit.diagnosis.what_if import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnosis.words import opening, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import TraceReport
 from profiler_kit.units import percent, text
 
 # With four fifths of the work in one place, making all the rest free saves a fifth (Amdahl): there is one place to look.

@@ -10,8 +10,8 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device, step_count
 from profiler_kit.diagnosis.words import plural, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import TraceKernel, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # A batch is a handful of tensors. More copies than this a step are numbers sent one by one.

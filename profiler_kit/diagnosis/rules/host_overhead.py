@@ -9,8 +9,8 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.traced import gravest
 from profiler_kit.diagnosis.words import quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
 # Python and dispatch cost some of every step; from here on they are worth more than a faster operator.

@@ -12,9 +12,9 @@ from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
 from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, plural, quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IdleCause, TraceReport, TraceSummary
+from profiler_kit.records.traces import IdleCause, TraceSummary, idle_by_cause
 from profiler_kit.statistics.noise import mean_saving, noise_of, verdict
 from profiler_kit.units import percent, text
 
@@ -35,6 +35,7 @@ LAUNCH_LESS: Final = frozenset({"cuda_graph", "compile"})  # they launch few ker
 LAUNCHING: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
 # Half of the idle time: launching is what the device waits for, rather than data or other processes.
 HOST: Final = 0.5
+MOST_CAUSES: Final = 3  # that are named
 # Of fewer kernels a trace is no loop, and its gaps are whatever came between.
 FEWEST: Final = 30
 
@@ -89,7 +90,7 @@ def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Ite
     tried = attempt(report, run, tries, noise_of(report))
     name = "" if run is report.baseline() else f"{quoted(run)} is "
     count = sum(k.calls for k in kernels(run))
-    idle = ", ".join(f"{item.cause} {text(item.ns, 'ns')}" for item in sorted(run.idle, key=lambda i: -i.ns)[:3])
+    idle = listing([f"{cause} {text(ns, 'ns')}" for cause, ns in idle_by_cause(run.idle).items()][:MOST_CAUSES])
     yield Finding(
         rule=RULE.name,
         severity="high" if busy < BUSY else "medium" if busy < WORTH_ACTING else "low",
@@ -99,7 +100,7 @@ def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Ite
             f"{plural(count, 'kernel')}, half of them at most {text(median, 'ns')}.",
             "The host needs about as long to launch a kernel, so the device runs dry.",
             f"With no gap between kernels the step would take {percent(1.0 - busy)} less, at most.",
-            f"Idle time by cause: {idle}." if idle else "",
+            f"Idle time of a traced step, by cause: {idle}." if idle else "",
             tried.sentence(),
         ),
         advice=LAUNCH_ADVICE,

@@ -8,8 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import phase, plural, sentences
-from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import PhaseTime, Queue, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
 from profiler_kit.units import text
 
 # Marks of steps that are as long as what the device takes for one need no sentence.

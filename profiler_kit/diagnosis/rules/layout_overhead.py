@@ -11,8 +11,8 @@ from profiler_kit.diagnosis.timing import kernels
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, listing, plural, quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.records.traces import TraceKernel, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 

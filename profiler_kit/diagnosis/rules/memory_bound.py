@@ -11,9 +11,9 @@ from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.roofline import LayerBound, Roofline
-from profiler_kit.records.traces import TraceReport, TraceSummary
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 

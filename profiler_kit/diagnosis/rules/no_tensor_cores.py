@@ -12,9 +12,9 @@ from profiler_kit.diagnosis.timing import kernels, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnosis.trials import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
-from profiler_kit.records.traces import TraceKernel, TraceReport, TraceSummary
+from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 

@@ -10,9 +10,9 @@ from profiler_kit.diagnosis.families import IM2COL, algorithm
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import LayerTiming
-from profiler_kit.records.traces import TraceOperator, TraceReport, TraceSummary
+from profiler_kit.records.traces import TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
 
 # A twentieth of the device time is worth a look; cuDNN's own convolutions never write patches out.

@@ -8,8 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import sentences, threshold
-from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import PhaseTime, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import PhaseTime, TraceSummary
 from profiler_kit.units import percent, text
 
 # A twentieth of the device's time is what memory may cost without a thought.

@@ -8,8 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.words import sentences, threshold
 from profiler_kit.records.ranks import Ranks, Straggler
-from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import TraceReport
+from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.units import percent, text
 
 # Below a fiftieth of the step ranks take turns in coming last; that is what clocks and schedulers differ by.

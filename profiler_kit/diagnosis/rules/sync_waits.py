@@ -8,8 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.words import phase, plural, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding
-from profiler_kit.records.traces import SyncWait, TraceReport, TraceSummary
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import SyncWait, TraceSummary
 from profiler_kit.units import percent, text
 
 # A twentieth of the time is what a line of code that waits for the device may cost before it is worth moving.

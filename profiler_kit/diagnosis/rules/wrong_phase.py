@@ -13,9 +13,9 @@ from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import PhaseTime, TraceReport, TraceSummary, WaitedFor
+from profiler_kit.records.traces import PhaseTime, TraceSummary, WaitedFor
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 

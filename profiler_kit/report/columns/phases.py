@@ -34,6 +34,11 @@ def _on_operators(report: Report) -> bool:
     return any(run.clock == "operator" for run in report.runs)
 
 
+def _clock(row: PhaseRow) -> float | None:
+    host, device = row.timing.host_ns, row.timing.kernel_ns
+    return host / device if host is not None and device else None
+
+
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
@@ -46,6 +51,11 @@ PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
     Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _on_operators(report)),
     Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.timing.kernel_ns, r.whole.kernel_ns), "share of the kernel (or operator) time's total"),
+    Column("host_ns", "host", "ns", lambda r: r.timing.host_ns, "wall time of the phase on the host, per traced step", aside=True),
+    Column("wait_ns", "waits", "ns", lambda r: r.timing.wait_ns, "of it, what the host waited for the device, for whatever phase's kernels", aside=True),
+    Column("traced_ns", "device", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step", when=lambda report: not _on_operators(report), place="page", aside=True),
+    Column("traced_operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page", aside=True),
+    Column("clock_ratio", "host / device", "ratio", lambda r: _clock(r), "far below 1: the host's clock shows launching; far above 1: it shows waiting, or the device waits for the host", when=lambda report: not _on_operators(report), aside=True),
 )
 
 KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (

@@ -19,6 +19,7 @@ from profiler_kit.records.traces import (
     TracePhase,
     TraceStep,
     TraceSummary,
+    idle_by_cause,
 )
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
@@ -112,10 +113,7 @@ def _times(doc: str) -> tuple[Column[Of[Any]], ...]:
 
 
 def _most_idle(trace: TraceSummary) -> Value:
-    causes: dict[str, int] = {}
-    for idle in trace.idle:
-        causes[idle.cause] = causes.get(idle.cause, 0) + idle.ns
-    return max(causes, key=lambda cause: causes[cause]) if any(causes.values()) else None
+    return next((cause for cause, ns in idle_by_cause(trace.idle).items() if ns), None)
 
 
 def _in_phase(line: ModuleLine, *phases: TracePhase) -> int | None:

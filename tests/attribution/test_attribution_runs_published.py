@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attribute_traces import assert_sums_hold, by_owner
+from marked_traces import assert_sums_hold, attribute, by_owner
 from published_traces import PUBLISHED, published
 
-from profiler_kit.attribute import attribute
 from profiler_kit.records import marks
 
 pytestmark = published
@@ -60,7 +59,7 @@ def test_phases_agree_with_events_recorded_on_the_device(tmp_path: Path) -> None
     found = attribute(marked)
     assert_sums_hold(found)
     phases = {
-        p: sum(layer.kernel_ns for layer in found.layers if layer.phase == p) for p in ("forward", "loss", "backward")
+        p: sum(layer.kernel_ns for layer in found.modules if layer.phase == p) for p in ("forward", "loss", "backward")
     }
     # The events' times have the gaps between kernels in them, and none of the kernels whose launch came before the trace.
     assert phases["forward"] == pytest.approx(truth["forward_ms"] * 1e6, rel=0.03)
@@ -69,7 +68,7 @@ def test_phases_agree_with_events_recorded_on_the_device(tmp_path: Path) -> None
     assert phases["loss"] < 0.002 * found.device_ns
     owned = by_owner(found)
     assert {path for path, phase in owned if phase == "backward"} == {"", "conv1", "conv2", "conv3", "conv4", "(loss)"}
-    largest = max(found.layers, key=lambda layer: layer.kernel_ns)
+    largest = max(found.modules, key=lambda layer: layer.kernel_ns)
     assert (largest.path, largest.phase) == ("conv2", "backward")
     assert owned["conv2", "forward"] > 0.8 * phases["forward"]
     assert found.kernels[0].op == "dgrad"

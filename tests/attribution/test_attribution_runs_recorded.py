@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from attribute_traces import assert_sums_hold, by_owner
+from marked_traces import assert_busy_and_idle_are_the_span, assert_sums_hold, attribute, by_owner, owned
 
-from profiler_kit.attribute import attribute
-from profiler_kit.attribute.events import read_trace
+from profiler_kit.attribution.lanes import annotation
 from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -33,7 +32,8 @@ def test_there_are_fixtures() -> None:
 def test_all_work_has_an_owner(path: Path) -> None:
     found = attribute(path)
     assert_sums_hold(found)
-    assert found.steps == 2
+    assert_busy_and_idle_are_the_span(found)
+    assert found.traced_steps == 2
     assert found.device_ns > 0
     assert found.unattributed_ns == 0
     assert found.clock == ("kernel" if ".cuda." in path.name else "operator")
@@ -42,14 +42,14 @@ def test_all_work_has_an_owner(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in files() if not p.name.startswith("infer")], ids=named)
 def test_every_layer_has_forward_and_backward(path: Path) -> None:
-    owned = by_owner(attribute(path))
+    owners = by_owner(attribute(path))
     for layer in LAYERS:
-        assert owned[layer, "forward"] > 0, layer
-        assert owned[layer, "backward"] > 0, layer
-    assert owned["(loss)", "loss"] > 0
-    assert owned["(loss)", "backward"] > 0
-    assert owned["(optimizer)", "optimizer"] > 0
-    redone = {layer for layer, phase in owned if phase == "recompute"}
+        assert owners[layer, "forward"] > 0, layer
+        assert owners[layer, "backward"] > 0, layer
+    assert owners["(loss)", "loss"] > 0
+    assert owners["(loss)", "backward"] > 0
+    assert owners["(optimizer)", "optimizer"] > 0
+    redone = {layer for layer, phase in owners if phase == "recompute"}
     around = (
         {"", "block"} if ".cpu." in path.name else set()
     )  # the interpreter's time, of which a device's kernels have none
@@ -58,9 +58,9 @@ def test_every_layer_has_forward_and_backward(path: Path) -> None:
 
 @pytest.mark.parametrize("path", files("infer.*"), ids=named)
 def test_inference_is_all_forward(path: Path) -> None:
-    owned = by_owner(attribute(path))
-    assert {phase for _, phase in owned} == {"forward"}
-    assert set(LAYERS) <= {layer for layer, _ in owned}
+    owners = by_owner(attribute(path))
+    assert {phase for _, phase in owners} == {"forward"}
+    assert set(LAYERS) <= {layer for layer, _ in owners}
 
 
 @pytest.mark.parametrize("path", files(), ids=named)
@@ -71,11 +71,9 @@ def test_both_clocks_name_the_same_owners_of_layers(path: Path) -> None:
 
 @pytest.mark.parametrize("path", files(), ids=named)
 def test_an_annotated_trace_reads_the_same(path: Path, tmp_path: Path) -> None:
-    found = attribute(path)
     annotated = tmp_path / path.name
-    annotated.write_bytes(annotate(path.read_bytes(), found.spans))
-    assert read_trace(annotated)[1:] == read_trace(path)[1:]
-    assert attribute(annotated) == found
+    annotated.write_bytes(annotate(path.read_bytes(), annotation(owned(path)).spans))
+    assert attribute(annotated) == attribute(path)
     events = json.loads(gzip.decompress(annotated.read_bytes()))["traceEvents"]
     starts, ends = ({e["id"] for e in events if e["ph"] == ph and e["cat"] == "fwdbwd"} for ph in "sf")
     assert starts == ends

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from profiler_kit.attribute import Clock, attribute
+from profiler_kit.attribution.attribution import own
+from profiler_kit.attribution.ownership import Owned
+
+from profiler_kit.attribution.lanes import annotation
+from profiler_kit.attribution.runs import Clock, attribute_run
 from profiler_kit.records import marks
-from profiler_kit.records.runs import Attribution
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.runs import ConfigRun, Span
+from profiler_kit.traces.reader import read
 
 MAIN, ENGINE = 100, 200  # host threads: the training loop's, and the one autograd runs on where there is a device
 EVALUATE = "autograd::engine::evaluate_function: "
+PLAIN = ConfigRun(config=RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None))
+
+
+def owned(path: Path) -> Owned:
+    return own(read(path, partial=False))
+
+
+def attribute(path: Path, clock: Clock | None = None) -> ConfigRun:
+    """A run of which the trace is all that is known."""
+    return attribute_run(PLAIN, owned(path), clock=clock)
+
+
+def lanes(path: Path) -> dict[str, list[Span]]:
+    spans = annotation(owned(path)).spans
+    return {lane: [s for s in spans if s.lane == lane] for lane in dict.fromkeys(s.lane for s in spans)}
 
 
 class TraceText:
@@ -84,8 +106,8 @@ class TraceText:
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return path
 
-    def attribute(self, folder: Path, clock: Clock | None = None) -> Attribution:
-        found = attribute(self.save(folder), clock=clock)
+    def attribute(self, folder: Path, clock: Clock | None = None) -> ConfigRun:
+        found = attribute(self.save(folder), clock)
         assert_sums_hold(found)
         return found
 
@@ -94,16 +116,39 @@ def microseconds(nanoseconds: int) -> str:
     return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
 
 
-def assert_sums_hold(found: Attribution) -> None:
-    """The laws of every attribution: parts sum to wholes, exactly."""
-    assert sum(layer.kernel_ns for layer in found.layers) + found.unattributed_ns == found.device_ns
+def assert_sums_hold(found: ConfigRun) -> None:
+    """The laws of every run's attribution: parts sum to wholes, exactly."""
+    assert found.unattributed_ns is not None
+    assert found.device_ns == sum(layer.kernel_ns for layer in found.modules) + found.unattributed_ns
     assert sum(kernel.kernel_ns for kernel in found.kernels) == found.device_ns
-    for layer in found.layers:
+    for layer in found.modules:
         assert sum(kernel.kernel_ns for kernel in layer.kernels) == layer.kernel_ns
-    owners = [(layer.path, layer.phase) for layer in found.layers]
+    owners = [(layer.path, layer.phase) for layer in found.modules]
     assert len(owners) == len(set(owners))
+    for timing in found.phases:
+        assert timing.kernel_ns == sum(layer.kernel_ns for layer in found.modules if layer.phase == timing.phase)
+    assert found.span_ns is not None
+    assert all(part.ns >= 0 for part in found.idle)
+    assert sum(part.ns for part in found.idle) <= found.span_ns
+    for wait in found.waits:
+        assert sum(part.ns for part in wait.waited_for) == wait.wait_ns
 
 
-def by_owner(found: Attribution) -> dict[tuple[str, str], int]:
+def assert_busy_and_idle_are_the_span(found: ConfigRun) -> None:
+    """On one device, where nothing but work of the marked steps ran in them."""
+    assert found.device_ns is not None
+    assert found.device_ns + sum(part.ns for part in found.idle) == found.span_ns
+
+
+def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
+    """How many ns lie in any of the intervals."""
+    total = reached = 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def by_owner(found: ConfigRun) -> dict[tuple[str, str], int]:
     """ns by (path, phase)."""
-    return {(layer.path, layer.phase): layer.kernel_ns for layer in found.layers}
+    return {(layer.path, layer.phase): layer.kernel_ns for layer in found.modules}

@@ -6,13 +6,20 @@ import itertools
 from pathlib import Path
 
 import pytest
-from attribute_traces import ENGINE, MAIN, TraceText, by_owner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marked_traces import (
+    ENGINE,
+    MAIN,
+    TraceText,
+    assert_busy_and_idle_are_the_span,
+    attribute,
+    by_owner,
+    covered_ns,
+    lanes,
+)
 
-from profiler_kit.attribute import attribute
-from profiler_kit.attribute.intervals import length
-from profiler_kit.attribute.totals import apportion
+from profiler_kit.attribution.shares import apportion
 from profiler_kit.errors import TraceError
 
 
@@ -67,7 +74,7 @@ def training_step() -> TraceText:
 
 def test_a_whole_step(tmp_path: Path) -> None:
     found = training_step().attribute(tmp_path)
-    assert (found.clock, found.steps, found.unattributed_ns) == ("kernel", 1, 0)
+    assert (found.clock, found.traced_steps, found.unattributed_ns) == ("kernel", 1, 0)
     assert by_owner(found) == {
         ("(transfer)", "transfer"): 15,
         ("a", "forward"): 50,
@@ -80,8 +87,8 @@ def test_a_whole_step(tmp_path: Path) -> None:
         ("a", "backward"): 105,
         ("(optimizer)", "optimizer"): 30,
     }
-    assert [layer.phase for layer in found.layers] == sorted(
-        (layer.phase for layer in found.layers), key=["transfer", "forward", "loss", "backward", "optimizer"].index
+    assert [layer.phase for layer in found.modules] == sorted(
+        (layer.phase for layer in found.modules), key=["transfer", "forward", "loss", "backward", "optimizer"].index
     )
     assert found.kernels[0].name == "wgrad_alg0_engine"
     assert [k.kernel_ns for k in found.kernels] == sorted((k.kernel_ns for k in found.kernels), reverse=True)
@@ -142,8 +149,8 @@ def test_devices_have_timelines_of_their_own(tmp_path: Path) -> None:
     t.kernel("k", 100, 200, launched=6, device=1)
     found = t.attribute(tmp_path)
     assert found.device_ns == 200
-    assert {span.lane for span in found.spans if "phase" in span.lane} == {
-        "host: phase",
+    assert {lane for lane in lanes(tmp_path / "trace.json.gz") if "phase" in lane} == {
+        f"host thread {MAIN}: phase",
         "device 0: phase",
         "device 1: phase",
     }
@@ -362,8 +369,8 @@ def test_lanes_have_a_span_of_their_own_for_each_step(tmp_path: Path) -> None:
         t.phase("forward", 100 * i, 100 * i + 90)
         for start in (10, 30):
             t.kernel("k", 100 * i + start, 100 * i + start + 10, launched=100 * i + start)
-    found = t.attribute(tmp_path)
-    assert [(s.start_ns, s.end_ns) for s in found.spans if s.lane == "device: phase"] == [(10, 40), (110, 140)]
+    spans = lanes(t.save(tmp_path))["device: phase"]
+    assert [(s.start_ns, s.end_ns) for s in spans] == [(10, 40), (110, 140)]
 
 
 def test_modules_called_on_a_replicas_thread(tmp_path: Path) -> None:
@@ -388,7 +395,7 @@ def test_per_step_figures_are_divided_exactly(tmp_path: Path) -> None:
             t.module(name, at + 10 * j, at + 10 * j + 9)
             t.kernel("k", at + 10 * j, at + 10 * j + 1 + (i == 0), launched=at + 10 * j + 1)
     found = t.attribute(tmp_path)  # 12 ns over 3 steps, 4/3 ns each layer
-    assert (found.steps, found.device_ns) == (3, 4)
+    assert (found.traced_steps, found.device_ns) == (3, 4)
     assert sorted(by_owner(found).values()) == [1, 1, 2]
     assert [k.calls for k in found.kernels] == [3]
 
@@ -435,23 +442,26 @@ def test_whatever_overlaps_the_parts_sum_to_the_busy_time(drawn: list[tuple[str,
         t.kernel("only", 5, 5, launched=15)
     with tempfile.TemporaryDirectory() as folder:
         found = t.attribute(Path(folder))
-    assert found.device_ns == (2 * length(intervals) + steps) // (2 * steps)
+    assert found.device_ns == (2 * covered_ns(intervals) + steps) // (2 * steps)
     if not any(owner == "unlinked" for owner, *_ in drawn):
         assert found.unattributed_ns == 0
+        assert_busy_and_idle_are_the_span(found)
 
 
 def test_lanes_never_overlap_and_cover_the_work(tmp_path: Path) -> None:
-    found = training_step().attribute(tmp_path)
-    lanes = {lane: [s for s in found.spans if s.lane == lane] for lane in dict.fromkeys(s.lane for s in found.spans)}
-    assert list(lanes) == ["host: phase", "device: phase", "device: module", "device: family"]
-    for spans in lanes.values():
+    found = lanes(training_step().save(tmp_path))
+    assert list(found) == [
+        f"host thread {MAIN}: phase", f"host thread {ENGINE}: phase",
+        "device: phase", "device: module", "device: kernels", "device: idle",
+    ]  # fmt: skip
+    for spans in found.values():
         assert all(a.end_ns <= b.start_ns for a, b in itertools.pairwise(spans))
-    assert [s.name for s in lanes["device: phase"]] == ["transfer", "forward", "loss", "backward", "optimizer"]
-    assert (lanes["device: phase"][1].start_ns, lanes["device: phase"][1].end_ns) == (100, 177)
-    assert [s.name for s in lanes["device: module"]] == [
+    assert [s.name for s in found["device: phase"]] == ["transfer", "forward", "loss", "backward", "optimizer"]
+    assert (found["device: phase"][1].start_ns, found["device: phase"][1].end_ns) == (100, 177)
+    assert [s.name for s in found["device: module"]] == [
         "(transfer)", "a", "b", "(root)", "(loss)", "(loss)", "(root)", "b", "a", "(optimizer)",
     ]  # fmt: skip
-    assert {s.family for s in lanes["device: module"]} == {"transfer", "forward", "loss", "backward", "optimizer"}
+    assert {s.family for s in found["device: module"]} == {"transfer", "forward", "loss", "backward", "optimizer"}
 
 
 def test_a_trace_without_our_marks(tmp_path: Path) -> None:

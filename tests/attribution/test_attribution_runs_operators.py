@@ -10,17 +10,26 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from attribute_traces import ENGINE, MAIN, TraceText, assert_sums_hold, by_owner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marked_traces import (
+    ENGINE,
+    MAIN,
+    TraceText,
+    assert_busy_and_idle_are_the_span,
+    assert_sums_hold,
+    attribute,
+    by_owner,
+    covered_ns,
+    owned,
+)
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.attribute import attribute
-from profiler_kit.attribute.events import HostKind, read_trace
-from profiler_kit.attribute.intervals import length
+from profiler_kit.attribution.summary import summarise
 from profiler_kit.records import marks
+from profiler_kit.traces.table import Kind
 
 
 def test_an_operators_self_time_is_what_no_operator_inside_covers(tmp_path: Path) -> None:
@@ -77,14 +86,16 @@ def test_the_time_around_redone_forward_work_is_the_recomputing_modules(tmp_path
     t.module("block.a", 340, 480)
     t.op("aten::mul", 350, 390, sequence=2)
     t.op("aten::mul", 600, 650)
-    attribution = by_owner(t.attribute(tmp_path))
-    assert attribution == {
+    owners = by_owner(t.attribute(tmp_path))
+    assert owners == {
         ("block.a", "forward"): 30,
         ("", "recompute"): 20 + 100,  # before the block is called again, and from its return to the node's own work
         ("block", "recompute"): 20 + 20,
         ("block.a", "recompute"): 140,  # 40 of them in its operator
         ("block.a", "backward"): 50 + 50,
     }
+    phases = {timing.phase: timing.kernel_ns for timing in summarise(owned(tmp_path / "trace.json.gz")).phases}
+    assert (phases["recompute"], phases["backward"]) == (300, 100)  # for `inspect` as for `analyze`
 
 
 def test_a_reentrant_checkpoint_is_a_node_with_a_forward_and_a_backward_pass_inside(tmp_path: Path) -> None:
@@ -99,8 +110,8 @@ def test_a_reentrant_checkpoint_is_a_node_with_a_forward_and_a_backward_pass_ins
     t.module("block.a", 350, 400)
     t.op("aten::mul", 360, 390, sequence=2)
     t.node("MulBackward0", 450, 550, 2, tid=MAIN)
-    attribution = by_owner(t.attribute(tmp_path))
-    assert attribution == {
+    owners = by_owner(t.attribute(tmp_path))
+    assert owners == {
         ("block", "forward"): 60,
         ("block", "recompute"): 50 + 50,
         ("block.a", "recompute"): 50,
@@ -185,7 +196,10 @@ def test_parts_sum_to_the_union_of_operator_time(drawn: list[tuple[int, int, int
         t.op(f"aten::op{start % 3}", start, end, tid=thread)
         covered.append((start, end))
     with tempfile.TemporaryDirectory() as folder:
-        assert t.attribute(Path(folder)).device_ns == length(covered)
+        found = t.attribute(Path(folder))
+    assert found.device_ns == covered_ns(covered)
+    assert_busy_and_idle_are_the_span(found)
+    assert found.span_ns == max(end for _, end in covered)
 
 
 class Net(nn.Module):
@@ -260,7 +274,7 @@ def test_a_recorded_trace_of_a_scripted_model(tmp_path: Path, whole: bool) -> No
     owner = "" if whole else "1"
     backward = {
         path: names
-        for path, phase, names in ((one.path, one.phase, {k.name for k in one.kernels}) for one in found.layers)
+        for path, phase, names in ((one.path, one.phase, {k.name for k in one.kernels}) for one in found.modules)
         if phase == "backward"
     }
     assert any("convolution_backward" in name for name in backward[owner])
@@ -275,20 +289,18 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     record(Net(reentrant), path, steps=2)
     found = attribute(path)
     assert_sums_hold(found)
-    assert (found.clock, found.steps, found.unattributed_ns, found.notes) == ("operator", 2, 0, ())
+    assert (found.clock, found.traced_steps, found.unattributed_ns, found.notes) == ("operator", 2, 0, ())
 
-    attribution = by_owner(found)
+    owners = by_owner(found)
     layers = ["stem", "block.0", "block.1", "block.2", "twice", "head"]
     for path_ in layers:
-        assert attribution[path_, "forward"] > 0, path_
-        assert attribution[path_, "backward"] > 0, path_
-    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(
-        attribution
-    )
-    redone = {path_ for path_, phase in attribution if phase == "recompute"}
+        assert owners[path_, "forward"] > 0, path_
+        assert owners[path_, "backward"] > 0, path_
+    assert {("(loss)", "loss"), ("(loss)", "backward"), ("(optimizer)", "optimizer"), ("", "forward")} <= set(owners)
+    redone = {path_ for path_, phase in owners if phase == "recompute"}
     assert redone == ({"", "block", "block.0", "block.1", "block.2"} if reentrant is not None else set())
 
-    ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in found.layers}
+    ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in found.modules}
     for path_, calls in (("stem", 1), ("block.0", 1), ("twice", 2)):
         assert ran[path_, "forward"]["aten::convolution"] == calls
         assert ran[path_, "backward"]["aten::convolution_backward"] == calls
@@ -306,9 +318,10 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     if reentrant is not None:
         assert ran["block.0", "recompute"]["aten::convolution"] == 1
 
-    read = read_trace(path)
-    operators = [(e.start_ns, e.end_ns) for e in read.host if e.kind is HostKind.OPERATOR]
-    assert found.device_ns == (length(operators) + 1) // 2
+    table = owned(path).table
+    rows = table.of(Kind.OPERATOR)
+    operators = zip(table.start_ns[rows].tolist(), table.end_ns[rows].tolist(), strict=True)
+    assert found.device_ns == (covered_ns(operators) + 1) // 2
 
 
 def test_a_phases_operators_lie_within_it(tmp_path: Path) -> None:
@@ -318,4 +331,4 @@ def test_a_phases_operators_lie_within_it(tmp_path: Path) -> None:
     written = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     for phase in ("forward", "loss", "backward", "optimizer"):
         whole = sum(float(e["dur"]) * 1000 for e in written if e.get("name") == marks.phase(phase))
-        assert 0 < sum(layer.kernel_ns for layer in found.layers if layer.phase == phase) <= whole
+        assert 0 < sum(layer.kernel_ns for layer in found.modules if layer.phase == phase) <= whole

@@ -1,0 +1,119 @@
+"""What a report shows of the idle time and the waits of a run's traced steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sample_reports import SAMPLES
+
+from profiler_kit.diagnosis import diagnose
+from profiler_kit.pipeline.run_traces import attributed
+from profiler_kit.records.document import Document, Paragraph, Section, Table
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.serde import dumps, loads_report
+from profiler_kit.report.document import report_document
+from profiler_kit.report.frames import dataframe
+
+TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
+
+
+def with_trace(sample: str, trace: str) -> Report:
+    """A sample report whose baseline has the traced steps of a recorded trace, and takes as long as they do."""
+    report = SAMPLES[sample]()
+    baseline = report.baseline()
+    assert baseline is not None
+    run, spans = attributed(baseline, TRACES / trace)
+    assert spans
+    assert run.span_ns is not None
+    run = replace(run, step_ns=Interval(median=run.span_ns, low=run.span_ns, high=run.span_ns))
+    return replace(report, runs=tuple(run if r is baseline else r for r in report.runs), roofline=())
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Report:
+    return with_trace("v0_cuda", "train.cuda.json.gz")
+
+
+def baseline(report: Report) -> ConfigRun:
+    run = report.baseline()
+    assert run is not None
+    return run
+
+
+def section(document: Document, title: str) -> Section | None:
+    return next((s for s in document.sections if s.title == title), None)
+
+
+def table(found: Section | None) -> Table:
+    assert found is not None
+    return next(block for block in found.blocks if isinstance(block, Table))
+
+
+def test_the_idle_time_of_a_device_that_waits_is_on_the_first_page(cuda: Report) -> None:
+    document, run = report_document(cuda), baseline(cuda)
+    found = section(document, "Idle time")
+    assert found is not None
+    assert not found.detail
+    (sentence,) = (block.text for block in found.blocks if isinstance(block, Paragraph))
+    assert sentence.startswith("In a traced step of 3.91 ms, the device works for 65.9 us (1.7 %).")
+    shown = table(found)
+    assert [head.title for head in shown.heads] == ["waiting for", "time", "% of step", "gaps", "before"]
+    assert [row[0] for row in shown.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
+    (total,) = shown.totals
+    assert total[1] == sum(part.ns for part in run.idle)
+    assert total[1] == sum(int(row[1] or 0) for row in shown.rows)
+    titles = [s.title for s in document.sections]
+    assert titles.index("Idle time") == titles.index("Phases") + 1
+
+
+def test_little_idle_time_and_a_cpu_s_are_for_detail() -> None:
+    little = section(report_document(SAMPLES["v0_cuda"]()), "Idle time")
+    assert little is not None
+    assert little.detail
+    on_cpu = section(report_document(with_trace("v0_cpu", "train.cpu.json.gz")), "Idle time")
+    assert on_cpu is not None
+    assert on_cpu.detail
+    assert [row[0] for row in table(on_cpu).rows] == ["python"]
+
+
+def test_a_report_without_idle_times_has_no_section_of_them() -> None:
+    document = report_document(SAMPLES["v0_cpu"]())
+    assert {"Idle time", "Waits of the host", "Host and device by phase"}.isdisjoint(s.title for s in document.sections)
+
+
+def test_waits_and_the_host_beside_the_device(cuda: Report) -> None:
+    document = report_document(cuda)
+    waits = section(document, "Waits of the host")
+    assert waits is not None
+    assert [row[:3] for row in table(waits).rows] == [("aten::item", "cudaStreamSynchronize", "loss")]
+    assert any("Launches wait" in block.text for block in waits.blocks if isinstance(block, Paragraph))
+    phases = table(section(document, "Host and device by phase"))
+    assert [head.title for head in phases.heads] == ["phase", "host", "waits", "device", "host / device"]
+    assert [row[0] for row in phases.rows] == ["forward", "loss", "backward", "optimizer"]
+
+
+def test_programs_get_every_runs_idle_times_and_waits(cuda: Report) -> None:
+    pytest.importorskip("pandas")
+    run = baseline(cuda)
+    idle, waits = dataframe(cuda, "idle"), dataframe(cuda, "waits")
+    assert idle[idle["config"] == run.config.name]["ns"].sum() == sum(part.ns for part in run.idle)
+    assert set(idle["config"]) > {run.config.name}  # the other runs of the sample have some too
+    assert waits["wait_ns"].tolist() == [wait.wait_ns for wait in run.waits]
+
+
+def test_they_are_saved_with_the_report(cuda: Report) -> None:
+    saved = baseline(loads_report(dumps(cuda), "saved.json"))
+    run = baseline(cuda)
+    assert (saved.idle, saved.waits, saved.queue, saved.phases) == (run.idle, run.waits, run.queue, run.phases)
+    assert saved.span_ns == run.span_ns
+
+
+def test_the_causes_stand_in_the_finding_that_rests_on_them(cuda: Report) -> None:
+    (finding,) = (f for f in diagnose(cuda) if f.rule == "launch_bound")
+    assert "Idle time of a traced step, by cause: op dispatch 1.91 ms, python 1.431 ms and launch latency" in (
+        finding.explanation
+    )
