@@ -16,6 +16,7 @@ from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
+from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import chosen_run, layer_rows
@@ -240,9 +241,7 @@ def _waits(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]
     phases, total = tables.phase_rows(run)
     if any(row.timing.host_ns is not None for row in phases):
         caption = f"{run.config.name}, per traced step"
-        table = page_table(
-            "traced_phases", caption, PHASE_COLUMNS, phases, report, totals=[total], aside=True
-        )
+        table = page_table("traced_phases", caption, PHASE_COLUMNS, phases, report, totals=[total], aside=True)
         yield Section(title="Host and device by phase", blocks=(table,), detail=True)
     rows = tables.wait_rows(run, top)
     launches = trace_words.queue(run.queue)
