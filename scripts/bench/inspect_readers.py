@@ -95,8 +95,8 @@ def _read(path: Path, clock: Clock) -> str:
 def _inspect(path: Path, clock: Clock) -> str:
     table = importlib.import_module("profiler_kit.traces.reader").read(path)
     clock.part("read")
-    attribution = importlib.import_module("profiler_kit.attribution.engine").own(table)
-    clock.part("own")
+    attribution = importlib.import_module("profiler_kit.attribution.engine").attribute(table)
+    clock.part("attribute")
     summary = importlib.import_module("profiler_kit.attribution.summary").summarize(attribution)
     clock.part("summarize")
     return f"busy {summary.busy_ns:,} ns, {len(summary.modules)} modules"
