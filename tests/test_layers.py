@@ -40,7 +40,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "process",
         "records",
         "devices",
-        "configurations",
         "loading",
         "counting",
         "memory",

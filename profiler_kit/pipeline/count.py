@@ -73,8 +73,8 @@ def count_spec(
     once, for some seconds, which `say` is told. Raises TargetError, UsageError.
     """
     roofs.check(hardware)
-    simulated = simulated_device(gpu)  # an unknown name ends here, before the target is loaded
     require_torch()
+    simulated = simulated_device(gpu)  # an unknown name ends here, before the target is loaded
     from profiler_kit.counting import count_both
     from profiler_kit.loading import load
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_files import call
-from profiler_kit.devices.peaks import find
-from profiler_kit.devices.profiles import PROFILES
+from profiler_kit.devices.registry import architecture_names, devices, find, with_peaks
 
 import profiler_kit.cli.commands
 from profiler_kit.cli import choices
@@ -100,9 +99,10 @@ def test_the_help_lists_what_the_registries_hold(capfd: pytest.CaptureFixture[st
     assert [suffix for renderer in renderers() for suffix in renderer.suffixes if suffix not in count] == []
     assert [axis.name for axis in all_axes() if axis.name not in analyze] == []
     assert [flag for flag in FLAGS if flag not in analyze] == []
-    assert [name for name, profile in PROFILES.items() if profile.is_cuda and name not in count] == []
+    assert [device.short[0] for device in devices() if device.short[0] not in count] == []
+    assert [name for name in architecture_names().split(", ") if name not in count] == []
     assert [suffix for suffix in EVENT_SUFFIXES if suffix not in inspect] == []
-    assert [name for name in choices.cards().split(", ") if name not in count or not find(name)] == []
+    assert [name for name in choices.cards().split(", ") if name not in count or not find(name, "--hardware", with_peaks())] == []
 
 
 def test_the_conventions_in_the_help_are_those_there_are() -> None:

@@ -18,7 +18,7 @@ from profiler_kit.errors import ReportError
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.header import kind_of
-from profiler_kit.records.jobs import Job
+from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.saved import Saved
@@ -160,7 +160,7 @@ def test_another_kind_is_named_and_the_hint_works(tmp_path: Path, monkeypatch: p
     with pytest.raises(ReportError, match="x: a run job, not a comparison"):
         loads(Comparison, job, "x")
     with pytest.raises(ReportError, match="x: a report, not a run job"):
-        loads(Job, dumps(SAMPLES["v0_cpu"]()), "x")
+        loads(RunJob, dumps(SAMPLES["v0_cpu"]()), "x")
 
 
 def test_a_kind_is_told_by_keys_where_the_file_does_not_say_it() -> None:
