@@ -1,4 +1,4 @@
-"""Attribution traces written by hand, times in ns, whatever the rules of ownership are; and the sums that hold for any summary."""
+"""Traces written by hand with their attribution, times in ns; and the sums that hold for any summary."""
 
 from __future__ import annotations
 
