@@ -1,4 +1,4 @@
-"""Traces written by hand, times in ns, that the rules of attribution are tested on; and the sums that hold for any summary."""
+"""Traces written by hand with their attribution, times in ns; and the sums that hold for any summary."""
 
 from __future__ import annotations
 
