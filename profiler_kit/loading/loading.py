@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.assemble import assemble, objective_of, tuning_of
+from profiler_kit.loading.assemble import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_line
 from profiler_kit.loading.compiled import as_written
 from profiler_kit.loading.construct import Built, check_arguments, construct
 from profiler_kit.loading.feed import Feeder
-from profiler_kit.loading.fit import check_fit
 from profiler_kit.loading.forms import form_of, formatted, inputs_of, is_model
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
@@ -76,27 +75,19 @@ def _loaded(
     place = source.at(candidate.line)
     forward = inputs_of(spec, built.model, place)
     model = formatted(spec, built.model)
-    loader = find_loader(source, forward, lines)
-    feed = Feeder(
-        spec=spec,
-        model=model,
-        forward=forward,
-        device=where,
-        source=source,
-        maker=candidate.name,
-        beside=built.inputs,
-        loader=loader,
-    ).feed()
-    check_fit(spec, forward, feed.batch, place)
+    feeder = Feeder(
+        spec=spec, model=model, forward=forward, device=where, source=source, maker=candidate.name, beside=built.inputs,
+        loader=find_loader(source, forward, lines),
+    )  # fmt: skip
     names = vars(source.module)
-    objective = objective_of(spec, feed.batch, names.get("loss_fn"), source.at(lines.get("loss_fn")))
-    tuning = tuning_of(spec, names.get("configure_optimizer"), source.at(lines.get("configure_optimizer")))
     notes = built.notes
     flags = tuple(dict.fromkeys((*source.flags, *set_while_built)))
     if flags:
         notes += (f"{source.name} sets {', '.join(flags)}: put back, each configuration sets its own",)
     return assemble(
-        spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles, ready=ready,
+        feeder, place, notes=notes, compiles=built.compiles, ready=ready,
+        loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
+        configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(flag_of(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
         again=lambda on, **words: _loaded(replace(spec, **words), on, earlier=source),
@@ -111,16 +102,8 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
     forward = inputs_of(spec, model, recipe.where)
     model = formatted(spec, model)
-    feed = Feeder(spec=spec, model=model, forward=forward, device=where, recipe=recipe).feed()
-    check_fit(spec, forward, feed.batch, recipe.where)
     return assemble(
-        spec,
-        model,
-        forward,
-        feed,
-        objective_of(spec, feed.batch, None, None),
-        tuning_of(spec, None, None),
-        where,
+        Feeder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
         recipe.where,
         notes=recipe.notes + built.notes,
         ready=ready,
@@ -173,18 +156,10 @@ def from_model(
         kwargs=dict(kwargs or {}),
         labels=(labels,) if isinstance(labels, Tensor) else tuple(labels),
     )
-    feed = Feeder(
-        spec=spec,
-        model=copied,
-        forward=forward,
-        device=where,
+    feeder = Feeder(
+        spec=spec, model=copied, forward=forward, device=where, beside=form.inputs, maker=name,
         given=given if given.args or given.kwargs else None,
-        beside=form.inputs,
-        maker=name,
-    ).feed()
-    check_fit(spec, forward, feed.batch, name)
-    objective = objective_of(spec, feed.batch, loss_fn, None)
-    tuning = tuning_of(spec, configure_optimizer, None)
+    )  # fmt: skip
 
     def again(on: str) -> Target:
         return from_model(
@@ -196,16 +171,12 @@ def from_model(
     held = [*form.model.parameters(), *form.model.buffers()]
     has_numbers = not any(tensor.is_meta for tensor in held)
     return assemble(
-        spec,
-        copied,
-        forward,
-        feed,
-        objective,
-        tuning,
-        where,
+        feeder,
         name,
         notes=form.notes,
         again=again if has_numbers else None,
+        loss_fn=loss_fn,
+        configure=configure_optimizer,
     )
 
 
