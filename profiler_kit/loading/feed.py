@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
 from profiler_kit.loading.command import next_line
-from profiler_kit.loading.guess import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
+from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.place import a_kind, first_line, user_place
 from profiler_kit.loading.smoke import smoke_test
