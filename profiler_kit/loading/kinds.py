@@ -28,6 +28,11 @@ from profiler_kit.records.counts import CountPhase
 # Weights and their gradients; a step needs more, but less is certainly too little.
 _COPIES_OF_WEIGHTS: Final = 2
 _CPU: Final = torch.device("cpu")
+# phases that forward's explanations do not cover: what raised, and what to do
+_AFTER_FORWARD: Final[dict[str, tuple[str, str]]] = {
+    "backward": ("backward", "check in-place changes and custom autograd functions, or take --mode infer"),
+    "optimizer": ("the optimizer", "mend configure_optimizer(model), or take --optimizer adamw"),
+}
 
 T = TypeVar("T")
 Attempt = Callable[[Target], T]
@@ -103,18 +108,10 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
 def explained(target: Target, failed: StepError) -> TargetError:
     """The TargetError that tells in the user's terms why the step failed; its cause is what the model raised."""
     told = explain_forward_failure(target, failed.error)
-    if failed.phase == "backward" and not isinstance(told, NeedsDataError):
-        told = TargetError(
-            f"backward raised {first_line(failed.error)}",
-            where=user_place(failed.error) or target.spec.spec,
-            hint="check in-place changes and custom autograd functions, or take --mode infer",
-        )
-    if failed.phase == "optimizer" and not isinstance(told, NeedsDataError):
-        told = TargetError(
-            f"the optimizer raised {first_line(failed.error)}",
-            where=user_place(failed.error) or target.spec.spec,
-            hint="mend configure_optimizer(model), or take --optimizer adamw",
-        )
+    if failed.phase in _AFTER_FORWARD and not isinstance(told, NeedsDataError):
+        what, hint = _AFTER_FORWARD[failed.phase]
+        where = user_place(failed.error) or target.spec.spec
+        told = TargetError(f"{what} raised {first_line(failed.error)}", where=where, hint=hint)
     told.__cause__ = failed.error
     return told
 

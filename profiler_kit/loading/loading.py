@@ -14,9 +14,9 @@ from profiler_kit.loading.assemble import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_line
 from profiler_kit.loading.compiled import as_written
-from profiler_kit.loading.construct import Built, check_arguments, construct
+from profiler_kit.loading.construct import check_arguments, construct
 from profiler_kit.loading.feed import Feeder
-from profiler_kit.loading.forms import form_of, formatted, inputs_of, is_model
+from profiler_kit.loading.forms import Built, form_of, formatted, inputs_of, is_model
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.meta import is_all_meta, meta_copy, private_copy
@@ -32,32 +32,23 @@ from profiler_kit.records.target import Mode, TargetSpec
 
 
 def load(
-    spec: TargetSpec, *, device: str = "meta", compiled: bool = False, ready: Callable[[], None] | None = None
+    spec: TargetSpec,
+    *,
+    device: str = "meta",
+    compiled: bool = False,
+    earlier: Source | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> Target:
     """The target that `spec` names, built on `device`: ``meta`` (nothing is computed), ``cpu``, ``cuda`` or ``cuda:1``.
 
     With `compiled` what the target compiles by torch.compile runs compiled; without it runs as it is written. `ready` is
-    called once all is built on the host, before any of it is put on the device.
+    called once all is built on the host, before any of it is put on the device. With `earlier` nothing is imported again:
+    torch frees a custom op's kernels when a file defines it a second time, also those that somebody is about to call.
 
     On real devices weights and inputs depend on ``spec.seed`` alone, so every process gets the same. No forward pass is
     run, except once where lazy layers need it to get their shapes.
 
     Raises: UsageError for words that make no sense, TargetError for a target that cannot be found, built or fed.
-    """
-    return _loaded(spec, device, compiled=compiled, ready=ready)
-
-
-def _loaded(
-    spec: TargetSpec,
-    device: str,
-    *,
-    compiled: bool = False,
-    earlier: Source | None = None,
-    ready: Callable[[], None] | None = None,
-) -> Target:
-    """As `load`; with `earlier` from what was imported then: an op that a file defines must not be defined twice.
-
-    torch frees a custom op's kernels when its name is defined again, also those that somebody is about to call.
     """
     where = device_of(device)
     check_words(spec)
@@ -90,7 +81,7 @@ def _loaded(
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(flag_of(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
-        again=lambda on, **words: _loaded(replace(spec, **words), on, earlier=source),
+        again=lambda on, **words: load(replace(spec, **words), device=on, earlier=source),
     )  # fmt: skip
 
 

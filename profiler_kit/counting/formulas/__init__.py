@@ -7,6 +7,10 @@ what came back. It returns the op's `Cost`; the bytes are filled in from the ope
     def mm(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
         return contraction(a.shape[0] * a.shape[1] * b.shape[1], a)
 
+Formulas that many ops share are in `counting.arithmetic`: so many FLOPs per element of an argument or of the result, or none::
+
+    formula("aten.mse_loss_backward")(per_argument(1, 2))  # subtract, scale by the gradient
+
 Trailing arguments that have their default value do not reach the formula, so parameters need the same defaults.
 """
 
