@@ -15,11 +15,11 @@ from profiler_kit.counting.cross_check.tally import (
     UNEXPLAINED,
     UNKNOWN_TO_KIT,
     Pair,
-    expected,
+    build_check,
     failed,
     layers,
     not_followed,
-    unexplained,
+    unexplained_row,
 )
 from profiler_kit.counting.memo import memo_beside
 from profiler_kit.counting.step import trace_step
@@ -70,7 +70,7 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
         for (op, path, phase, inputs), pair in pairs.items()
     )
     paths = tuple(dict.fromkeys(call.path for call in by_peer.calls))  # a module never called has no figure there
-    check = expected(PEER, version, covers, rows, paths)
+    check = build_check(PEER, version, covers, rows, paths)
     try:
         counter = _run(target)
     except Exception as error:  # noqa: BLE001 whatever it ends in is what it says of this model
@@ -97,7 +97,7 @@ def _run(target: Target) -> FlopCounterMode:
 def _told(check: CrossCheck, counter: FlopCounterMode, target: Target, paths: Sequence[str]) -> CrossCheck:
     total = int(counter.get_total_flops()) // 2
     rest = total - sum(row.peer_macs for row in check.rows)
-    left = (unexplained(UNEXPLAINED, rest, NOT_EXPLAINED),) if rest else ()
+    left = (unexplained_row(UNEXPLAINED, rest, NOT_EXPLAINED),) if rest else ()
     said = {name: sum(int(flops) for flops in by_op.values()) // 2 for name, by_op in counter.get_flop_counts().items()}
     by_path = dict.fromkeys(paths, 0)
     canonical, root = target.paths(), type(target.model).__name__

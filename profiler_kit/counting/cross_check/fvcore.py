@@ -21,11 +21,11 @@ from profiler_kit.counting.cross_check.tally import (
     UNEXPLAINED,
     UNKNOWN_TO_KIT,
     Pair,
-    expected,
+    build_check,
     failed,
     layers,
     not_followed,
-    unexplained,
+    unexplained_row,
     version_of,
 )
 from profiler_kit.counting.function_calls import FunctionCalls
@@ -122,7 +122,7 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
         (op, path, "forward", pair, _reason(op, pair)) for (op, path), pair in calls.pairs.items()
     )
     paths = tuple(dict.fromkeys(call.path for call in trace.calls))
-    check = expected(PEER, version, ("forward",), rows, paths)
+    check = build_check(PEER, version, ("forward",), rows, paths)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what it imports
@@ -201,7 +201,7 @@ def _told(check: CrossCheck, analysis: Any, paths: tuple[str, ...]) -> CrossChec
         by_handles[row.op] += row.peer_macs
     by_peer = Counter({name: int(macs) for name, macs in analysis.by_operator().items()})
     rest = {name: by_peer[name] - by_handles[name] for name in (*by_handles, *by_peer)}
-    left = tuple(unexplained(f"{name} {UNEXPLAINED}", macs, NOT_EXPLAINED) for name, macs in rest.items() if macs)
+    left = tuple(unexplained_row(f"{name} {UNEXPLAINED}", macs, NOT_EXPLAINED) for name, macs in rest.items() if macs)
     by_path = {path: int(analysis.total(f"model.{path}" if path else "model")) for path in paths}
     silent = ", ".join(
         f"{name.removeprefix('aten::')} ({calls:,})" for name, calls in sorted(analysis.unsupported_ops().items())

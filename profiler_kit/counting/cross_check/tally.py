@@ -54,7 +54,7 @@ def layers(
     return tuple(each for each in found if each.kit_macs or each.expected_macs or each.peer_macs)
 
 
-def expected(
+def build_check(
     peer: str,
     version: str | None,
     covers: tuple[CountPhase, ...],
@@ -65,7 +65,7 @@ def expected(
 
     Rows for which nobody counts anything are left out. `paths` are those of the modules that were called.
     """
-    kept = tuple(
+    nonzero = tuple(
         CrossCheckRow(
             op=op, path=path, phase=phase, calls=pair.calls, kit_macs=pair.kit_macs, peer_macs=pair.peer_macs, reason=reason
         )
@@ -76,14 +76,14 @@ def expected(
         peer=peer,
         version=version,
         covers=covers,
-        kit_macs=sum(row.kit_macs for row in kept),
+        kit_macs=sum(row.kit_macs for row in nonzero),
         peer_macs=None,
-        rows=kept,
-        layers=layers(kept, paths, None),
+        rows=nonzero,
+        layers=layers(nonzero, paths, None),
     )
 
 
-def unexplained(op: str, macs: int, reason: str) -> CrossCheckRow:
+def unexplained_row(op: str, macs: int, reason: str) -> CrossCheckRow:
     """A row of what the peer itself says beyond its formulas."""
     return CrossCheckRow(op=op, path="", phase="forward", calls=0, kit_macs=0, peer_macs=macs, reason=reason)
 

@@ -56,6 +56,7 @@ def binary_cross_entropy_with_logits(
     return per_element(x, 4 + (weight is not None) + 3 * (pos_weight is not None) + (reduction != _NONE))
 
 
+# product, exponential, add, divide, scale by the gradient
 formula("aten.soft_margin_loss_backward")(per_argument(1, 5))
 # Per class: subtract from the target's score, add the margin, clamp, add; one target per row is taken.
 formula("aten.multi_margin_loss", "aten.multilabel_margin_loss_forward")(per_argument(0, 4))

@@ -159,7 +159,5 @@ formula("aten._weight_norm_interface_backward")(per_argument(1, 5))
 formula("aten.batch_norm_stats", "aten.batch_norm_update_stats")(per_argument(0, STATISTICS))
 # per-channel arithmetic, left out
 formula("aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts")(free)
-
-
 formula("aten.batch_norm_backward_reduce")(per_argument(1, NORMALISE + 3))  # x̂ anew (2), two sums (3)
 formula("aten.batch_norm_backward_elemt")(per_argument(1, 4))  # the combination of gradient, x̂ and sums (4)

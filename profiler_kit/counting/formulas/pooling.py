@@ -97,17 +97,18 @@ formula("aten.upsample_linear1d")(per_result(3))  # two taps
 formula("aten.upsample_bilinear2d", "aten._upsample_bilinear2d_aa")(per_result(7))  # four
 formula("aten.upsample_trilinear3d")(per_result(15))  # eight
 formula("aten.upsample_bicubic2d", "aten._upsample_bicubic2d_aa")(per_result(31))  # sixteen
+formula("aten._upsample_lanczos2d_aa")(per_result(71))  # thirty-six
 formula("aten.upsample_linear1d_backward")(per_argument(0, 4))
 formula("aten.upsample_bilinear2d_backward", "aten._upsample_bilinear2d_aa_backward")(per_argument(0, 8))
 formula("aten.upsample_trilinear3d_backward")(per_argument(0, 16))
 formula("aten.upsample_bicubic2d_backward", "aten._upsample_bicubic2d_aa_backward")(per_argument(0, 32))
+formula("aten._upsample_lanczos2d_aa_backward")(per_argument(0, 72))
 # one add per gradient element; the forward only copies
 formula(
     "aten.upsample_nearest1d_backward", "aten.upsample_nearest2d_backward", "aten.upsample_nearest3d_backward",
     "aten._upsample_nearest_exact1d_backward", "aten._upsample_nearest_exact2d_backward",
     "aten._upsample_nearest_exact3d_backward",
 )(per_argument(0))  # fmt: skip
-
 
 # By interpolation_mode of grid_sampler (0 bilinear, 1 nearest, 2 bicubic; bicubic in two dimensions alone): FLOPs per output
 # element are the taps of the interpolation; in backward, for each gradient, multiply and add for each tap, or one add.
@@ -151,7 +152,3 @@ def affine_grid(theta: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
 def affine_grid_backward(grad: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
     """As many MACs as forward."""
     return contraction(numel(grad) * out.shape[-1], grad)
-
-
-formula("aten._upsample_lanczos2d_aa")(per_result(71))  # thirty-six
-formula("aten._upsample_lanczos2d_aa_backward")(per_argument(0, 72))
