@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
 import torch
 
-from profiler_kit.records.counts import Cost, TensorSpec
+from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
 # A complex multiply-accumulate is four real multiplications and four real additions: four real MACs.
 COMPLEX_MACS: Final = 4
@@ -60,6 +60,21 @@ def per_element(spec: TensorSpec | None, flops: int = 1) -> Cost:
     if spec is None or not is_float(spec):
         return Cost()
     return Cost(flops=flops * numel(spec))
+
+
+def per_argument(place: int = 0, flops: int = 1) -> Callable[..., Cost]:
+    """A formula: `flops` for every element of the op's argument at `place`."""
+    return lambda *args, out, **_: per_element(args[place], flops)
+
+
+def per_result(flops: int = 1) -> Callable[..., Cost]:
+    """A formula: `flops` for every element of the first tensor that the op returns."""
+    return lambda *_, out, **__: per_element(first(out), flops)
+
+
+def free(*_: Any, out: Any, **__: Any) -> Cost:
+    """The formula of ops that do no floating-point arithmetic."""
+    return ZERO
 
 
 def gradients_wanted(node_name: str, inputs: int) -> tuple[bool, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from profiler_kit.counting.modules import ModuleFacts
@@ -9,7 +10,6 @@ from profiler_kit.counting.watch import ModuleCall
 from profiler_kit.records.counts import (
     COUNT_PHASES,
     LOSS_PATH,
-    ZERO,
     Cost,
     CountPhase,
     ModuleNode,
@@ -51,11 +51,11 @@ def by_phase(ops: Sequence[OpRecord]) -> dict[CountPhase, Cost]:
 
 def by_op(ops: Sequence[OpRecord]) -> tuple[OpTotal, ...]:
     """Calls and cost of every op in every phase, in the order of phases, then of names."""
-    calls: dict[tuple[str, CountPhase], int] = {}
+    calls: Counter[tuple[str, CountPhase]] = Counter()
     sums: dict[tuple[str, CountPhase], CostSum | None] = {}
     for op in ops:
         key = (op.op, op.phase)
-        calls[key] = calls.get(key, 0) + op.calls
+        calls[key] += op.calls
         each = sums.setdefault(key, CostSum() if op.cost is not None else None)
         if op.cost is not None and each is not None:
             each.add(op.cost, op.calls)
@@ -69,11 +69,11 @@ def by_op(ops: Sequence[OpRecord]) -> tuple[OpTotal, ...]:
 
 def uncounted(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
     """The ops without a known cost: how often each ran, and where; the most frequent first."""
-    calls: dict[str, int] = {}
+    calls: Counter[str] = Counter()
     paths: dict[str, dict[str, None]] = {}
     for op in ops:
         if op.cost is None:
-            calls[op.op] = calls.get(op.op, 0) + op.calls
+            calls[op.op] += op.calls
             paths.setdefault(op.op, {}).setdefault(op.path)
     return tuple(
         UncountedOp(op=name, calls=calls[name], paths=tuple(paths[name]))
@@ -96,23 +96,19 @@ def by_module(
     loss_name: str | None,
 ) -> tuple[ModuleNode, ...]:
     """Every module with its self figures, in pre-order; the loss comes last, where something ran in it."""
-    costs: dict[tuple[str, CountPhase], CostSum] = {}
+    costs: defaultdict[tuple[str, CountPhase], CostSum] = defaultdict(CostSum)
     for op in ops:
         if op.cost is not None:
-            costs.setdefault((op.path, op.phase), CostSum()).add(op.cost, op.calls)
-    called: dict[str, list[ModuleCall]] = {}
+            costs[op.path, op.phase].add(op.cost, op.calls)
+    called: defaultdict[str, list[ModuleCall]] = defaultdict(list)
     for call in calls:
-        called.setdefault(call.path, []).append(call)
-    saved_bytes: dict[str, int] = {}
-    held_bytes: dict[str, int] = {}
+        called[call.path].append(call)
+    saved_bytes: Counter[str] = Counter()
+    held_bytes: Counter[str] = Counter()
     for item in saved:
-        saved_bytes[item.saved_in] = saved_bytes.get(item.saved_in, 0) + item.tensor.nbytes
+        saved_bytes[item.saved_in] += item.tensor.nbytes
         for path in item.held_in:
-            held_bytes[path] = held_bytes.get(path, 0) + item.tensor.nbytes
-
-    def cost(path: str, phase: CountPhase) -> Cost:
-        found = costs.get((path, phase))
-        return found.total() if found is not None else ZERO
+            held_bytes[path] += item.tensor.nbytes
 
     def node(fact: ModuleFacts, times: Sequence[ModuleCall]) -> ModuleNode:
         return ModuleNode(
@@ -124,17 +120,14 @@ def by_module(
             params=fact.params,
             trainable_params=fact.trainable_params,
             param_bytes=fact.param_bytes,
-            forward=cost(fact.path, "forward"),
-            loss=cost(fact.path, "loss"),
-            backward=cost(fact.path, "backward"),
-            recompute=cost(fact.path, "recompute"),
+            **{phase: costs[fact.path, phase].total() for phase in COUNT_PHASES},
             output_bytes=sum(call.output_bytes for call in times),
             output_shape=times[-1].output_shape if times else None,
-            saved_bytes=saved_bytes.get(fact.path, 0),
-            held_bytes=held_bytes.get(fact.path, 0),
+            saved_bytes=saved_bytes[fact.path],
+            held_bytes=held_bytes[fact.path],
         )
 
-    nodes = [node(fact, called.get(fact.path, ())) for fact in facts]
+    nodes = [node(fact, called[fact.path]) for fact in facts]
     if any(op.path == LOSS_PATH for op in ops) or LOSS_PATH in saved_bytes:
         loss = ModuleFacts(
             path=LOSS_PATH,

@@ -8,39 +8,22 @@ from profiler_kit.records.counts import TensorSpec
 
 
 def spec_of_layout(tensor: torch.Tensor) -> TensorSpec:
-    """The spec of a sparse or nested tensor."""
-    if tensor.is_nested and tensor.layout is torch.strided:
-        return ragged_spec(tensor)
-    if tensor.layout is torch.jagged:
-        return jagged_spec(tensor)
-    return sparse_spec(tensor)
+    """The spec of a sparse or nested tensor.
 
-
-def ragged_spec(tensor: torch.Tensor) -> TensorSpec:
-    """A strided nested tensor as if padded to its longest: shape (batch, longest ..., width); bytes are what it holds."""
-    sizes = tensor._nested_tensor_size()
-    longest = tuple(int(size) for size in sizes.max(0).values) if len(sizes) else ()
-    return TensorSpec(
-        shape=(len(sizes), *longest),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        nbytes=tensor.numel() * tensor.dtype.itemsize,
-    )
-
-
-def jagged_spec(tensor: torch.Tensor) -> TensorSpec:
-    """A jagged nested tensor as the one row of values that it keeps: shape (1, sum of lengths, width)."""
-    values = tensor.values()
-    nbytes = values.numel() * values.dtype.itemsize
-    dtype = str(values.dtype).removeprefix("torch.")
-    return TensorSpec(shape=(1, *values.shape), dtype=dtype, nbytes=nbytes)
-
-
-def sparse_spec(tensor: torch.Tensor) -> TensorSpec:
-    """A sparse tensor's full shape, the elements it stores, and the bytes of those and of their indices.
-
-    On a meta tensor there is no pattern: how much is stored is unknown, and the bytes are the dense ones.
+    A strided nested tensor is taken as if padded to its longest, (batch, longest ..., width), with the bytes that it holds; a
+    jagged one as the one row of values that it keeps, (1, sum of lengths, width). A sparse tensor has its full shape, the
+    elements it stores, and the bytes of those and of their indices. On a meta tensor there is no pattern: how much is stored
+    is unknown, and the bytes are the dense ones.
     """
-    shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_nested and tensor.layout is torch.strided:
+        sizes = tensor._nested_tensor_size()
+        longest = tuple(int(size) for size in sizes.max(0).values) if len(sizes) else ()
+        return TensorSpec(shape=(len(sizes), *longest), dtype=dtype, nbytes=tensor.numel() * tensor.dtype.itemsize)
+    if tensor.layout is torch.jagged:
+        values = tensor.values()
+        return TensorSpec(shape=(1, *values.shape), dtype=dtype, nbytes=values.numel() * values.dtype.itemsize)
+    shape = tuple(tensor.shape)
     if tensor.is_meta or tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]
         return TensorSpec(shape=shape, dtype=dtype, nbytes=tensor.numel() * tensor.dtype.itemsize)
     indices: tuple[torch.Tensor, ...]

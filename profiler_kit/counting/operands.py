@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 
 from profiler_kit.counting.arithmetic import per_element
 from profiler_kit.counting.formulas import Formula, find
@@ -79,12 +80,9 @@ def plan(op: torch._ops.OpOverload) -> Plan:
     found = find(str(op))
     schema = op._schema
     arguments = schema.arguments
-    written = frozenset(
-        i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write and not a.kwarg_only
-    )
-    outputs = frozenset(
-        a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write and a.kwarg_only
-    )
+    changed = [(i, a) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
+    written = frozenset(i for i, a in changed if not a.kwarg_only)
+    outputs = frozenset(a.name for _, a in changed if a.kwarg_only)
     is_view = bool(schema.returns) and all(
         r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
     )
@@ -149,19 +147,19 @@ def cost(how: Plan, given: Operands, out: Any) -> Cost | None:
     if not how.known:
         return None
     written = results(given, out)
+    own = ZERO
     if how.formula is not None:
         own = how.formula.function(*given.args, **given.kwargs, out=described(out))
-        if how.formula.moves == "own" or how.moves_nothing:
-            return own
-    elif how.moves_nothing:
-        return ZERO
-    elif how.pointwise:
-        own = per_element(written[0]) if written else ZERO
-    else:
-        own = ZERO
-    return own + Cost(
-        read_bytes=sum(spec.nbytes for spec in given.reads), write_bytes=sum(spec.nbytes for spec in written)
-    )
+    elif how.pointwise and written and not how.moves_nothing:
+        own = per_element(written[0])
+    if how.moves_nothing or (how.formula is not None and how.formula.moves == "own"):
+        return own
+    return own + traffic(given.reads, written)
+
+
+def traffic(reads: Iterable[TensorSpec], written: Iterable[TensorSpec]) -> Cost:
+    """The bytes of operands that are each moved once."""
+    return Cost(read_bytes=sum(spec.nbytes for spec in reads), write_bytes=sum(spec.nbytes for spec in written))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,3 +177,15 @@ def run(op: Callable[..., Any], how: Plan, args: tuple[Any, ...], kwargs: Mappin
     given = operands(how, args, kwargs)
     out = op(*args, **kwargs)
     return out, OpFacts(op=how.name, inputs=given.reads, outputs=results(given, out), cost=cost(how, given, out))
+
+
+def run_higher_order(op: HigherOrderOperator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
+    """As `run`, for an op that takes functions, such as flex_attention: it has no schema, and changes nothing in place."""
+    inputs = tuple({id(tensor): spec_of(tensor) for tensor in tensors_in((*args, *kwargs.values()))}.values())
+    out = op(*args, **kwargs)
+    outputs = tuple(spec_of(tensor) for tensor in tensors_in((out,)))
+    own, total = find(op.name()), None
+    if own is not None:
+        options = {name: described(value) for name, value in kwargs.items()}
+        total = own.function(*map(described, args), **options, out=described(out)) + traffic(inputs, outputs)
+    return out, OpFacts(op=f"higher_order.{op.name()}", inputs=inputs, outputs=outputs, cost=total)

@@ -9,9 +9,8 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 from profiler_kit.counting.conventions import Convention, OpCall
-from profiler_kit.counting.higher_order import run_higher_order
 from profiler_kit.counting.memo import Memo
-from profiler_kit.counting.operands import OpFacts, Plan, plan, run
+from profiler_kit.counting.operands import OpFacts, Plan, plan, run, run_higher_order
 from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.loading.flex import WholeFlexAttention
 from profiler_kit.loading.stand_ins import stand_in

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, Forward, map_batch
+from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.command import IN_PYTHON, next_line
 from profiler_kit.loading.compiled import Wrapper
-from profiler_kit.loading.feed import Feed
+from profiler_kit.loading.feed import Feeder
+from profiler_kit.loading.fit import check_fit
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.meta import meta_copy, private_copy
 from profiler_kit.loading.model import Target, Tuning
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.loading.place import a_kind, user_errors
 from profiler_kit.loading.surroundings import seeded
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 
-def objective_of(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
+def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
     """What the target trains towards; None in ``infer`` mode. Raises TargetError for a `loss_fn` that is no function."""
     if spec.mode == "infer":
         return None
@@ -43,7 +45,7 @@ def objective_of(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | N
     return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
 
 
-def tuning_of(spec: TargetSpec, configure: object, where: str | None) -> Tuning | None:
+def _tuning(spec: TargetSpec, configure: object, where: str | None) -> Tuning | None:
     """How the optimizer is made; None in ``infer`` mode. Raises TargetError for a `configure` that is no function."""
     if spec.mode == "infer":
         return None
@@ -59,26 +61,31 @@ def tuning_of(spec: TargetSpec, configure: object, where: str | None) -> Tuning 
 
 
 def assemble(
-    spec: TargetSpec,
-    model: nn.Module,
-    forward: Forward,
-    feed: Feed,
-    objective: Objective | None,
-    tuning: Tuning | None,
-    device: torch.device,
+    feeder: Feeder,
     where: str,
     *,
     notes: tuple[str, ...],
     again: Callable[..., Target] | None,
+    loss_fn: object = None,
+    loss_fn_at: str | None = None,
+    configure: object = None,
+    configure_at: str | None = None,
     compiles: Wrapper | None = None,
     ready: Callable[[], None] | None = None,
     cudnn_flags: tuple[NamedValue, ...] = (),
     cudnn_off_lines: tuple[int, ...] = (),
 ) -> Target:
-    """The Target of all this; `ready` is called before anything is put on the device.
+    """The Target of the feeder's model and the inputs that it finds; `ready` is called before anything is put on the device.
 
-    Raises TargetError where there is nothing to train.
+    `loss_fn` and `configure` (`configure_optimizer`) are the target's own, each with the place that defines it.
+
+    Raises: TargetError or UsageError for inputs that are not found or don't fit; TargetError where there is nothing to train.
     """
+    spec, model, device = feeder.spec, feeder.model, feeder.device
+    feed = feeder.feed()
+    check_fit(spec, feeder.forward, feed.batch, where)
+    objective = _objective(spec, feed.batch, loss_fn, loss_fn_at)
+    tuning = _tuning(spec, configure, configure_at)
     notes += feed.notes + _materialised(spec, model, feed.batch)
     if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
         raise TargetError(
@@ -94,7 +101,7 @@ def assemble(
         ready()
     if objective is not None and isinstance(objective.function, nn.Module):
         held = meta_copy(objective.function) if device.type == "meta" else private_copy(objective.function)
-        objective = objective.with_function(held.to(device))
+        objective = replace(objective, function=held.to(device))
     info = TargetInfo(
         spec=spec.spec if spec.spec != IN_PYTHON else type(model).__name__,
         name=type(model).__name__,
@@ -115,9 +122,9 @@ def assemble(
     return Target(
         spec=spec,
         info=info,
-        forward=forward,
+        forward=feeder.forward,
         model=model,
-        runs=compiles(model) if compiles is not None else None,
+        runs=compiles(model) if compiles is not None else model,
         device=device,
         batch=feed.batch,
         objective=objective,
@@ -139,15 +146,8 @@ def _materialised(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str
         return tensor.to(device, dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
 
     here = map_batch(batch, moved, moved)
-    try:
-        with torch.no_grad(), seeded(spec.seed):
-            model(*here.args, **here.kwargs)
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise TargetError(
-            f"lazy layers could not be given their shapes: forward raised {first_line(error)}",
-            where=user_place(error),
-            hint=f"if the inputs are wrong, give others: {next_line(spec)}",
-        ) from error
+    what = "lazy layers could not be given their shapes: forward"
+    hint = f"if the inputs are wrong, give others: {next_line(spec)}"
+    with user_errors(what, hint=hint), torch.no_grad(), seeded(spec.seed):
+        model(*here.args, **here.kwargs)
     return ("lazy layers were given their shapes by one forward pass",)

@@ -5,32 +5,16 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
-from torch.export import ExportedProgram
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.batch import NO_INPUTS
 from profiler_kit.loading.command import next_line
-from profiler_kit.loading.compiled import Wrapper
+from profiler_kit.loading.forms import Built, is_model
 from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
 from profiler_kit.records.target import TargetSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """A model, the inputs its maker gave beside it (`NO_INPUTS` for none), and what is to be announced.
-
-    `compiles` makes of the model what torch.compile made of it; None where it is not to run compiled.
-    """
-
-    model: Any
-    inputs: Any = NO_INPUTS
-    notes: tuple[str, ...] = ()
-    compiles: Wrapper | None = None
 
 
 def missing_arguments(maker: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -110,17 +94,16 @@ def construct(
             where=user_place(error) or where,
             hint=f"mend it, or change its arguments: {next_line(spec, add=() if spec.kwargs else ('--kw', 'name=...'))}",
         ) from error
-    return Built(model=built.model, inputs=built.inputs, notes=notes)
+    return replace(built, notes=notes)
 
 
 def _checked(name: str, value: object, where: str, spec: TargetSpec) -> Built:
-    if isinstance(value, (nn.Module, ExportedProgram)):
+    if is_model(value):
         return Built(model=value)
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], (nn.Module, ExportedProgram)):
+    if isinstance(value, tuple) and len(value) == 2 and is_model(value[0]):
         return Built(model=value[0], inputs=value[1])
-    said = a_kind(value)
     raise TargetError(
-        f"{name}() returned {said}",
+        f"{name}() returned {a_kind(value)}",
         where=where,
         hint=f"return the module, or (module, inputs), then run {next_line(spec)}",
     )

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import Batch, forward_of, map_batch, tensors_in
 from profiler_kit.loading.command import next_line
-from profiler_kit.loading.expectation import dims_text, needed_shape
 from profiler_kit.loading.fit import input_texts, missing_inputs
 from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.loading.layers import dims_text, needed_shape
 from profiler_kit.loading.meta import meta_copy
 from profiler_kit.loading.place import first_line, is_out_of_memory, library_place, user_place, user_source
 from profiler_kit.loading.words import AMP_DTYPES

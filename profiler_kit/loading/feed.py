@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
 from profiler_kit.loading.command import next_line
-from profiler_kit.loading.guess import describe_layer, first_embedding, guess_input
-from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, GRAMMAR, InputText, parse_inputs
+from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
+from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.place import a_kind, first_line, user_place
 from profiler_kit.loading.smoke import smoke_test
@@ -97,16 +97,13 @@ class Feeder:
         return self._example() or self._smoke() or self._guess()
 
     def _option(self) -> tuple[Batch, tuple[str, ...]]:
-        files = [text for text in self.spec.inputs if FILE_INPUT.match(text)]
-        if not files:
+        match = next(filter(None, map(FILE_INPUT.match, self.spec.inputs)), None)
+        if match is None:
             return self._made(parse_inputs(self.spec.inputs))
         if len(self.spec.inputs) > 1:
             raise UsageError(
-                f"-i {files[0]} gives all inputs, but there are other -i", hint="return them all from the function"
+                f"-i {match[0]} gives all inputs, but there are other -i", hint="return them all from the function"
             )
-        match = FILE_INPUT.match(files[0])
-        if match is None:
-            raise UsageError(f"-i {files[0]}: it does not read as an input", hint=GRAMMAR)
         path, name = match.group("file", "name")
         source = open_file(self.spec, Path(path), name, beside=self.source)
         if not hasattr(source.module, name):
@@ -129,19 +126,16 @@ class Feeder:
     def _made(self, texts: tuple[InputText, ...]) -> tuple[Batch, tuple[str, ...]]:
         """The tensors of `texts`. The first integer input without a range is taken for an index into the first embedding."""
         texts, notes = self._with_ranges(texts)
+        device = self.device if self.device.type == "meta" else torch.device("cpu")
         # integers have a generator of their own: the same are drawn on meta, where no floats are
         floats, whole = (torch.Generator().manual_seed(self.spec.seed) for _ in range(2))
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else torch.float32
         made = [
-            (text.name, text.make(generator=whole if text.is_whole else floats, dtype=dtype, device=self._made_on))
+            (text.name, text.make(generator=whole if text.is_whole else floats, dtype=dtype, device=device))
             for text in texts
         ]
         args = tuple(tensor for name, tensor in made if name is None)
         return Batch(args=args, kwargs={name: tensor for name, tensor in made if name is not None}), notes
-
-    @property
-    def _made_on(self) -> torch.device:
-        return self.device if self.device.type == "meta" else torch.device("cpu")
 
     def _with_ranges(self, texts: tuple[InputText, ...]) -> tuple[tuple[InputText, ...], tuple[str, ...]]:
         embedding = first_embedding(self.model)
@@ -152,21 +146,19 @@ class Feeder:
             return texts, ()
         path, rows = embedding
         note = f"input {texts[index]}: integers in [0, {rows}), the rows of the first embedding{f' {path}' if path else ''}"
-        return (*texts[:index], texts[index].ranged(0, rows), *texts[index + 1 :]), (note,)
+        return (*texts[:index], replace(texts[index], low=0, high=rows), *texts[index + 1 :]), (note,)
 
     def _example(self) -> Feed | None:
+        in_file = vars(self.source.module).get("example_inputs") if self.source is not None else None
         if self.beside is not NO_INPUTS:
-            return Feed(
-                batch=self._value(self.beside, self.source, f"the inputs {self.maker}() returned"),
-                origin="example_inputs",
-            )
-        given = vars(self.source.module).get("example_inputs") if self.source is not None else None
-        if given is not None:
-            return Feed(batch=self._value(given, self.source, "example_inputs"), origin="example_inputs")
-        given = getattr(self.model, "example_input_array", None)
-        if given is not None:
-            return Feed(batch=self._value(given, self.source, "example_input_array"), origin="example_inputs")
-        return None
+            value, name = self.beside, f"the inputs {self.maker}() returned"
+        elif in_file is not None:
+            value, name = in_file, "example_inputs"
+        else:
+            value, name = getattr(self.model, "example_input_array", None), "example_input_array"
+            if value is None:
+                return None
+        return Feed(batch=self._value(value, self.source, name), origin="example_inputs")
 
     def _value(self, value: Any, source: Source | None, name: str) -> Batch:
         if isinstance(value, Batch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.batch import Batch, Forward, tensors_in
 from profiler_kit.loading.command import next_line
@@ -46,7 +48,7 @@ def check_fit(spec: TargetSpec, forward: Forward, batch: Batch, where: str) -> N
 def _all_named(batch: Batch, forward: Forward) -> list[str]:
     names = [*forward.positional[: len(batch.args)], *batch.kwargs]
     unique = dict(zip(names, input_texts(batch, forward), strict=False))
-    return [str(text if text.name else text.named(name)) for name, text in unique.items()]
+    return [str(text if text.name else replace(text, name=name)) for name, text in unique.items()]
 
 
 def missing_inputs(spec: TargetSpec, forward: Forward, batch: Batch, where: str | None) -> TargetError:

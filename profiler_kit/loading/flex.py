@@ -15,29 +15,13 @@ _MODULE: Final = "torch.nn.attention.flex_attention"
 _AS_IT_IS: Final = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *tensors: None}
 
 
-def open_flex_attention() -> Mapping[str, Any]:
-    """Lets flex_attention call its op as it is, on any device, and returns what `restore_flex_attention` needs.
-
-    By itself it compiles the op first, which would take in the mode that watches, and refuses meta tensors and, with gradients,
-    a CPU. Nothing happens where its module is not loaded, or has none of this (before torch 2.9).
-    """
-    module: Any = sys.modules.get(_MODULE)
-    before = {name: getattr(module, name) for name in _AS_IT_IS if hasattr(module, name)}
-    for name in before:
-        setattr(module, name, _AS_IT_IS[name])
-    return before
-
-
-def restore_flex_attention(before: Mapping[str, Any]) -> None:
-    """Sets everything back as it was."""
-    for name, value in before.items():
-        setattr(sys.modules[_MODULE], name, value)
-
-
 class WholeFlexAttention(TorchDispatchMode):
     """A dispatch mode that flex_attention reaches whole, from torch 2.7 on; it can be entered several times.
 
-    A fused kernel keeps its scores to itself: taken apart, the op would be counted, and its memory seen, otherwise.
+    A fused kernel keeps its scores to itself: taken apart, the op would be counted, and its memory seen, otherwise. By itself
+    flex_attention compiles the op first, which would take in the mode that watches, and refuses meta tensors and, with
+    gradients, a CPU; while the mode lasts, it calls the op as it is, on any device. Nothing happens where its module is not
+    loaded, or has none of this (before torch 2.9).
     """
 
     supports_higher_order_operators = True
@@ -51,10 +35,15 @@ class WholeFlexAttention(TorchDispatchMode):
         return False  # torch would wrap `__torch_dispatch__`, at a tenth of its time; `kinds` keeps compilers away
 
     def __enter__(self) -> Self:
-        self._flex.append(open_flex_attention())
+        module: Any = sys.modules.get(_MODULE)
+        before = {name: getattr(module, name) for name in _AS_IT_IS if hasattr(module, name)}
+        for name in before:
+            setattr(module, name, _AS_IT_IS[name])
+        self._flex.append(before)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        restore_flex_attention(self._flex.pop())
+        for name, value in self._flex.pop().items():
+            setattr(sys.modules[_MODULE], name, value)

@@ -27,16 +27,16 @@ EXPORTED: Final = "an exported program is counted as the graph it is: one module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """A model as a module that can be watched, the inputs it came with (`NO_INPUTS` for none), and what is to be announced.
+class Built:
+    """A model, the inputs it came with or its maker gave beside it (`NO_INPUTS` for none), and what is to be announced.
 
-    `compiles` makes of a module what torch.compile made of this one; None where the whole model is not compiled.
+    `compiles` makes of a module what torch.compile made of this one; None where the whole model is not to run compiled.
     """
 
-    model: nn.Module
-    compiles: Wrapper | None = None
+    model: Any
     inputs: Any = NO_INPUTS
     notes: tuple[str, ...] = ()
+    compiles: Wrapper | None = None
 
 
 def is_model(value: object) -> bool:
@@ -44,18 +44,18 @@ def is_model(value: object) -> bool:
     return isinstance(value, (nn.Module, ExportedProgram))
 
 
-def form_of(value: nn.Module | ExportedProgram) -> Form:
+def form_of(value: nn.Module | ExportedProgram) -> Built:
     """`value` as a module whose calls can be watched: a compiled model is no module of its own, so the one inside it is taken."""
     if isinstance(value, ExportedProgram):
         inputs = value.example_inputs
         given = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
-        return Form(model=value.module(), inputs=given, notes=(EXPORTED,))
+        return Built(model=value.module(), inputs=given, notes=(EXPORTED,))
     parts = compiled_parts(value)
     notes: tuple[str, ...] = (COMPILED.format(parts=_listed(parts)),) if parts else ()
     model, compiles = unwrapped(value)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
-    return Form(model=model, compiles=compiles, notes=notes)
+    return Built(model=model, compiles=compiles, notes=notes)
 
 
 NAMED_PARTS: Final = 3

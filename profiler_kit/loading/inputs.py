@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -63,14 +63,6 @@ class InputText:
     def is_whole(self) -> bool:
         """Whether its values are integers or bools."""
         return self.is_integer or self.dtype == "bool"
-
-    def ranged(self, low: int, high: int) -> InputText:
-        """The same with a range, unless it has one."""
-        return self if self.low is not None else replace(self, low=low, high=high)
-
-    def named(self, name: str | None) -> InputText:
-        """The same under another name."""
-        return replace(self, name=name)
 
     def make(self, *, generator: torch.Generator, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensor; `dtype` holds when the text names none.

@@ -7,22 +7,32 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import torch
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import KitError, TargetError
+from profiler_kit.loading.batch import map_batch
 from profiler_kit.loading.failure import NeedsDataError, explain_forward_failure
-from profiler_kit.loading.fake import as_fake
+from profiler_kit.loading.meta import copy_with
 from profiler_kit.loading.model import Target
+from profiler_kit.loading.ownership import Call, wrapped_calls
 from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
-from profiler_kit.loading.shadow import shadowing
 from profiler_kit.loading.surroundings import seeded
+from profiler_kit.loading.values import Shadowed, remember_like
 from profiler_kit.records.counts import CountPhase
 
 # Weights and their gradients; a step needs more, but less is certainly too little.
 _COPIES_OF_WEIGHTS: Final = 2
+_CPU: Final = torch.device("cpu")
+# phases that forward's explanations do not cover: what raised, and what to do
+_AFTER_FORWARD: Final[dict[str, tuple[str, str]]] = {
+    "backward": ("backward", "check in-place changes and custom autograd functions, or take --mode infer"),
+    "optimizer": ("the optimizer", "mend configure_optimizer(model), or take --optimizer adamw"),
+}
 
 T = TypeVar("T")
 Attempt = Callable[[Target], T]
@@ -82,7 +92,7 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
     first = told
     for in_backward in (False, True):
         try:
-            with shadowing(target, in_backward=in_backward):
+            with _shadowing(target, in_backward=in_backward):
                 note = f"on meta tensors with the values of small ones at hand: {_why(first)}"
                 return Found(value=attempt(target), kind="meta", note=note)
         except StepError as failed:
@@ -98,18 +108,10 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> Found[T]:
 def explained(target: Target, failed: StepError) -> TargetError:
     """The TargetError that tells in the user's terms why the step failed; its cause is what the model raised."""
     told = explain_forward_failure(target, failed.error)
-    if failed.phase == "backward" and not isinstance(told, NeedsDataError):
-        told = TargetError(
-            f"backward raised {first_line(failed.error)}",
-            where=user_place(failed.error) or target.spec.spec,
-            hint="check in-place changes and custom autograd functions, or take --mode infer",
-        )
-    if failed.phase == "optimizer" and not isinstance(told, NeedsDataError):
-        told = TargetError(
-            f"the optimizer raised {first_line(failed.error)}",
-            where=user_place(failed.error) or target.spec.spec,
-            hint="mend configure_optimizer(model), or take --optimizer adamw",
-        )
+    if failed.phase in _AFTER_FORWARD and not isinstance(told, NeedsDataError):
+        what, hint = _AFTER_FORWARD[failed.phase]
+        where = user_place(failed.error) or target.spec.spec
+        told = TargetError(f"{what} raised {first_line(failed.error)}", where=where, hint=hint)
     told.__cause__ = failed.error
     return told
 
@@ -119,8 +121,8 @@ def _on_fakes(target: Target, attempt: Attempt[T], note: str) -> Found[T] | None
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with _quiet(), mode:
-            faked = as_fake(target)
-            with shadowing(faked):
+            faked = _as_fake(target)
+            with _shadowing(faked):
                 found = attempt(faked)
         target.adopt(faked)
         return Found(value=found, kind="fake", note=note)
@@ -170,3 +172,59 @@ def free_bytes() -> int:
 
 def _why(told: NeedsDataError) -> str:
     return f"{told.where or 'the model'}: {told.message}"
+
+
+def _as_fake(target: Target) -> Target:
+    """A copy of a `target` on meta whose tensors are fake ones of the CPU.
+
+    Tensors that its code makes without naming a device then meet their like. To be called, and the copy to be run, under a
+    FakeTensorMode that allows real inputs. Raises TargetError when the model cannot be copied.
+    """
+    batch = map_batch(target.batch, _fake_of, _fake_of)
+    return target.replaced(lambda model: copy_with(model, _fake_of), batch, _CPU)
+
+
+def _fake_of(tensor: Tensor) -> Tensor:
+    """A fake tensor of the CPU like `tensor`; a parameter stays one, with its marks. Lazy ones have nothing to fake.
+
+    Raises: TargetError for a sparse or nested tensor, which would come out as a dense one.
+    """
+    if is_lazy(tensor):
+        return tensor
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise TargetError("a sparse or nested tensor has no fake version", hint="take --device cpu")
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_CPU)
+    if not isinstance(tensor, nn.Parameter):
+        return remember_like(made, tensor).requires_grad_(tensor.requires_grad)
+    parameter = nn.Parameter(made, requires_grad=tensor.requires_grad)
+    vars(parameter).update(vars(tensor))
+    return parameter
+
+
+@contextmanager
+def _shadowing(target: Target, *, in_backward: bool = True) -> Iterator[None]:
+    """While it lasts, `target`'s model knows the values of small tensors that follow from known ones; a backward pass too.
+
+    The shadow is entered within the call, inside whatever watches the step's ops: it sees an op before they do, and what
+    it computes on the side is not seen by them. It is that of the last forward in backward, where a recomputation may ask
+    for a mask again. Few do, and the shadow of half a step takes time: without `in_backward` such a question fails.
+    """
+    last = [Shadowed()]
+    backward = Tensor.backward
+
+    def around(path: str, call: Call) -> object:
+        last[0] = Shadowed()
+        with last[0]:
+            return call()
+
+    def shadowed_backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        with last[0].values:
+            backward(loss, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    if in_backward:
+        Tensor.backward = shadowed_backward  # type: ignore[method-assign, assignment]
+    try:
+        with wrapped_calls({id(target.model): ""}, around):
+            yield
+    finally:
+        Tensor.backward = backward  # type: ignore[method-assign]

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from profiler_kit.errors import KitError, TargetError
+from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.construct import missing_arguments
-from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.loading.place import a_kind, user_errors
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.surroundings import user_code
 
@@ -27,6 +27,7 @@ def to_batch(value: object, forward: Forward, where: str) -> Batch:
     A tensor is the only input. Of a tuple or list the first items are inputs, as many as `forward` requires, the rest
     labels. Of a mapping the items named like parameters of `forward` are keyword inputs, the rest labels. Raises TargetError.
     """
+    hint = "give tensors, (inputs..., labels) tuples, or dicts named like forward's parameters"
     if isinstance(value, Tensor):
         batch = Batch(args=(value,))
     elif isinstance(value, Mapping):
@@ -38,17 +39,9 @@ def to_batch(value: object, forward: Forward, where: str) -> Batch:
             count = max(1, len(value) - 1)
         batch = Batch(args=tuple(value[:count]), labels=tuple(value[count:]))
     else:
-        raise TargetError(
-            f"the loader gave {a_kind(value)}",
-            where=where,
-            hint="give tensors, (inputs..., labels) tuples, or dicts named like forward's parameters",
-        )
+        raise TargetError(f"the loader gave {a_kind(value)}", where=where, hint=hint)
     if next(batch.tensors(), None) is None:
-        raise TargetError(
-            f"the loader gave no tensor for {forward}",
-            where=where,
-            hint="give tensors, (inputs..., labels) tuples, or dicts named like forward's parameters",
-        )
+        raise TargetError(f"the loader gave no tensor for {forward}", where=where, hint=hint)
     return batch
 
 
@@ -68,28 +61,14 @@ class Loader:
 
     def __call__(self, *, plain: bool = False) -> Iterator[Batch]:
         """The batches, on the host; `plain`: without worker processes and pinned memory. Raises TargetError."""
-        try:
+        with user_errors(self.name, where=self.where, hint="mend the loader, or give -i"):
             # worker processes are started here, and need the path
             with user_code(self.source.folders, self.source.name):
                 batches = self.batches()
                 with _plain(batches) if plain else contextlib.nullcontext():
                     iterator = iter(batches)
-            while True:
-                try:
-                    value = next(iterator)
-                except StopIteration:
-                    return
+            for value in iterator:
                 yield to_batch(value, self.forward, self.where)
-        except KitError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise TargetError(
-                f"{self.name} raised {first_line(error)}",
-                where=user_place(error) or self.where,
-                hint="mend the loader, or give -i",
-            ) from error
 
     def first(self) -> Batch:
         """The first batch. Raises TargetError when there is none."""

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.assemble import assemble, objective_of, tuning_of
+from profiler_kit.loading.assemble import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_line
 from profiler_kit.loading.compiled import as_written
-from profiler_kit.loading.construct import Built, check_arguments, construct
+from profiler_kit.loading.construct import check_arguments, construct
 from profiler_kit.loading.feed import Feeder
-from profiler_kit.loading.fit import check_fit
-from profiler_kit.loading.forms import form_of, formatted, inputs_of, is_model
+from profiler_kit.loading.forms import Built, form_of, formatted, inputs_of, is_model
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.meta import is_all_meta, meta_copy, private_copy
@@ -33,32 +32,23 @@ from profiler_kit.records.target import TargetSpec
 
 
 def load(
-    spec: TargetSpec, *, device: str = "meta", compiled: bool = False, ready: Callable[[], None] | None = None
+    spec: TargetSpec,
+    *,
+    device: str = "meta",
+    compiled: bool = False,
+    earlier: Source | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> Target:
     """The target that `spec` names, built on `device`: ``meta`` (nothing is computed), ``cpu``, ``cuda`` or ``cuda:1``.
 
     With `compiled` what the target compiles by torch.compile runs compiled; without it runs as it is written. `ready` is
-    called once all is built on the host, before any of it is put on the device.
+    called once all is built on the host, before any of it is put on the device. With `earlier` nothing is imported again:
+    torch frees a custom op's kernels when a file defines it a second time, also those that somebody is about to call.
 
     On real devices weights and inputs depend on ``spec.seed`` alone, so every process gets the same. No forward pass is
     run, except once where lazy layers need it to get their shapes.
 
     Raises: UsageError for words that make no sense, TargetError for a target that cannot be found, built or fed.
-    """
-    return _loaded(spec, device, compiled=compiled, ready=ready)
-
-
-def _loaded(
-    spec: TargetSpec,
-    device: str,
-    *,
-    compiled: bool = False,
-    earlier: Source | None = None,
-    ready: Callable[[], None] | None = None,
-) -> Target:
-    """As `load`; with `earlier` from what was imported then: an op that a file defines must not be defined twice.
-
-    torch frees a custom op's kernels when its name is defined again, also those that somebody is about to call.
     """
     where = device_of(device)
     check_words(spec)
@@ -76,30 +66,22 @@ def _loaded(
     place = source.at(candidate.line)
     forward = inputs_of(spec, built.model, place)
     model = formatted(spec, built.model)
-    loader = find_loader(source, forward, lines)
-    feed = Feeder(
-        spec=spec,
-        model=model,
-        forward=forward,
-        device=where,
-        source=source,
-        maker=candidate.name,
-        beside=built.inputs,
-        loader=loader,
-    ).feed()
-    check_fit(spec, forward, feed.batch, place)
+    feeder = Feeder(
+        spec=spec, model=model, forward=forward, device=where, source=source, maker=candidate.name, beside=built.inputs,
+        loader=find_loader(source, forward, lines),
+    )  # fmt: skip
     names = vars(source.module)
-    objective = objective_of(spec, feed.batch, names.get("loss_fn"), source.at(lines.get("loss_fn")))
-    tuning = tuning_of(spec, names.get("configure_optimizer"), source.at(lines.get("configure_optimizer")))
     notes = built.notes
     flags = tuple(dict.fromkeys((*source.flags, *set_while_built)))
     if flags:
         notes += (f"{source.name} sets {', '.join(flags)}: put back, each configuration sets its own",)
     return assemble(
-        spec, model, forward, feed, objective, tuning, where, place, notes=notes, compiles=built.compiles, ready=ready,
+        feeder, place, notes=notes, compiles=built.compiles, ready=ready,
+        loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
+        configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(flag_of(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
-        again=lambda on, **words: _loaded(replace(spec, **words), on, earlier=source),
+        again=lambda on, **words: load(replace(spec, **words), device=on, earlier=source),
     )  # fmt: skip
 
 
@@ -111,16 +93,8 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
     forward = inputs_of(spec, model, recipe.where)
     model = formatted(spec, model)
-    feed = Feeder(spec=spec, model=model, forward=forward, device=where, recipe=recipe).feed()
-    check_fit(spec, forward, feed.batch, recipe.where)
     return assemble(
-        spec,
-        model,
-        forward,
-        feed,
-        objective_of(spec, feed.batch, None, None),
-        tuning_of(spec, None, None),
-        where,
+        Feeder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
         recipe.where,
         notes=recipe.notes + built.notes,
         ready=ready,
@@ -173,16 +147,10 @@ def _from_model(
     forward = inputs_of(spec, form.model, name)
     copied = as_written(meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
     copied = formatted(spec, copied)
-    feed = Feeder(
-        spec=spec,
-        model=copied,
-        forward=forward,
-        device=where,
+    feeder = Feeder(
+        spec=spec, model=copied, forward=forward, device=where, beside=form.inputs, maker=name,
         given=batch if batch.args or batch.kwargs else None,
-        beside=form.inputs,
-        maker=name,
-    ).feed()
-    check_fit(spec, forward, feed.batch, name)
+    )  # fmt: skip
 
     def again(on: str, **words: Any) -> Target:
         return _from_model(model, batch, loss_fn, configure_optimizer, replace(spec, **words), on)
@@ -190,16 +158,12 @@ def _from_model(
     held = [*form.model.parameters(), *form.model.buffers()]
     has_numbers = not any(tensor.is_meta for tensor in held)
     return assemble(
-        spec,
-        copied,
-        forward,
-        feed,
-        objective_of(spec, feed.batch, loss_fn, None),
-        tuning_of(spec, configure_optimizer, None),
-        where,
+        feeder,
         name,
         notes=form.notes,
         again=again if has_numbers else None,
+        loss_fn=loss_fn,
+        configure=configure_optimizer,
     )
 
 

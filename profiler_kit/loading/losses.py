@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.place import a_kind
 
@@ -41,14 +41,6 @@ LOSSES: Final[dict[str, NamedLoss]] = {
 # These look at every floating output, not at the main one alone.
 REDUCTIONS: Final = ("sum", "mean")
 CHOICES: Final = (*LOSSES, *REDUCTIONS)
-
-
-def check_loss(name: str) -> None:
-    """Raises UsageError that names the choices, unless `name` is a loss."""
-    if name not in CHOICES:
-        raise UsageError(
-            f"unknown loss {name!r}", hint=f"take one of {', '.join(CHOICES)}, or define loss_fn(output, *inputs)"
-        )
 
 
 def plain(output: object) -> object:

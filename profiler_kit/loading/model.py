@@ -7,19 +7,19 @@ import copy
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.errors import KitError, TargetError
+from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.loading.compiled import plain_path
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.objective import Objective, QuickLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
-from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.loading.place import a_kind, user_errors
 from profiler_kit.loading.values import remember_like
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
@@ -35,6 +35,7 @@ class Tuning:
     where: str | None = None
 
 
+@dataclass(kw_only=True, eq=False)
 class Target:
     """A live model with everything one step needs. Nothing of it changes from outside.
 
@@ -45,47 +46,31 @@ class Target:
     as ``configure_optimizer`` until it has been made.
     """
 
-    def __init__(
-        self,
-        *,
-        spec: TargetSpec,
-        info: TargetInfo,
-        forward: Forward,
-        model: nn.Module,
-        device: torch.device,
-        batch: Batch,
-        objective: Objective | None,
-        tuning: Tuning | None,
-        loader: Callable[[], Iterable[Batch]] | None = None,
-        again: Callable[..., Target] | None = None,
-        runs: nn.Module | None = None,
-    ) -> None:
-        self.spec = spec
-        self.again = again
-        self._forward = forward
-        self.model = model
-        self.runs = runs if runs is not None else model
-        self.device = device
-        self.loader = loader
-        self.batch = self._prepared(batch)
-        self._info = replace(info, inputs=describe_inputs(self.batch, forward))
-        self._objective = objective
-        self._tuning = tuning
-        self._made_up: tuple[Any, ...] | None = None
-        self._quick: QuickLoss | None = None
-        self._settled = objective is None
+    spec: TargetSpec
+    info: TargetInfo
+    forward: Forward
+    model: nn.Module
+    runs: nn.Module
+    device: torch.device
+    batch: Batch
+    objective: Objective | None
+    tuning: Tuning | None
+    loader: Callable[[], Iterable[Batch]] | None = None
+    again: Callable[..., Target] | None = None
+    _made_up: tuple[Any, ...] | None = field(default=None, init=False)
+    _quick: QuickLoss | None = field(default=None, init=False)
+    _settled: bool = field(default=False, init=False)
 
-    @property
-    def info(self) -> TargetInfo:
-        """What the target resolved to, with the loss and the notes known so far."""
-        return self._info
+    def __post_init__(self) -> None:
+        self.batch = self.to_device(self.batch)
+        self.info = replace(self.info, inputs=describe_inputs(self.batch, self.forward))
 
     def labels_for(self, output: object) -> tuple[Any, ...]:
         """The labels of `batch`: its own, else made up once from `output`, seeded; () when the loss needs none.
 
         Call it outside any tracing: it draws numbers and copies them to the device.
         """
-        if self.batch.labels or self._objective is None:
+        if self.batch.labels or self.objective is None:
             return self.batch.labels
         if self._made_up is None:
             with torch.no_grad():
@@ -97,7 +82,7 @@ class Target:
 
         They are the same for the same shapes; () when the loss needs none. Call it outside any timing.
         """
-        if batch.labels or self._objective is None:
+        if batch.labels or self.objective is None:
             return batch.labels
         tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
         with torch.no_grad():
@@ -121,30 +106,24 @@ class Target:
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters. Raises TargetError when the target's own function makes none."""
-        tuning = self._tuning
+        tuning = self.tuning
         if tuning is None:
             raise TargetError("infer mode has no optimizer", where=self.spec.spec, hint="take --mode train")
         if tuning.function is None:
             return OPTIMIZERS[tuning.name]([p for p in self.model.parameters() if p.requires_grad])
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                made = tuning.function(self.model)
-        except Exception as error:
-            if is_out_of_memory(error) or isinstance(error, KitError):
-                raise
-            raise TargetError(
-                f"configure_optimizer(model) raised {first_line(error)}",
-                where=user_place(error) or tuning.where,
-                hint="mend it, or take --optimizer adamw",
-            ) from error
+        what = "configure_optimizer(model)"
+        with (
+            user_errors(what, where=tuning.where, hint="mend it, or take --optimizer adamw"),
+            contextlib.redirect_stdout(sys.stderr),
+        ):
+            made = tuning.function(self.model)
         if not isinstance(made, torch.optim.Optimizer):
-            said = a_kind(made)
             raise TargetError(
-                f"configure_optimizer(model) returned {said}, not an optimizer",
+                f"{what} returned {a_kind(made)}, not an optimizer",
                 where=tuning.where,
                 hint="return one torch.optim.Optimizer, or take --optimizer adamw",
             )
-        self._info = replace(self._info, optimizer=type(made).__name__)
+        self.info = replace(self.info, optimizer=type(made).__name__)
         return made
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -153,28 +132,26 @@ class Target:
             return contextlib.nullcontext()
         return torch.autocast(device_type=self.device.type, dtype=DTYPES[self.spec.amp])
 
-    def to_device(self, batch: Batch) -> Batch:
-        """`batch` on the target's device, in its dtype and memory format; asynchronous from pinned memory."""
-        return self._prepared(batch)
-
     def adopt(self, other: Target) -> None:
         """Takes over what `other`, the same target on another device, has learnt: its loss, its optimizer, its notes."""
-        self._info = other.info
+        self.info = other.info
 
     def replaced(self, change: Callable[[nn.Module], nn.Module], batch: Batch, device: torch.device) -> Target:
         """This target with another batch, and ``change(module)`` in place of its model and of a loss that is a module."""
-        objective = self._objective
+        objective = self.objective
         if objective is not None and isinstance(objective.function, nn.Module):
-            objective = objective.with_function(change(objective.function))
+            objective = replace(objective, function=change(objective.function))
+        model = change(self.model)
         return Target(
             spec=self.spec,
-            info=self._info,
-            forward=self._forward,
-            model=change(self.model),
+            info=self.info,
+            forward=self.forward,
+            model=model,
+            runs=model,
             device=device,
             batch=batch,
             objective=objective,
-            tuning=self._tuning,
+            tuning=self.tuning,
         )
 
     def running(self, runs: nn.Module) -> Target:
@@ -192,20 +169,21 @@ class Target:
         return {**paths, id(self.runs): ""}
 
     def _settle(self, output: object, labels: tuple[Any, ...]) -> Objective:
-        if self._objective is None:
+        if self.objective is None:
             raise TargetError("infer mode has no loss", where=self.spec.spec, hint="take --mode train")
         if not self._settled:
-            self._objective = self._objective.settled(output, labels)
+            self.objective = self.objective.settled(output, labels)
             self._settled = True
-            note = (f"loss: {self._objective.name} {self._objective.reason}",) if self._objective.reason else ()
-            self._info = replace(self._info, loss=self._objective.name, notes=self._info.notes + note)
-        return self._objective
+            note = (f"loss: {self.objective.name} {self.objective.reason}",) if self.objective.reason else ()
+            self.info = replace(self.info, loss=self.objective.name, notes=self.info.notes + note)
+        return self.objective
 
     def _make_labels(self, objective: Objective, output: object) -> tuple[Any, ...]:
         with torch.no_grad():
             return objective.make_labels(output, torch.Generator().manual_seed(self.spec.seed))
 
-    def _prepared(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
+        """`batch` on the target's device, in its dtype and memory format; asynchronous from pinned memory."""
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else None
 
         def moved(tensor: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.errors import KitError, TargetError
+from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, tensors_in
 from profiler_kit.loading.losses import (
     LOSSES,
@@ -23,7 +23,7 @@ from profiler_kit.loading.losses import (
     main_output,
     own_loss,
 )
-from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.loading.place import a_kind, user_errors
 
 AUTO = "auto"
 OWN_LOSSES = {  # where an output may bring its loss, and why that is taken
@@ -60,19 +60,15 @@ class Objective:
     where: str | None = None
     token_shapes: tuple[tuple[int, ...], ...] = ()
 
-    def with_function(self, function: Callable[..., Any]) -> Objective:
-        """This objective with `function` in place of its own, such as a copy on another device."""
-        return replace(self, function=function)
-
     def settled(self, output: object, labels: tuple[Any, ...]) -> Objective:
         """This objective with its name no longer open, now that an output is known."""
         if self.name != AUTO or self.function is not None:
             return self
         own = own_loss(output)
         if own is not None:
-            return Objective(name=own[0], reason=OWN_LOSSES[own[0]], token_shapes=self.token_shapes)
+            return replace(self, name=own[0], reason=OWN_LOSSES[own[0]])
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
-        return Objective(name=name, reason=f"{reason}, because no loss_fn is defined", token_shapes=self.token_shapes)
+        return replace(self, name=name, reason=f"{reason}, because no loss_fn is defined")
 
     def make_labels(self, output: object, generator: torch.Generator) -> tuple[Any, ...]:
         """Labels for `output`, made up; () when the loss needs none."""
@@ -91,18 +87,9 @@ class Objective:
 
     def __call__(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
         """The scalar loss. Raises TargetError when there is no such thing; out-of-memory goes through."""
-        try:
+        hint = "define loss_fn(output, *labels) that fits the output, or take another --loss"
+        with user_errors(f"the loss {self.name}", where=self.where, hint=hint):
             loss = self._value(output, batch, labels)
-        except KitError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise TargetError(
-                f"the loss {self.name} raised {first_line(error)}",
-                where=user_place(error) or self.where,
-                hint="define loss_fn(output, *labels) that fits the output, or take another --loss",
-            ) from error
         if not isinstance(loss, Tensor):
             raise TargetError(
                 f"loss_fn returned {a_kind(loss)}, not a tensor",
@@ -144,7 +131,7 @@ class Objective:
         if self.function is not None:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
-            return self.function(output, *_accepted(self.function, labels or batch.values()))
+            return self.function(output, *(labels or batch.values())[: _places_after_output(self.function)])
         if self.name in OWN_LOSSES:
             own = own_loss(output)
             return own[1] if own is not None else None
@@ -159,11 +146,6 @@ class Objective:
             t.sum() if self.name == "sum" else t.mean() for t in total if t.requires_grad or not torch.is_grad_enabled()
         ]
         return sum(sums[1:], start=sums[0]) if sums else total[0].sum()
-
-
-def _accepted(function: Callable[..., Any], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As many of `values` as `function` takes after the output."""
-    return values[: _places_after_output(function)]
 
 
 @lru_cache(maxsize=64)  # asked in every step, and reading a signature takes longer than many a loss

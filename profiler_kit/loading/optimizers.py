@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from profiler_kit.errors import UsageError
-
 DEFAULT: Final = "adamw"
 
 # Their own default rates; where torch gives none or one meant for full batches, a rate that keeps the numbers finite.
@@ -26,12 +24,3 @@ OPTIMIZERS: Final[dict[str, Callable[[Iterable[Tensor]], Optimizer]]] = {
     "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,
 }
-
-
-def check_optimizer(name: str) -> None:
-    """Raises UsageError that names the choices, unless `name` is an optimizer."""
-    if name not in OPTIMIZERS:
-        raise UsageError(
-            f"unknown optimizer {name!r}",
-            hint=f"take one of {', '.join(OPTIMIZERS)}, or define configure_optimizer(model)",
-        )

@@ -6,10 +6,13 @@ import linecache
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import torch
+
+from profiler_kit.errors import KitError, TargetError
 
 _LIBRARIES = tuple(
     str(Path(folder).resolve())
@@ -101,6 +104,22 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     words = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+@contextmanager
+def user_errors(what: str, *, hint: str, where: str | None = None) -> Iterator[None]:
+    """Raises TargetError that `what` raised, around what the user's code in the block raises.
+
+    Its place is the user's line, else `where`. The kit's own errors go through, and so does out of memory.
+    """
+    try:
+        yield
+    except KitError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise TargetError(f"{what} raised {first_line(error)}", where=user_place(error) or where, hint=hint) from error
 
 
 def a_kind(value: object) -> str:

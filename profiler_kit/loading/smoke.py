@@ -15,6 +15,8 @@ from profiler_kit.loading.syntax import main_blocks
 
 _MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "randint")
 _PASS_THROUGH = ("to", "cuda", "cpu", "float", "requires_grad_", "contiguous", "eval", "train", "clone", "detach")
+_CASTS = ("long", "int", "bool", "half")
+_DTYPE_WORDS = {"long": "int64", "int": "int32", "half": "float16", "float": "float32", "double": "float64"}
 _MODEL_NAMES = ("model", "net", "network", "m")
 
 
@@ -33,13 +35,9 @@ def smoke_test(tree: ast.Module, makers: tuple[str, ...]) -> SmokeTest | None:
     for block in main_blocks(tree):
         bodies = [block]
         for call in _calls(block):
-            if (
-                isinstance(call.func, ast.Name)
-                and call.func.id in functions
-                and not call.args
-                and call.func.id not in makers
-            ):
-                bodies.append(functions[call.func.id].body)
+            name = call.func.id if isinstance(call.func, ast.Name) else ""
+            if name in functions and name not in makers and not call.args:
+                bodies.append(functions[name].body)
         for body in bodies:
             found = _in_body(body, constants, makers)
             if found is not None:
@@ -121,18 +119,12 @@ def _inputs(call: ast.Call, tensors: dict[str, InputText], sizes: dict[str, int]
 def _literal(value: ast.expr, sizes: dict[str, int]) -> InputText | None:
     value = _unwrapped(value)
     cast = None
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("long", "int", "bool", "half")
-    ):
-        cast = {"long": "int64", "int": "int32", "bool": "bool", "half": "float16"}[value.func.attr]
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _CASTS:
+        cast = _DTYPE_WORDS.get(value.func.attr, value.func.attr)
         value = _unwrapped(value.func.value)
-    if not (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and isinstance(value.func.value, ast.Name)
-    ):
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return None
-    if value.func.value.id != "torch" or value.func.attr not in _MAKERS:
+    if ast.unparse(value.func.value) != "torch" or value.func.attr not in _MAKERS:
         return None
     maker, args = value.func.attr, list(value.args)
     keywords = {k.arg: k.value for k in value.keywords}
@@ -174,7 +166,5 @@ def _shape(args: list[ast.expr], sizes: dict[str, int]) -> tuple[int, ...] | Non
 def _dtype(value: ast.expr | None) -> str | None:
     if not isinstance(value, ast.Attribute):
         return None
-    name = {"long": "int64", "int": "int32", "half": "float16", "float": "float32", "double": "float64"}.get(
-        value.attr, value.attr
-    )
+    name = _DTYPE_WORDS.get(value.attr, value.attr)
     return name if name in DTYPES else None

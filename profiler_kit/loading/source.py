@@ -8,7 +8,9 @@ import importlib
 import importlib.util
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -45,11 +47,8 @@ class Source:
     @property
     def name(self) -> str:
         """The file as a user would write it, or the module's dotted name."""
-        return (
-            shown(self.file)
-            if self.file is not None and self.spec.spec.split(":")[0].endswith(".py")
-            else self.module.__name__
-        )
+        is_file = self.file is not None and self.spec.spec.split(":")[0].endswith(".py")
+        return self.at(None) if is_file else self.module.__name__
 
     def at(self, line: int | None) -> str:
         """``net.py:41``; the file alone when the line is not known."""
@@ -87,12 +86,11 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, beside: Source | N
         example = inside[0] if inside else path / "my_model.py"
         raise TargetError("is a folder, not a Python file", where=text, hint=next_line(spec, target=str(example)))
     if not path.is_file():
-        near = _similar(path)
-        hint = (
-            next_line(spec, target=near)
-            if near
-            else f"give the path of a Python file: {plain_line(spec, 'my_model.py')}"
-        )
+        names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, names, n=1)
+        hint = f"give the path of a Python file: {plain_line(spec, 'my_model.py')}"
+        if close:
+            hint = next_line(spec, target=str(path.parent / close[0]))
         raise TargetError("no such file", where=text, hint=hint)
     if path.suffix != ".py":
         raise TargetError(
@@ -104,28 +102,37 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, beside: Source | N
     tree = _parse(file)
     root, name = _package(file)
     in_package = root != file.parent or file.name == "__init__.py"
-    folders = _distinct(root, file.parent, Path.cwd())
+    folders = tuple(dict.fromkeys(folder.resolve() for folder in (root, file.parent, Path.cwd())))
     _drop_earlier(folders, beside.brought if beside is not None else frozenset())
     if in_package:
         _refuse_foreign(spec, name.split(".")[0], root)
         is_fresh = name not in sys.modules
     else:
         name, is_fresh = _free_name(name, file), True
+    load = partial(importlib.import_module, name) if in_package else partial(_execute, name, file)
+    module, brought, flags = _import(spec, load, file, text, folders)
+    return Source(
+        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
+        is_fresh=is_fresh, brought=brought, flags=flags,
+    )  # fmt: skip
+
+
+def _import(
+    spec: TargetSpec, load: Callable[[], ModuleType], file: Path | None, argv0: str, folders: tuple[Path, ...]
+) -> tuple[ModuleType, frozenset[str], tuple[str, ...]]:
+    """What `load` imports, the modules that came with it, and the torch flags that it set. Raises TargetError."""
     before = set(sys.modules)
-    with user_code(folders, text) as flags, seeded(spec.seed):
+    with user_code(folders, argv0) as flags, seeded(spec.seed):
         try:
             with watchdog(spec, file):
-                module = importlib.import_module(name) if in_package else _execute(name, file)
+                module = load()
         except KitError:
             raise
         except (Exception, SystemExit) as error:
             raise import_failure(spec, file, error) from error
         finally:
             brought = _remember(before, folders)
-    return Source(
-        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
-        is_fresh=is_fresh, brought=brought, flags=tuple(flags),
-    )  # fmt: skip
+    return module, brought, tuple(flags)
 
 
 def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
@@ -137,23 +144,14 @@ def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
         )
     folders = (Path.cwd(),)
     _drop_earlier(folders, frozenset())
-    before = set(sys.modules)
-    with user_code(folders, name) as flags, seeded(spec.seed):
-        try:
-            with watchdog(spec, None):
-                module = importlib.import_module(name)
-        except KitError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise import_failure(spec, None, error) from error
-        finally:
-            brought = _remember(before, folders)
+    is_fresh = name not in sys.modules
+    module, brought, flags = _import(spec, partial(importlib.import_module, name), None, name, folders)
     origin = getattr(module, "__file__", None)
     file = Path(origin).resolve() if origin else None
     tree = _parse(file) if file is not None and file.suffix == ".py" else None
     return Source(
         spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
-        is_fresh=name not in before, brought=brought, flags=tuple(flags),
+        is_fresh=is_fresh, brought=brought, flags=flags,
     )  # fmt: skip
 
 
@@ -216,10 +214,6 @@ def _refuse_foreign(spec: TargetSpec, top: str, root: Path) -> None:
         )
 
 
-def _distinct(*folders: Path) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys(folder.resolve() for folder in folders))
-
-
 def _drop_earlier(folders: tuple[Path, ...], keep: frozenset[str]) -> None:
     for name in sorted(_brought - keep):
         top = name.split(".")[0]
@@ -240,10 +234,3 @@ def _remember(before: set[str], folders: tuple[Path, ...]) -> frozenset[str]:
             found.add(name)
     _brought.update(found)
     return frozenset(found)
-
-
-def _similar(path: Path) -> str | None:
-    """A Python file with nearly this name beside it, or of this very name in a folder below."""
-    names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return str(path.parent / close[0]) if close else None

@@ -291,7 +291,10 @@ class _PastTheDispatcher(TorchFunctionMode):
 
 
 class Shadowed:
-    """A context in which small tensors without values whose values follow from known ones have them; it can be entered again."""
+    """A context in which small tensors without values whose values follow from known ones have them; it can be entered again.
+
+    At first nothing but what is remembered is known.
+    """
 
     def __init__(self) -> None:
         self.values = ValueShadow()
@@ -307,8 +310,3 @@ class Shadowed:
 
     def __exit__(self, *error: Any) -> None:
         self._entered.pop().close()
-
-
-def shadowed() -> Shadowed:
-    """A new context, in which nothing but what is remembered is known yet."""
-    return Shadowed()

@@ -7,8 +7,8 @@ from typing import Final
 import torch
 
 from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.loading.losses import check_loss
-from profiler_kit.loading.optimizers import check_optimizer
+from profiler_kit.loading.losses import CHOICES
+from profiler_kit.loading.optimizers import OPTIMIZERS
 from profiler_kit.records.target import TargetSpec
 
 MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
@@ -30,17 +30,15 @@ def device_of(name: str) -> torch.device:
 
 def check_words(spec: TargetSpec) -> None:
     """Raises UsageError for a word of `spec` that is none of the choices."""
-    for flag, value, choices in (
-        ("--mode", spec.mode, ("train", "infer")),
-        ("--dtype", spec.dtype, MODEL_DTYPES),
-        ("--amp", spec.amp, AMP_DTYPES),
+    for word, value, choices, other in (
+        ("--mode", spec.mode, ("train", "infer"), ""),
+        ("--dtype", spec.dtype, MODEL_DTYPES, ""),
+        ("--amp", spec.amp, AMP_DTYPES, ""),
+        ("loss", spec.loss, CHOICES, ", or define loss_fn(output, *inputs)"),
+        ("optimizer", spec.optimizer, tuple(OPTIMIZERS), ", or define configure_optimizer(model)"),
     ):
         if value is not None and value not in choices:
-            raise UsageError(f"unknown {flag} {value!r}", hint=f"take one of {', '.join(choices)}")
-    if spec.loss is not None:
-        check_loss(spec.loss)
-    if spec.optimizer is not None:
-        check_optimizer(spec.optimizer)
+            raise UsageError(f"unknown {word} {value!r}", hint=f"take one of {', '.join(choices)}{other}")
     if spec.batch is not None and not 1 <= spec.batch <= LARGEST_BATCH:
         raise UsageError(f"--batch {spec.batch}: not a number from 1 to {LARGEST_BATCH}", hint="take --batch 8")
     if not 0 <= spec.seed <= LARGEST_SEED:

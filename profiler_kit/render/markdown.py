@@ -56,10 +56,14 @@ def code(written: str) -> str:
     if not plain:
         return ""
     plain = re.sub(r"(\\*)\|", lambda m: m[1] * 2 + "\\|", plain)
-    longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
-    fence = "`" * (longest + 1)
+    fence = _fence(plain)
     pad = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{pad}{plain}{pad}{fence}"
+
+
+def _fence(written: str, shortest: int = 1) -> str:
+    """More backticks than stand in a row in `written`."""
+    return "`" * max([shortest, *(len(run) + 1 for run in re.findall(r"`+", written))])
 
 
 def _block(block: Block) -> str:
@@ -74,8 +78,7 @@ def _paragraph(paragraph: Paragraph) -> str:
     match paragraph.role:
         case "log":
             body = lines(paragraph.text)
-            longest = max((len(run) for line in body for run in re.findall(r"`+", line)), default=0)
-            fence = "`" * max(3, longest + 1)
+            fence = _fence("\n".join(body), shortest=3)
             return "\n".join([f"{fence}text", *body, fence])
         case "warning":
             return f"> **Warning:** {escape(paragraph.text)}"

@@ -102,7 +102,9 @@ def test_the_help_lists_what_the_registries_hold(capfd: pytest.CaptureFixture[st
     assert [device.short[0] for device in devices() if device.short[0] not in count] == []
     assert [name for name in architecture_names().split(", ") if name not in count] == []
     assert [suffix for suffix in EVENT_SUFFIXES if suffix not in inspect] == []
-    assert [name for name in choices.cards().split(", ") if name not in count or not find(name, "--hardware", with_peaks())] == []
+    assert [
+        name for name in choices.cards().split(", ") if name not in count or not find(name, "--hardware", with_peaks())
+    ] == []
 
 
 def test_the_conventions_in_the_help_are_those_there_are() -> None:

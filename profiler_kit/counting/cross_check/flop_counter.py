@@ -15,10 +15,11 @@ from profiler_kit.counting.cross_check.tally import (
     UNEXPLAINED,
     UNKNOWN_TO_KIT,
     Pair,
+    build_check,
     failed,
     layers,
     not_followed,
-    without_zeros,
+    unexplained_row,
 )
 from profiler_kit.counting.memo import memo_beside
 from profiler_kit.counting.step import trace_step
@@ -28,7 +29,7 @@ from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import StepError
 from profiler_kit.loading.place import first_line
 from profiler_kit.loading.restore import unchanged
-from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, CrossCheckRow, OpRecord, TensorSpec
+from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, OpRecord, TensorSpec
 
 PEER: Final = "FlopCounterMode"
 
@@ -64,28 +65,12 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     for op in by_peer.ops:
         pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), Pair())
         pair.peer_macs += op.cost.macs * op.calls if op.cost is not None else 0
-    rows = without_zeros(
-        CrossCheckRow(
-            op=key[0],
-            path=key[1],
-            phase=key[2],
-            calls=pair.calls,
-            kit_macs=pair.kit_macs,
-            peer_macs=pair.peer_macs,
-            reason=reason(key[0], key[3], pair.kit_macs, pair.peer_macs, known=pair.known),
-        )
-        for key, pair in pairs.items()
+    rows = (
+        (op, path, phase, pair, reason(op, inputs, pair.kit_macs, pair.peer_macs, known=pair.known))
+        for (op, path, phase, inputs), pair in pairs.items()
     )
     paths = tuple(dict.fromkeys(call.path for call in by_peer.calls))  # a module never called has no figure there
-    check = CrossCheck(
-        peer=PEER,
-        version=version,
-        covers=covers,
-        kit_macs=sum(row.kit_macs for row in rows),
-        peer_macs=None,
-        rows=rows,
-        layers=layers(rows, paths, None),
-    )
+    check = build_check(PEER, version, covers, rows, paths)
     try:
         counter = _run(target)
     except Exception as error:  # noqa: BLE001 whatever it ends in is what it says of this model
@@ -112,22 +97,15 @@ def _run(target: Target) -> FlopCounterMode:
 def _told(check: CrossCheck, counter: FlopCounterMode, target: Target, paths: Sequence[str]) -> CrossCheck:
     total = int(counter.get_total_flops()) // 2
     rest = total - sum(row.peer_macs for row in check.rows)
-    rows = check.rows
-    if rest:
-        left = CrossCheckRow(
-            op=UNEXPLAINED, path="", phase="forward", calls=0, kit_macs=0, peer_macs=rest, reason=NOT_EXPLAINED
-        )
-        rows = (*rows, left)
+    left = (unexplained_row(UNEXPLAINED, rest, NOT_EXPLAINED),) if rest else ()
     said = {name: sum(int(flops) for flops in by_op.values()) // 2 for name, by_op in counter.get_flop_counts().items()}
     by_path = dict.fromkeys(paths, 0)
     canonical, root = target.paths(), type(target.model).__name__
-    for name, module in target.model.named_modules(
-        remove_duplicate=False
-    ):  # it may know a shared module by another name
+    for name, module in target.model.named_modules(remove_duplicate=False):  # it may have a shared one by another name
         path = canonical.get(id(module))
         if path in by_path:
             by_path[path] += said.get(f"{root}.{name}" if name else root, 0)
-    return replace(check, peer_macs=total, rows=rows, layers=layers(check.rows, paths, by_path))
+    return replace(check, peer_macs=total, rows=(*check.rows, *left), layers=layers(check.rows, paths, by_path))
 
 
 def reason(op: str, inputs: Sequence[TensorSpec], kit_macs: int, peer_macs: int, *, known: bool = True) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -20,11 +21,12 @@ from profiler_kit.counting.cross_check.tally import (
     UNEXPLAINED,
     UNKNOWN_TO_KIT,
     Pair,
+    build_check,
     failed,
     layers,
     not_followed,
+    unexplained_row,
     version_of,
-    without_zeros,
 )
 from profiler_kit.counting.function_calls import FunctionCalls
 from profiler_kit.counting.memo import memo_beside
@@ -36,7 +38,7 @@ from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import StepError, free_bytes
 from profiler_kit.loading.place import first_line
 from profiler_kit.loading.restore import unchanged
-from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckRow
+from profiler_kit.records.counts import CountPhase, CrossCheck
 
 PEER: Final = "fvcore"
 INSTALL: Final = "pip install fvcore, for its own figures beside what its handles give"
@@ -116,28 +118,11 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
             trace = trace_step(target, memo_beside(_get_current_dispatch_mode_stack()), calls.convention())
     except (KitError, StepError) as error:  # the step itself has run before
         return not_followed(PEER, version, ("forward",), forward_macs, error)
-    rows = without_zeros(
-        CrossCheckRow(
-            op=op,
-            path=path,
-            phase="forward",
-            calls=pair.calls,
-            kit_macs=pair.kit_macs,
-            peer_macs=pair.peer_macs,
-            reason=_reason(op, pair),
-        )
-        for (op, path), pair in calls.pairs.items()
+    rows: Iterator[tuple[str, str, CountPhase, _Pair, str]] = (
+        (op, path, "forward", pair, _reason(op, pair)) for (op, path), pair in calls.pairs.items()
     )
     paths = tuple(dict.fromkeys(call.path for call in trace.calls))
-    check = CrossCheck(
-        peer=PEER,
-        version=version,
-        covers=("forward",),
-        kit_macs=sum(row.kit_macs for row in rows),
-        peer_macs=None,
-        rows=rows,
-        layers=layers(rows, paths, None),
-    )
+    check = build_check(PEER, version, ("forward",), rows, paths)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what it imports
@@ -149,7 +134,9 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
         return failed(check, too_large, "take a smaller batch or configuration")
     try:
         with _disable_current_modes():  # the count may run on fake tensors
-            real = target if target.device.type == "cpu" and target.again is None else _again(target)
+            real = target
+            if target.again is not None:
+                real = target.again("cpu")
     except KitError as error:
         return failed(
             check,
@@ -173,11 +160,6 @@ def _too_large(target: Target) -> str:
     if needs > free_bytes():
         return f"fvcore needs real tensors, and the weights alone would take {needs / 1e9:.1f} GB"
     return ""
-
-
-def _again(target: Target) -> Target:
-    assert target.again is not None, "asked before"
-    return target.again("cpu")
 
 
 class _OfTensors(nn.Module):
@@ -213,32 +195,20 @@ def _analysed(analysis: Any, real: Target) -> Any:
     return found
 
 
-def _told(check: CrossCheck, found: Any, paths: tuple[str, ...]) -> CrossCheck:
-    expected: dict[str, int] = {}
+def _told(check: CrossCheck, analysis: Any, paths: tuple[str, ...]) -> CrossCheck:
+    by_handles: Counter[str] = Counter()
     for row in check.rows:
-        expected[row.op] = expected.get(row.op, 0) + row.peer_macs
-    said = {name: int(macs) for name, macs in found.by_operator().items()}
-    rest = {name: said.get(name, 0) - expected.get(name, 0) for name in (*expected, *said)}
-    left = tuple(
-        CrossCheckRow(
-            op=f"{name} {UNEXPLAINED}",
-            path="",
-            phase="forward",
-            calls=0,
-            kit_macs=0,
-            peer_macs=macs,
-            reason=NOT_EXPLAINED,
-        )
-        for name, macs in rest.items()
-        if macs
-    )
-    by_path = {path: int(found.total(f"model.{path}" if path else "model")) for path in paths}
+        by_handles[row.op] += row.peer_macs
+    by_peer = Counter({name: int(macs) for name, macs in analysis.by_operator().items()})
+    rest = {name: by_peer[name] - by_handles[name] for name in (*by_handles, *by_peer)}
+    left = tuple(unexplained_row(f"{name} {UNEXPLAINED}", macs, NOT_EXPLAINED) for name, macs in rest.items() if macs)
+    by_path = {path: int(analysis.total(f"model.{path}" if path else "model")) for path in paths}
     silent = ", ".join(
-        f"{name.removeprefix('aten::')} ({calls:,})" for name, calls in sorted(found.unsupported_ops().items())
+        f"{name.removeprefix('aten::')} ({calls:,})" for name, calls in sorted(analysis.unsupported_ops().items())
     )
     return replace(
         check,
-        peer_macs=int(found.total()),
+        peer_macs=int(analysis.total()),
         rows=(*check.rows, *left),
         layers=layers(check.rows, paths, by_path),
         notes=(f"fvcore says that it does not count, by calls: {silent}",) if silent else (),

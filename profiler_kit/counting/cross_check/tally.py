@@ -54,9 +54,38 @@ def layers(
     return tuple(each for each in found if each.kit_macs or each.expected_macs or each.peer_macs)
 
 
-def without_zeros(rows: Iterable[CrossCheckRow]) -> tuple[CrossCheckRow, ...]:
-    """The rows for which somebody counts something."""
-    return tuple(row for row in rows if row.kit_macs or row.peer_macs)
+def build_check(
+    peer: str,
+    version: str | None,
+    covers: tuple[CountPhase, ...],
+    rows: Iterable[tuple[str, str, CountPhase, Pair, str]],
+    paths: Sequence[str],
+) -> CrossCheck:
+    """The cross-check by the peer's formulas, before it runs itself; `rows` are op, path, phase, figures and reason of each.
+
+    Rows for which nobody counts anything are left out. `paths` are those of the modules that were called.
+    """
+    nonzero = tuple(
+        CrossCheckRow(
+            op=op, path=path, phase=phase, calls=pair.calls, kit_macs=pair.kit_macs, peer_macs=pair.peer_macs, reason=reason
+        )
+        for op, path, phase, pair, reason in rows
+        if pair.kit_macs or pair.peer_macs
+    )  # fmt: skip
+    return CrossCheck(
+        peer=peer,
+        version=version,
+        covers=covers,
+        kit_macs=sum(row.kit_macs for row in nonzero),
+        peer_macs=None,
+        rows=nonzero,
+        layers=layers(nonzero, paths, None),
+    )
+
+
+def unexplained_row(op: str, macs: int, reason: str) -> CrossCheckRow:
+    """A row of what the peer itself says beyond its formulas."""
+    return CrossCheckRow(op=op, path="", phase="forward", calls=0, kit_macs=0, peer_macs=macs, reason=reason)
 
 
 def failed(check: CrossCheck, failure: str, hint: str = "") -> CrossCheck:

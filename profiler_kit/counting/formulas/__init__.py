@@ -7,6 +7,10 @@ what came back. It returns the op's `Cost`; the bytes are filled in from the ope
     def mm(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
         return contraction(a.shape[0] * a.shape[1] * b.shape[1], a)
 
+Formulas that many ops share are in `counting.arithmetic`: so many FLOPs per element of an argument or of the result, or none::
+
+    formula("aten.mse_loss_backward")(per_argument(1, 2))  # subtract, scale by the gradient
+
 Trailing arguments that have their default value do not reach the formula, so parameters need the same defaults.
 """
 
@@ -36,6 +40,7 @@ class Formula:
 
     function: FormulaFunction
     moves: Moves
+    file: str = ""  # that registers it
 
 
 _REGISTERED: Final[dict[str, Formula]] = {}
@@ -46,15 +51,17 @@ def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
     """A decorator that makes its function the formula of the ops called `names`.
 
     A name is an op's packet (``aten.mm``, for all overloads) or one overload (``aten.max.dim``). The in-place variant
-    (``aten.mm_``) falls back to its functional one. Raises ValueError where another function has the name already.
+    (``aten.mm_``) falls back to its functional one. Raises ValueError where another file has the name already.
     """
+
+    file = sys._getframe(1).f_code.co_filename
 
     def register(function: F) -> F:
         for name in names:
             taken = _REGISTERED.get(name)
-            if taken is not None and taken.function.__code__.co_filename != function.__code__.co_filename:
-                raise ValueError(f"{name} has a formula in {taken.function.__code__.co_filename} already")
-            _REGISTERED[name] = Formula(function=function, moves=moves)
+            if taken is not None and taken.file != file:
+                raise ValueError(f"{name} has a formula in {taken.file} already")
+            _REGISTERED[name] = Formula(function=function, moves=moves, file=file)
         return function
 
     return register

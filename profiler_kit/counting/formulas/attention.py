@@ -9,7 +9,7 @@ queries and keys are scaled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, gradients_wanted, numel
@@ -102,24 +102,21 @@ def triton_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, dropout_p: flo
     return attention(q, k, v, dropout=dropout_p > 0)
 
 
-@formula("aten._scaled_dot_product_flash_attention_backward")
-def flash_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, cum_q: Any, cum_k: Any,
-    max_q: int, max_k: int, dropout_p: float, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of flash attention."""
-    wanted = gradients_wanted("ScaledDotProductFlashAttention", 3)
-    return attention_backward(q, k, v, wanted=wanted, dropout=dropout_p > 0)
+def fused_backward(node: str, dropout_at: int) -> Callable[..., Cost]:
+    """A formula: the gradients of a fused op whose autograd node is `node`, with the dropout probability at this place."""
+
+    def cost(grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, *rest: Any, out: Any, **_: Any) -> Cost:
+        dropout = rest[dropout_at - 4] > 0
+        return attention_backward(q, k, v, wanted=gradients_wanted(node, 3), dropout=dropout)
+
+    return cost
 
 
-@formula("aten._scaled_dot_product_flash_attention_for_cpu_backward")
-def flash_attention_for_cpu_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, dropout_p: float,
-    *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of flash attention on a CPU."""
-    wanted = gradients_wanted("ScaledDotProductFlashAttentionForCpu", 3)
-    return attention_backward(q, k, v, wanted=wanted, dropout=dropout_p > 0)
+formula("aten._scaled_dot_product_flash_attention_backward")(fused_backward("ScaledDotProductFlashAttention", 10))
+formula("aten._scaled_dot_product_flash_attention_for_cpu_backward")(
+    fused_backward("ScaledDotProductFlashAttentionForCpu", 6)
+)
+formula("aten._scaled_dot_product_cudnn_attention_backward")(fused_backward("ScaledDotProductCudnnAttention", 13))
 
 
 @formula("aten._scaled_dot_product_efficient_attention_backward")
@@ -129,16 +126,6 @@ def efficient_attention_backward(
 ) -> Cost:  # fmt: skip
     """Gradients of the memory-efficient kernel."""
     return attention_backward(q, k, v, wanted=grad_input_mask, dropout=dropout_p > 0)
-
-
-@formula("aten._scaled_dot_product_cudnn_attention_backward")
-def cudnn_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, seed: Any, offset: Any,
-    bias: Any, cum_q: Any, cum_k: Any, max_q: int, max_k: int, dropout_p: float, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of cuDNN's kernel."""
-    wanted = gradients_wanted("ScaledDotProductCudnnAttention", 3)
-    return attention_backward(q, k, v, wanted=wanted, dropout=dropout_p > 0)
 
 
 @formula("aten._scaled_dot_product_fused_attention_overrideable_backward")
@@ -171,12 +158,9 @@ def flash_attention_forward(
 
 
 @formula("aten._flash_attention_forward_no_dropout_inplace")
-def flash_attention_into(
-    target: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: Any, cum_k: TensorSpec | None, max_q: int,
-    max_k: int, dropout_p: float, is_causal: bool, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
+def flash_attention_into(target: TensorSpec, *args: Any, out: Any, **options: Any) -> Cost:
     """As `flash_attention_forward`, into a tensor that is given."""
-    return flash_attention_forward(q, k, v, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, out=out)
+    return flash_attention_forward(*args, out=out, **options)
 
 
 @formula("aten._flash_attention_backward")
@@ -247,14 +231,10 @@ def native_multi_head_attention(
 
 
 @formula("aten._triton_multi_head_attention")
-def triton_multi_head_attention(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, embed_dim: int, num_head: int, qkv_weight: TensorSpec,
-    qkv_bias: TensorSpec, proj_weight: TensorSpec, proj_bias: TensorSpec, mask: TensorSpec | None = None, *, out: Any,
-) -> Cost:  # fmt: skip
-    """As `native_multi_head_attention`, of PyTorch's Triton kernel."""
-    return native_multi_head_attention(
-        query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, out=out
-    )
+def triton_multi_head_attention(*args: Any, out: Any) -> Cost:
+    """As `native_multi_head_attention`, of PyTorch's Triton kernel, which gives no weights back."""
+    mask = args[9] if len(args) > 9 else None
+    return native_multi_head_attention(*args[:9], mask, False, out=out)
 
 
 @formula("aten._transformer_encoder_layer_fwd")

@@ -29,18 +29,15 @@ def convolution_macs(x: TensorSpec, w: TensorSpec, y: TensorSpec, transposed: bo
 @formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
 def convolution(
     x: TensorSpec, w: TensorSpec, bias: TensorSpec | None, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, *_: Any, out: TensorSpec,
+    dilation: Sequence[int], transposed: bool, *_: Any, out: TensorSpec,
 ) -> Cost:  # fmt: skip
     """2 x MACs; the bias is the accumulator's start value."""
     return contraction(convolution_macs(x, w, out, transposed), x)
 
 
-@formula("aten.convolution_backward")
-def convolution_backward(
-    grad: TensorSpec, x: TensorSpec, w: TensorSpec, bias_sizes: Sequence[int] | None, stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
-    output_mask: Sequence[bool], *, out: Any,
-) -> Cost:  # fmt: skip
+def convolution_gradients(
+    grad: TensorSpec, x: TensorSpec, w: TensorSpec, transposed: bool, output_mask: Sequence[bool]
+) -> Cost:
     """As many MACs as forward for each of dX and dW that is asked for, whatever the groups; the bias gradient is free.
 
     Source: pytorch/pytorch pull 183405, on dW of a grouped convolution.
@@ -48,14 +45,10 @@ def convolution_backward(
     return contraction(convolution_macs(x, w, grad, transposed) * (output_mask[0] + output_mask[1]), x)
 
 
-@formula("aten.convolution_backward_overrideable")
-def convolution_backward_overrideable(
-    grad: TensorSpec, x: TensorSpec, w: TensorSpec, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
-    *, out: Any,
-) -> Cost:  # fmt: skip
-    """As `convolution_backward`, under a backend's own name."""
-    return contraction(convolution_macs(x, w, grad, transposed) * (output_mask[0] + output_mask[1]), x)
+@formula("aten.convolution_backward", "aten.convolution_backward_overrideable")
+def convolution_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *rest: Any, out: Any) -> Cost:
+    """Gradients; of the arguments that follow, the fourth to last says whether it is transposed, the last is the mask."""
+    return convolution_gradients(grad, x, w, rest[-4], rest[-1])
 
 
 @formula(
@@ -64,9 +57,10 @@ def convolution_backward_overrideable(
     "aten.slow_conv_dilated3d", "aten._conv_depthwise2d", "aten.conv_depthwise3d", "aten.thnn_conv2d",
     "aten.cudnn_convolution_add_relu", "aten.miopen_convolution_relu", "aten.miopen_convolution_add_relu",
     "aten._mps_convolution", "aten._nnpack_spatial_convolution", "mkldnn._convolution_pointwise",
+    "torchvision.deform_conv2d",
 )  # fmt: skip
 def backend_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """A backend's convolution called by name: as `convolution`."""
+    """A backend's convolution called by name: as `convolution`. The sampling of a deformable one is not counted."""
     return contraction(convolution_macs(x, w, out, transposed=False), x)
 
 
@@ -83,13 +77,13 @@ def backend_convolution_transpose(x: TensorSpec, w: TensorSpec, *_: Any, out: Te
 @formula("mkldnn._convolution_pointwise.binary")
 def convolution_and_binary(x: TensorSpec, other: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
     """A convolution with another tensor added or multiplied: one FLOP per output element."""
-    return contraction(convolution_macs(x, w, out, transposed=False), x) + Cost(flops=numel(out))
+    return backend_convolution(x, w, out=out) + Cost(flops=numel(out))
 
 
 @formula("mkldnn._convolution_pointwise_.binary")
 def convolution_onto(other: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """A convolution added to or multiplied with a tensor in place: one FLOP per output element."""
-    return contraction(convolution_macs(x, w, out, transposed=False), x) + Cost(flops=numel(out))
+    """The same in place of the other tensor."""
+    return convolution_and_binary(x, other, w, out=out)
 
 
 @formula("aten._slow_conv2d_backward")
@@ -97,26 +91,20 @@ def slow_convolution_backward(
     grad: TensorSpec, x: TensorSpec, w: TensorSpec, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     output_mask: Sequence[bool] = (True, True, True), *, out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
-    """As `convolution_backward`, by its own name."""
-    return contraction(convolution_macs(x, w, grad, False) * (output_mask[0] + output_mask[1]), x)
+    """Gradients by its own name."""
+    return convolution_gradients(grad, x, w, False, output_mask)
 
 
 @formula("aten.mps_convolution_backward")
-def mps_convolution_backward(
-    x: TensorSpec, grad: TensorSpec, w: TensorSpec, padding: Sequence[int], stride: Sequence[int],
-    dilation: Sequence[int], groups: int, output_mask: Sequence[bool], *, out: Any,
-) -> Cost:  # fmt: skip
-    """As `convolution_backward`, on Apple's devices."""
-    return contraction(convolution_macs(x, w, grad, False) * (output_mask[0] + output_mask[1]), x)
+def mps_convolution_backward(x: TensorSpec, grad: TensorSpec, w: TensorSpec, *rest: Any, out: Any) -> Cost:
+    """Gradients on Apple's devices; the mask comes last."""
+    return convolution_gradients(grad, x, w, False, rest[-1])
 
 
 @formula("aten.mps_convolution_transpose_backward")
-def mps_convolution_transpose_backward(
-    x: TensorSpec, grad: TensorSpec, w: TensorSpec, padding: Sequence[int], output_padding: Sequence[int],
-    stride: Sequence[int], dilation: Sequence[int], groups: int, output_mask: Sequence[bool], *, out: Any,
-) -> Cost:  # fmt: skip
-    """As `convolution_backward` of a transposed convolution, on Apple's devices."""
-    return contraction(convolution_macs(x, w, grad, True) * (output_mask[0] + output_mask[1]), x)
+def mps_convolution_transpose_backward(x: TensorSpec, grad: TensorSpec, w: TensorSpec, *rest: Any, out: Any) -> Cost:
+    """Gradients of a transposed convolution on Apple's devices; the mask comes last."""
+    return convolution_gradients(grad, x, w, True, rest[-1])
 
 
 @formula("aten.conv_tbc")
@@ -129,12 +117,6 @@ def convolution_tbc(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> C
 def convolution_tbc_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: Any) -> Cost:
     """Both gradients, as many MACs as forward each."""
     return contraction(2 * numel(grad) * w.shape[0] * w.shape[1], x)
-
-
-@formula("torchvision.deform_conv2d")
-def deformable_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """The contraction of a deformable convolution; the sampling of its input is not counted."""
-    return contraction(convolution_macs(x, w, out, transposed=False), x)
 
 
 @formula("torchvision._deform_conv2d_backward")

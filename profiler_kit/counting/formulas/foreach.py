@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from profiler_kit.counting.arithmetic import per_element
+from profiler_kit.counting.arithmetic import free, per_element
 from profiler_kit.counting.formulas import formula
-from profiler_kit.records.counts import ZERO, Cost, TensorSpec
+from profiler_kit.records.counts import ZERO, Cost
 
 POINTWISE = (
     "abs", "acos", "add", "addcdiv", "addcmul", "asin", "atan", "ceil", "clamp_max", "clamp_min", "cos", "cosh", "div",
@@ -24,31 +24,17 @@ def pointwise(tensors: Any, *_: Any, out: Any, **__: Any) -> Cost:
     return sum((per_element(spec) for spec in lists), ZERO)
 
 
-@formula("aten._foreach_norm", "aten._foreach_powsum")
-def norms(tensors: Sequence[TensorSpec], *_: Any, out: Any, **__: Any) -> Cost:
-    """Square and add."""
-    return sum((per_element(spec, 2) for spec in tensors), ZERO)
+def each_element(flops: int) -> Callable[..., Cost]:
+    """A formula: `flops` for every element of every tensor of the first list."""
+    return lambda tensors, *_, out, **__: sum((per_element(spec, flops) for spec in tensors), ZERO)
 
 
-@formula("aten._foreach_max")
-def maxima(tensors: Sequence[TensorSpec], *_: Any, out: Any) -> Cost:
-    """One compare per element."""
-    return sum((per_element(spec) for spec in tensors), ZERO)
-
-
-@formula("aten._foreach_clone")
-def copies(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Data moves."""
-    return ZERO
-
-
-@formula("aten._foreach_zero_", "aten._foreach_zero", "aten._foreach_copy_", "aten._foreach_copy", moves="overwrite")
-def overwrites(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """The first list is written without being read."""
-    return ZERO
-
-
-@formula("aten._amp_foreach_non_finite_check_and_unscale")
-def unscale(tensors: Sequence[TensorSpec], *_: Any, out: Any) -> Cost:
-    """One multiplication per element; the check is a comparison."""
-    return sum((per_element(spec) for spec in tensors), ZERO)
+formula("aten._foreach_norm", "aten._foreach_powsum")(each_element(2))  # square and add
+formula("aten._foreach_max")(each_element(1))  # one compare
+# one multiplication; the check is a comparison
+formula("aten._amp_foreach_non_finite_check_and_unscale")(each_element(1))
+formula("aten._foreach_clone")(free)  # data moves
+# the first list is written without being read
+formula("aten._foreach_zero_", "aten._foreach_zero", "aten._foreach_copy_", "aten._foreach_copy", moves="overwrite")(
+    free
+)

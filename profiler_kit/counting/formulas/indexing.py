@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from profiler_kit.counting.arithmetic import contraction, is_float, numel, per_element
+from profiler_kit.counting.arithmetic import contraction, is_float, numel, per_argument, per_element
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -26,10 +26,8 @@ def embedding(table: TensorSpec, indices: TensorSpec, *_: Any, out: TensorSpec, 
     return gathered(table, (indices,), out)
 
 
-@formula("aten.embedding_dense_backward")
-def embedding_backward(grad: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """One add per gradient element, into a gradient as large as the table."""
-    return per_element(grad)
+# one add per gradient element, into a gradient as large as the table
+formula("aten.embedding_dense_backward")(per_argument(0))
 
 
 @formula("aten._embedding_bag", "aten._embedding_bag_forward_only", moves="own")
@@ -62,16 +60,8 @@ def embedding_bag_weights_backward(
     return contraction(numel(indices) * table.shape[1], grad)
 
 
-@formula("aten.segment_reduce", "aten._segment_reduce_backward")
-def segment_reduce(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """One operation per element."""
-    return per_element(x)
-
-
-@formula("aten._unsafe_masked_index_put_accumulate")
-def masked_index_put(x: TensorSpec, mask: TensorSpec, indices: Any, values: TensorSpec, *, out: TensorSpec) -> Cost:
-    """One add per value."""
-    return per_element(values)
+formula("aten.segment_reduce", "aten._segment_reduce_backward")(per_argument(0))  # one operation per element
+formula("aten._unsafe_masked_index_put_accumulate")(per_argument(3))  # one add per value
 
 
 @formula("aten.index_select", "aten.gather", "aten.take", moves="own")
@@ -86,18 +76,8 @@ def index(table: TensorSpec, indices: Sequence[TensorSpec | None], *, out: Tenso
     return gathered(table, indices, out)
 
 
-@formula("aten.scatter_add", "aten.index_add")
-def scatter_add(x: TensorSpec, dim: int, indices: TensorSpec, source: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """One add per source element."""
-    return per_element(source)
-
-
-@formula("aten.scatter_reduce", "aten.index_reduce")
-def scatter_reduce(
-    x: TensorSpec, dim: int, indices: TensorSpec, source: TensorSpec, *_: Any, out: Any, **__: Any
-) -> Cost:
-    """One operation per source element."""
-    return per_element(source)
+formula("aten.scatter_add", "aten.index_add")(per_argument(3))  # one add per source element
+formula("aten.scatter_reduce", "aten.index_reduce")(per_argument(3))  # one operation per source element
 
 
 @formula("aten.index_put", "aten._unsafe_index_put", "aten._index_put_impl")

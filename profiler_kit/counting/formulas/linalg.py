@@ -7,10 +7,11 @@ iterative (SVD, eigenvalues) counts with the customary number of sweeps. Source:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from profiler_kit.counting.arithmetic import COMPLEX_MACS
+from profiler_kit.counting.arithmetic import COMPLEX_MACS, free
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -18,6 +19,20 @@ from profiler_kit.records.counts import Cost, TensorSpec
 def each_matrix(a: TensorSpec, flops: int) -> Cost:
     """`flops` for every matrix of the batch `a`."""
     return Cost(flops=prod(a.shape[:-2]) * flops * (COMPLEX_MACS if a.dtype.startswith("complex") else 1))
+
+
+def each_square(flops: Callable[[int], int]) -> Callable[..., Cost]:
+    """A formula: ``flops(n)`` for every (n, n) matrix of the first argument."""
+    return lambda a, *_, out, **__: each_matrix(a, flops(a.shape[-1]))
+
+
+def triangular(solves: int, a: int, b: int) -> Callable[..., Cost]:
+    """A formula: so many triangular `solves`, n² k each, of the arguments at places `a` (n, n) and `b`."""
+
+    def cost(*args: Any, left: bool = True, out: Any, **_: Any) -> Cost:
+        return each_matrix(args[a], solves * args[a].shape[-1] ** 2 * columns(args[a], args[b], left))
+
+    return cost
 
 
 def sides(a: TensorSpec) -> tuple[int, int]:
@@ -48,11 +63,20 @@ def lu(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     return each_matrix(a, factor_flops(*sides(a)))
 
 
-@formula("aten._linalg_det", "aten._linalg_slogdet")
-def determinant(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """LU, and the product of the diagonal."""
-    n = a.shape[-1]
-    return each_matrix(a, factor_flops(n, n) + n)
+formula("aten._linalg_det", "aten._linalg_slogdet")(
+    each_square(lambda n: factor_flops(n, n) + n)
+)  # LU, and its diagonal
+formula("aten.linalg_inv_ex")(each_square(lambda n: 2 * n**3))  # LU, and the inverse from it
+# n³/3, of the symmetric L D Lᵀ too
+formula("aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_ldl_factor_ex")(each_square(lambda n: n**3 // 3))
+formula("aten.cholesky_inverse")(each_square(lambda n: 2 * n**3 // 3))  # the inverse from its factor
+formula("aten.linalg_eig")(each_square(lambda n: 25 * n**3))  # Hessenberg QR with vectors
+formula("aten._linalg_eigvals", "aten.linalg_eigvals")(each_square(lambda n: 10 * n**3))  # without vectors
+
+formula("aten.linalg_solve_triangular")(triangular(1, a=0, b=1))
+formula("aten.triangular_solve")(triangular(1, a=1, b=0))  # the older name
+formula("aten.linalg_lu_solve", "aten.linalg_ldl_solve")(triangular(2, a=0, b=2))
+formula("aten.cholesky_solve", "aten._cholesky_solve_helper")(triangular(2, a=1, b=0))
 
 
 @formula("aten._linalg_solve_ex")
@@ -60,55 +84,6 @@ def solve(a: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any
     """LU and two triangular solves per right-hand side: 2/3 n³ + 2 n² k."""
     n = a.shape[-1]
     return each_matrix(a, factor_flops(n, n) + 2 * n * n * columns(a, b, left))
-
-
-@formula("aten.linalg_lu_solve")
-def lu_solve(lu: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any) -> Cost:
-    """Two triangular solves: 2 n² k."""
-    n = lu.shape[-1]
-    return each_matrix(lu, 2 * n * n * columns(lu, b, left))
-
-
-@formula("aten.linalg_solve_triangular")
-def solve_triangular(a: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any) -> Cost:
-    """n² k."""
-    return each_matrix(a, a.shape[-1] ** 2 * columns(a, b, left))
-
-
-@formula("aten.triangular_solve")
-def triangular_solve(b: TensorSpec, a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """n² k, by the older name and with the operands the other way round."""
-    return each_matrix(a, a.shape[-1] ** 2 * columns(a, b))
-
-
-@formula("aten.linalg_inv_ex")
-def inverse(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """2 n³: LU, and the inverse from it."""
-    return each_matrix(a, 2 * a.shape[-1] ** 3)
-
-
-@formula("aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_ldl_factor_ex")
-def cholesky(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """n³/3, of the symmetric L D Lᵀ too."""
-    return each_matrix(a, a.shape[-1] ** 3 // 3)
-
-
-@formula("aten.cholesky_solve", "aten._cholesky_solve_helper")
-def cholesky_solve(b: TensorSpec, a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Two triangular solves: 2 n² k."""
-    return each_matrix(a, 2 * a.shape[-1] ** 2 * columns(a, b))
-
-
-@formula("aten.linalg_ldl_solve")
-def ldl_solve(ld: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, out: Any, **_: Any) -> Cost:
-    """Two triangular solves: 2 n² k."""
-    return each_matrix(ld, 2 * ld.shape[-1] ** 2 * columns(ld, b))
-
-
-@formula("aten.cholesky_inverse")
-def cholesky_inverse(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """The inverse from its factor: 2/3 n³."""
-    return each_matrix(a, 2 * a.shape[-1] ** 3 // 3)
 
 
 @formula("aten.linalg_qr")
@@ -175,19 +150,4 @@ def eigh(a: TensorSpec, uplo: str = "L", compute_v: bool = True, *, out: Any, **
     return each_matrix(a, 9 * n**3 if compute_v else 4 * n**3 // 3)
 
 
-@formula("aten.linalg_eig")
-def eig(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Hessenberg QR with vectors: 25 n³."""
-    return each_matrix(a, 25 * a.shape[-1] ** 3)
-
-
-@formula("aten._linalg_eigvals", "aten.linalg_eigvals")
-def eigenvalues(a: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Hessenberg QR without vectors: 10 n³."""
-    return each_matrix(a, 10 * a.shape[-1] ** 3)
-
-
-@formula("aten.lu_unpack", "aten._linalg_check_errors")
-def unpack(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Copies."""
-    return Cost()
+formula("aten.lu_unpack", "aten._linalg_check_errors")(free)  # copies

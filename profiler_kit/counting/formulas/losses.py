@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from profiler_kit.counting.arithmetic import numel, per_element
+from profiler_kit.counting.arithmetic import numel, per_argument, per_element
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -16,34 +16,19 @@ _NONE = 0  # at::Reduction::None
 CTC_STATE_FLOPS: Final = 13
 
 
-@formula("aten.mse_loss")
-def mse_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *, out: TensorSpec) -> Cost:
-    """Subtract, square, add."""
-    return per_element(x, 2 + (reduction != _NONE))
+def per_input(flops: int) -> Callable[..., Cost]:
+    """A formula: `flops` per element of the input, one more where the loss is reduced."""
+    return lambda x, target, reduction=1, *_, out: per_element(x, flops + (reduction != _NONE))
 
 
-@formula("aten.l1_loss")
-def l1_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *, out: TensorSpec) -> Cost:
-    """Subtract, absolute value, add."""
-    return per_element(x, 2 + (reduction != _NONE))
-
-
-@formula("aten.smooth_l1_loss", "aten.huber_loss")
-def smooth_l1_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *_: Any, out: TensorSpec) -> Cost:
-    """Subtract, absolute value, then square and scale (the quadratic branch), add."""
-    return per_element(x, 4 + (reduction != _NONE))
-
-
-@formula("aten.mse_loss_backward")
-def difference_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """Subtract, scale by the gradient."""
-    return per_element(x, 2)
-
-
-@formula("aten.smooth_l1_loss_backward", "aten.huber_loss_backward")
-def smooth_l1_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """Subtract, divide, scale by the gradient."""
-    return per_element(x, 3)
+formula("aten.mse_loss")(per_input(2))  # subtract, square
+formula("aten.l1_loss")(per_input(2))  # subtract, absolute value
+# subtract, absolute value, then square and scale (the quadratic branch)
+formula("aten.smooth_l1_loss", "aten.huber_loss")(per_input(4))
+formula("aten.soft_margin_loss")(per_input(4))  # negate, product, exponential, log1p
+formula("aten.mse_loss_backward")(per_argument(1, 2))  # subtract, scale by the gradient
+# subtract, divide, scale by the gradient
+formula("aten.smooth_l1_loss_backward", "aten.huber_loss_backward")(per_argument(1, 3))
 
 
 @formula("aten.binary_cross_entropy")
@@ -71,28 +56,12 @@ def binary_cross_entropy_with_logits(
     return per_element(x, 4 + (weight is not None) + 3 * (pos_weight is not None) + (reduction != _NONE))
 
 
-@formula("aten.soft_margin_loss")
-def soft_margin_loss(x: TensorSpec, target: TensorSpec, reduction: int = 1, *, out: TensorSpec) -> Cost:
-    """Negate, product, exponential, log1p, add."""
-    return per_element(x, 4 + (reduction != _NONE))
-
-
-@formula("aten.soft_margin_loss_backward")
-def soft_margin_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """Product, exponential, add, divide, scale by the gradient."""
-    return per_element(x, 5)
-
-
-@formula("aten.multi_margin_loss", "aten.multilabel_margin_loss_forward")
-def margin_loss(x: TensorSpec, target: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Per class: subtract from the target's score, add the margin, clamp, add; one target per row is taken."""
-    return per_element(x, 4)
-
-
-@formula("aten.multi_margin_loss_backward", "aten.multilabel_margin_loss_backward")
-def margin_loss_backward(grad: TensorSpec, x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Per class: the same three steps, and adding to the target's gradient."""
-    return per_element(x, 4)
+# product, exponential, add, divide, scale by the gradient
+formula("aten.soft_margin_loss_backward")(per_argument(1, 5))
+# Per class: subtract from the target's score, add the margin, clamp, add; one target per row is taken.
+formula("aten.multi_margin_loss", "aten.multilabel_margin_loss_forward")(per_argument(0, 4))
+# Per class: the same three steps, and adding to the target's gradient.
+formula("aten.multi_margin_loss_backward", "aten.multilabel_margin_loss_backward")(per_argument(1, 4))
 
 
 @formula("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.nll_loss", "aten.nll_loss2d", moves="own")

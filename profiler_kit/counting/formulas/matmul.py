@@ -11,9 +11,9 @@ from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 
-@formula("aten.mm", "aten._int_mm", "aten._scaled_mm", "aten._scaled_mm_v2", "quantized.matmul")
-def mm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(n, k) @ (k, m)``: n k m MACs, whatever the precision; scales are free."""
+@formula("aten.mm", "aten.bmm", "aten._int_mm", "aten._scaled_mm", "aten._scaled_mm_v2", "quantized.matmul")
+def mm(a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """``(..., n, k) @ (..., k, m)``: n k m MACs per matrix, whatever the precision; scales are free."""
     return contraction(product_macs(a, b), a)
 
 
@@ -23,21 +23,9 @@ def foreach_mm(a: Sequence[TensorSpec], b: Sequence[TensorSpec], *, out: Any) ->
     return sum((contraction(product_macs(x, y), x) for x, y in zip(a, b, strict=True)), Cost())
 
 
-@formula("aten.addmm", "aten._addmm_activation")
-def addmm(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``bias + (n, k) @ (k, m)``: n k m MACs."""
-    return contraction(product_macs(a, b), a)
-
-
-@formula("aten.bmm")
-def bmm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(g, n, k) @ (g, k, m)``: g n k m MACs."""
-    return contraction(product_macs(a, b), a)
-
-
-@formula("aten.baddbmm", "aten.addbmm")
-def baddbmm(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``bias + (g, n, k) @ (g, k, m)``: g n k m MACs, summed over g or not."""
+@formula("aten.addmm", "aten._addmm_activation", "aten.baddbmm", "aten.addbmm")
+def addmm(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
+    """As `mm`, and a bias; the batch is summed up or not."""
     return contraction(product_macs(a, b), a)
 
 
@@ -49,8 +37,8 @@ def mv(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
 
 @formula("aten.addmv")
 def addmv(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *, out: TensorSpec, **_: Any) -> Cost:
-    """``bias + (n, k) @ (k)``: n k MACs, of a sparse matrix one per stored element."""
-    return contraction(numel(a) if a.stored is None else a.stored, a)
+    """As `mv`, and a bias."""
+    return mv(a, b, out=out)
 
 
 @formula("aten.dot", "aten.vdot")
@@ -65,9 +53,9 @@ def addr(base: TensorSpec, a: TensorSpec, b: TensorSpec, *, out: TensorSpec, **_
     return contraction(numel(a) * numel(b), a)
 
 
-@formula("aten.linear", "aten.mkldnn_linear", "mkldnn._linear_pointwise", "mkl._mkl_linear")
+@formula("aten.linear", "aten.mkldnn_linear", "aten._weight_int8pack_mm", "mkldnn._linear_pointwise", "mkl._mkl_linear")
 def linear(x: TensorSpec, weight: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(..., k) @ (m, k).T``: an undecomposed linear, as of nested tensors."""
+    """``(..., k) @ (m, k).T``: an undecomposed linear, as of nested tensors, or with int8 weights."""
     return contraction(numel(x) * weight.shape[0], x)
 
 
@@ -104,23 +92,13 @@ def matmul_backward(grad: TensorSpec, a: TensorSpec, b: TensorSpec, mask: Sequen
     return contraction(numel(grad) * a.shape[-1] * sum(mask), a)
 
 
-@formula("aten._mixed_dtypes_linear")
-def mixed_dtypes_linear(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """A linear with int8 or int4 weights: the output says how wide they are."""
+@formula(
+    "aten._mixed_dtypes_linear", "aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu",
+    "aten._dyn_quant_matmul_4bit", "aten._weight_int4pack_mm_with_scales_and_zeros", "quantized.int4mm_packed_weight_cpu",
+)  # fmt: skip
+def packed_linear(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
+    """A linear with packed int8 or int4 weights: the output says how wide they are."""
     return contraction(numel(x) * out.shape[-1], x)
-
-
-@formula("aten._weight_int8pack_mm")
-def weight_int8pack_mm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """``(n, k) @ (m, k).T`` with int8 weights."""
-    return contraction(numel(a) * b.shape[0], a)
-
-
-@formula("aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu", "aten._dyn_quant_matmul_4bit",
-         "aten._weight_int4pack_mm_with_scales_and_zeros", "quantized.int4mm_packed_weight_cpu")  # fmt: skip
-def weight_int4pack_mm(a: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """``(n, k)`` by packed int4 weights: the output says how wide they are."""
-    return contraction(numel(a) * out.shape[-1], a)
 
 
 @formula("aten._grouped_mm", "aten._scaled_grouped_mm", "aten._scaled_grouped_mm_v2")
@@ -158,9 +136,9 @@ def trilinear(
     return contraction(prod(sizes[dim] for dim in pair) + prod(sizes[dim] for dim in rest), a)
 
 
-@formula("aten._cdist_forward")
-def cdist_forward(a: TensorSpec, b: TensorSpec, p: float = 2.0, *_: Any, out: TensorSpec) -> Cost:
-    """Pairwise distances of ``(..., n, k)`` and ``(..., m, k)``: one MAC per pair and coordinate, and its subtraction."""
+@formula("aten._cdist_forward", "aten._pdist_forward")
+def distances(a: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
+    """Distances of rows of width k, all pairs: one MAC per pair and coordinate, and its subtraction."""
     terms = numel(out) * a.shape[-1]
     return contraction(terms, a) + Cost(flops=terms)
 
@@ -168,15 +146,7 @@ def cdist_forward(a: TensorSpec, b: TensorSpec, p: float = 2.0, *_: Any, out: Te
 @formula("aten._cdist_backward")
 def cdist_backward(grad: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
     """The gradient of one side: one MAC per pair and coordinate, and its subtraction."""
-    terms = numel(grad) * a.shape[-1]
-    return contraction(terms, a) + Cost(flops=terms)
-
-
-@formula("aten._pdist_forward")
-def pdist_forward(x: TensorSpec, p: float = 2.0, *, out: TensorSpec) -> Cost:
-    """Distances of all pairs of rows: one MAC per pair and coordinate, and its subtraction."""
-    terms = numel(out) * x.shape[-1]
-    return contraction(terms, x) + Cost(flops=terms)
+    return distances(a, out=grad)
 
 
 @formula("aten._pdist_backward")

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, per_element
+from profiler_kit.counting.arithmetic import (
+    SOFTMAX_BACKWARD_FLOPS,
+    SOFTMAX_FLOPS,
+    free,
+    per_argument,
+    per_element,
+    per_result,
+)
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -68,17 +75,15 @@ def batch_norm_no_stats(
     return batch_norm_cost(x, weight, bias, training)
 
 
-@formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional")
-def batch_norm_with_update(
-    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any
-) -> Cost:
-    """Batch normalisation in training."""
+@formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional", "aten.native_group_norm")
+def normalise_by_batch(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Statistics, normalise, affine."""
     return batch_norm_cost(x, weight, bias, training=True)
 
 
-@formula("aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update")
-def batch_norm_no_update(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Batch normalisation by running statistics."""
+@formula("aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update", "aten.batch_norm_elemt")
+def normalise(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Normalise by statistics that are given, and affine."""
     return batch_norm_cost(x, weight, bias, training=False)
 
 
@@ -114,19 +119,12 @@ def layer_norm_backward(
     return norm_backward(x, weight, output_mask, statistics=True)
 
 
-@formula("aten.native_group_norm")
-def group_norm(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Statistics, normalise, affine."""
-    return batch_norm_cost(x, weight, bias, training=True)
-
-
 @formula("aten.native_group_norm_backward")
 def group_norm_backward(
-    grad: TensorSpec, x: TensorSpec, mean: Any, rstd: Any, weight: TensorSpec | None, n: int, c: int, hxw: int,
-    group: int, output_mask: Sequence[bool], *, out: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of group normalisation."""
-    return norm_backward(x, weight, output_mask, statistics=True)
+    grad: TensorSpec, x: TensorSpec, mean: Any, rstd: Any, weight: TensorSpec | None, *rest: Any, out: Any
+) -> Cost:
+    """Gradients of group normalisation; the mask comes last."""
+    return norm_backward(x, weight, rest[-1], statistics=True)
 
 
 @formula("aten._fused_rms_norm")
@@ -145,61 +143,21 @@ def rms_norm_backward(
     return per_element(x, flops)
 
 
-@formula("aten._softmax", "aten._log_softmax", "aten._safe_softmax", "aten._masked_softmax")
-def softmax(x: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """Per element: maximum, subtract, exponential, add, and divide (softmax) or subtract the logarithm."""
-    return per_element(out, SOFTMAX_FLOPS)
-
-
-@formula("aten._softmax_backward_data", "aten._log_softmax_backward_data", "aten._masked_softmax_backward")
-def softmax_backward(grad: TensorSpec, output: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """Per element: multiply (or exponential), add, and the subtraction and multiplication that combine them."""
-    return per_element(output, SOFTMAX_BACKWARD_FLOPS)
-
-
-@formula("aten._weight_norm_interface")
-def weight_norm(v: TensorSpec, g: TensorSpec, dim: int = 0, *, out: Any) -> Cost:
-    """Square, add, scale."""
-    return per_element(v, 3)
-
-
-@formula("aten._weight_norm_interface_backward")
-def weight_norm_backward(grad: TensorSpec, v: TensorSpec, *_: Any, out: Any) -> Cost:
-    """A dot product (2), and its combination with the scaled gradient (3)."""
-    return per_element(v, 5)
-
-
-@formula("aten.batch_norm_stats", "aten.batch_norm_update_stats")
-def batch_norm_stats(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Statistics of one process's share, as synchronised batch normalisation takes them."""
-    return per_element(x, STATISTICS)
-
-
-@formula("aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts")
-def batch_norm_gather_stats(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Per-channel arithmetic, left out."""
-    return Cost()
-
-
-@formula("aten.batch_norm_elemt")
-def batch_norm_elemt(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Normalise and affine."""
-    return batch_norm_cost(x, weight, bias, training=False)
-
-
-@formula("aten.batch_norm_backward_reduce")
-def batch_norm_backward_reduce(grad: TensorSpec, x: TensorSpec, *_: Any, out: Any) -> Cost:
-    """x̂ anew (2), two sums (3)."""
-    return per_element(x, NORMALISE + 3)
-
-
-@formula("aten.batch_norm_backward_elemt")
-def batch_norm_backward_elemt(grad: TensorSpec, x: TensorSpec, *_: Any, out: Any) -> Cost:
-    """The combination of gradient, x̂ and sums (4)."""
-    return per_element(x, 4)
-
-
-@formula("aten._nested_tensor_softmax_with_shape")
-def nested_softmax(x: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """As softmax."""
-    return per_element(out, SOFTMAX_FLOPS)
+# maximum, subtract, exponential, add, and divide (softmax) or subtract the logarithm
+formula(
+    "aten._softmax", "aten._log_softmax", "aten._safe_softmax", "aten._masked_softmax",
+    "aten._nested_tensor_softmax_with_shape",
+)(per_result(SOFTMAX_FLOPS))  # fmt: skip
+# multiply (or exponential), add, and the subtraction and multiplication that combine them
+formula("aten._softmax_backward_data", "aten._log_softmax_backward_data", "aten._masked_softmax_backward")(
+    per_argument(1, SOFTMAX_BACKWARD_FLOPS)
+)
+formula("aten._weight_norm_interface")(per_argument(0, 3))  # square, add, scale
+# a dot product (2), and its combination with the scaled gradient (3)
+formula("aten._weight_norm_interface_backward")(per_argument(1, 5))
+# one process's share, as synchronised batch normalisation takes them
+formula("aten.batch_norm_stats", "aten.batch_norm_update_stats")(per_argument(0, STATISTICS))
+# per-channel arithmetic, left out
+formula("aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts")(free)
+formula("aten.batch_norm_backward_reduce")(per_argument(1, NORMALISE + 3))  # x̂ anew (2), two sums (3)
+formula("aten.batch_norm_backward_elemt")(per_argument(1, 4))  # the combination of gradient, x̂ and sums (4)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler_kit.counting.arithmetic import first, numel, per_element
+from profiler_kit.counting.arithmetic import numel, per_element, per_result
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
-
-@formula(
+# one per output element
+formula(
     "aten.add", "aten.sub", "aten.rsub", "aten.mul", "aten.div", "aten.remainder", "aten.fmod", "aten.floor_divide",
     "aten.addcmul", "aten.addcdiv", "aten.lerp", "aten.neg", "aten.abs", "aten.reciprocal", "aten.square", "aten.sqrt",
     "aten.rsqrt", "aten.pow", "aten.float_power", "aten.exp", "aten.exp2", "aten.expm1", "aten.log", "aten.log2",
@@ -24,33 +24,22 @@ from profiler_kit.records.counts import Cost, TensorSpec
     "aten.max.other", "aten.min.other", "aten.angle", "aten.polar", "aten.complex", "aten.nan_to_num", "aten.cross",
     "aten.linalg_cross", "aten._add_relu", "aten.glu_jvp", "aten.glu_backward_jvp", "aten._standard_gamma_grad",
     "aten._dirichlet_grad", "aten.rrelu_with_noise_functional",
-)  # fmt: skip
-def elementwise(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One per output element."""
-    return per_element(first(out))
-
-
-@formula(
+)(per_result())  # fmt: skip
+# one per output element, whatever the function
+formula(
     "aten.relu", "aten.relu6", "aten.leaky_relu", "aten.elu", "aten.celu", "aten.selu", "aten.gelu", "aten.silu",
     "aten.mish", "aten.sigmoid", "aten.log_sigmoid_forward", "aten.softplus", "aten.softshrink", "aten.hardshrink",
     "aten.hardtanh", "aten.hardsigmoid", "aten.hardswish", "aten.threshold", "aten.prelu", "aten._prelu_kernel",
     "aten.rrelu_with_noise", "aten.glu",
-)  # fmt: skip
-def activation(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One per output element, whatever the function."""
-    return per_element(first(out))
-
-
-@formula(
+)(per_result())  # fmt: skip
+# one per element of the gradient
+formula(
     "aten.threshold_backward", "aten.leaky_relu_backward", "aten.elu_backward", "aten.gelu_backward",
     "aten.silu_backward", "aten.mish_backward", "aten.sigmoid_backward", "aten.tanh_backward",
     "aten.log_sigmoid_backward", "aten.softplus_backward", "aten.softshrink_backward", "aten.hardshrink_backward",
     "aten.hardtanh_backward", "aten.hardsigmoid_backward", "aten.hardswish_backward", "aten.rrelu_with_noise_backward",
     "aten.glu_backward", "aten.logit_backward",
-)  # fmt: skip
-def activation_backward(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One per element of the gradient."""
-    return per_element(first(out))
+)(per_result())  # fmt: skip
 
 
 @formula("aten._prelu_kernel_backward")
@@ -59,16 +48,9 @@ def prelu_backward(*args: Any, out: Any) -> Cost:
     return per_element(out[0]) + per_element(out[1])
 
 
-@formula("aten.native_dropout", "aten._fused_dropout", "aten.alpha_dropout")
-def dropout(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One multiplication per element; drawing the mask is not counted."""
-    return per_element(first(out))
-
-
-@formula("aten.native_dropout_backward", "aten._masked_scale")
-def dropout_backward(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One multiplication per element."""
-    return per_element(first(out))
+# one multiplication per element; drawing the mask is not counted
+formula("aten.native_dropout", "aten._fused_dropout", "aten.alpha_dropout")(per_result())
+formula("aten.native_dropout_backward", "aten._masked_scale")(per_result())  # one multiplication per element
 
 
 @formula("aten._transform_bias_rescale_qkv")

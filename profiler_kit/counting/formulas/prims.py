@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from profiler_kit.counting.arithmetic import first, per_element
+from profiler_kit.counting.arithmetic import free, per_argument, per_result
 from profiler_kit.counting.formulas import formula
-from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
-
-@formula(
+# one per output element, as of the aten op of this name
+formula(
     "prims.abs", "prims.acos", "prims.acosh", "prims.asin", "prims.asinh", "prims.atan", "prims.atanh", "prims.cos",
     "prims.cosh", "prims.bessel_i0", "prims.bessel_i0e", "prims.bessel_i1", "prims.bessel_i1e", "prims.bessel_j0",
     "prims.bessel_j1", "prims.cbrt", "prims.ceil", "prims.digamma", "prims.erf", "prims.erf_inv", "prims.erfc",
@@ -19,30 +16,13 @@ from profiler_kit.records.counts import ZERO, Cost, TensorSpec
     "prims.trunc", "prims.add", "prims.atan2", "prims.div", "prims.fmax", "prims.fmin", "prims.fmod", "prims.hypot",
     "prims.igamma", "prims.igammac", "prims.maximum", "prims.minimum", "prims.mul", "prims.nextafter", "prims.pow",
     "prims.remainder", "prims.sub", "prims.zeta",
-)  # fmt: skip
-def elementwise(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One per output element, as of the aten op of this name."""
-    return per_element(first(out))
-
-
-@formula("prims.sum", "prims.prod", "prims.amax", "prims.amin")
-def reduction(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """One per input element."""
-    return per_element(x)
-
-
-@formula("prims.var")
-def variance(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Mean (1), then subtract, square, add (3)."""
-    return per_element(x, 4)
-
-
-@formula(
+)(per_result())  # fmt: skip
+formula("prims.sum", "prims.prod", "prims.amax", "prims.amin")(per_argument(0))  # one per input element
+formula("prims.var")(per_argument(0, 4))  # mean (1), then subtract, square, add (3)
+# data moves, or is compared
+formula(
     "prims.convert_element_type", "prims.clone", "prims.cat", "prims.where", "prims.rev", "prims.collapse",
     "prims.reshape", "prims.device_put", "prims.as_strided_scatter", "prims.copy_strided", "prims.conj_physical",
     "prims.signbit", "prims.isfinite", "prims.eq", "prims.ne", "prims.ge", "prims.gt", "prims.le", "prims.lt",
     "prims.bitwise_not", "prims.bitwise_and", "prims.bitwise_or", "prims.bitwise_xor", "prims.item",
-)  # fmt: skip
-def copies(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Data moves, or is compared."""
-    return ZERO
+)(free)  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from profiler_kit.counting.arithmetic import contraction, numel, per_element
+from profiler_kit.counting.arithmetic import contraction, free, numel, per_argument, per_result
 from profiler_kit.counting.formulas import formula
-from profiler_kit.records.counts import ZERO, Cost, TensorSpec
+from profiler_kit.records.counts import Cost, TensorSpec
 
 
 @formula(
@@ -80,29 +80,21 @@ def quantized_cell(x: TensorSpec, hx: Any, w_ih: Any, w_hh: Any, *_: Any, out: A
     return contraction(rows * (kernel_of(w_ih) + kernel_of(w_hh)), x)
 
 
-@formula("aten.quantize_per_tensor", "aten.quantize_per_tensor_dynamic", "aten.quantize_per_channel",
-         "aten.fake_quantize_per_channel_affine_cachemask", "aten.fake_quantize_per_tensor_affine_cachemask",
-         "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", "aten._fake_quantize_learnable_per_tensor_affine",
-         "aten._fake_quantize_learnable_per_channel_affine", "aten._fused_moving_avg_obs_fq_helper")  # fmt: skip
-def quantize(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """One per element."""
-    return per_element(x)
-
-
-@formula("aten._fake_quantize_learnable_per_tensor_affine_backward",
-         "aten._fake_quantize_learnable_per_channel_affine_backward")  # fmt: skip
-def quantize_backward(grad: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """One per element of each of the three gradients."""
-    return per_element(grad, 3)
-
-
-@formula("aten.dequantize")
-def dequantize(x: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """One per element."""
-    return per_element(out)
-
-
-@formula(
+# One per element.
+formula(
+    "aten.quantize_per_tensor", "aten.quantize_per_tensor_dynamic", "aten.quantize_per_channel",
+    "aten.fake_quantize_per_channel_affine_cachemask", "aten.fake_quantize_per_tensor_affine_cachemask",
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", "aten._fake_quantize_learnable_per_tensor_affine",
+    "aten._fake_quantize_learnable_per_channel_affine", "aten._fused_moving_avg_obs_fq_helper",
+)(per_argument(0))  # fmt: skip
+# One per element of each of the three gradients.
+formula(
+    "aten._fake_quantize_learnable_per_tensor_affine_backward",
+    "aten._fake_quantize_learnable_per_channel_affine_backward",
+)(per_argument(0, 3))  # fmt: skip
+formula("aten.dequantize")(per_result())  # one per element
+# Integers: no floating-point operation.
+formula(
     "quantized.add", "quantized.add_relu", "quantized.add_scalar", "quantized.add_scalar_relu", "quantized.mul",
     "quantized.mul_relu", "quantized.mul_scalar", "quantized.mul_scalar_relu", "quantized.cat", "quantized.cat_relu",
     "quantized.clamp", "quantized.relu6", "quantized.celu", "quantized.elu", "quantized.hardswish",
@@ -113,10 +105,7 @@ def dequantize(x: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
     "quantized.max_pool1d", "quantized.max_pool2d", "aten.quantized_max_pool1d", "aten.quantized_max_pool3d",
     "aten.quantized_batch_norm", "onednn.qadd", "onednn.qadd_relu", "onednn.qmul", "onednn.qbatch_norm2d",
     "_quantized.add", "quantized.embedding_byte", "quantized.embedding_4bit", "aten.int_repr",
-)  # fmt: skip
-def integer_arithmetic(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Integers: no floating-point operation."""
-    return ZERO
+)(free)  # fmt: skip
 
 
 @formula("quantized.embedding_bag_byte", "quantized.embedding_bag_4bit", "quantized.embedding_bag_2bit_rowwise_offsets",
@@ -126,7 +115,8 @@ def quantized_embedding_bag(table: Any, indices: TensorSpec, *_: Any, out: Tenso
     return Cost(flops=numel(indices) * out.shape[-1])
 
 
-@formula(
+# Weights are laid out anew.
+formula(
     "aten._make_per_tensor_quantized_tensor", "aten._make_per_channel_quantized_tensor", "aten._convert_weight_to_int4pack",
     "aten._convert_weight_to_int4pack_for_cpu", "aten._dyn_quant_pack_4bit_weight", "aten.mkldnn_reorder_conv2d_weight",
     "aten.mkldnn_reorder_conv3d_weight", "aten.to_mkldnn", "aten._mkldnn_reshape", "aten._mkldnn_transpose",
@@ -137,16 +127,11 @@ def quantized_embedding_bag(table: Any, indices: TensorSpec, *_: Any, out: Tenso
     "quantized.conv_prepack", "quantized.conv_transpose1d_prepack", "quantized.conv_transpose2d_prepack",
     "quantized.conv_transpose3d_prepack", "quantized.embedding_bag_prepack",
     "quantized.embedding_bag_byte_prepack", "quantized.embedding_bag_4bit_prepack", "sparse.qlinear_prepack",
-)  # fmt: skip
-def packing(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Weights are laid out anew."""
-    return ZERO
-
-
-@formula("aten.q_scale", "aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_scales",
-         "aten.q_per_channel_zero_points", "aten.q_per_channel_axis", "aten._empty_affine_quantized",
-         "aten._empty_per_channel_affine_quantized", "aten.empty_quantized", "quantized.linear_unpack",
-         moves="nothing")  # fmt: skip
-def quantized_bookkeeping(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Scales and zero points are looked up, memory is reserved."""
-    return ZERO
+)(free)  # fmt: skip
+# Scales and zero points are looked up, memory is reserved.
+formula(
+    "aten.q_scale", "aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_scales",
+    "aten.q_per_channel_zero_points", "aten.q_per_channel_axis", "aten._empty_affine_quantized",
+    "aten._empty_per_channel_affine_quantized", "aten.empty_quantized", "quantized.linear_unpack",
+    moves="nothing",
+)(free)  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from profiler_kit.counting.arithmetic import contraction, gradients_wanted, numel, per_element
+from profiler_kit.counting.arithmetic import contraction, gradients_wanted, numel, per_argument
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -67,31 +67,9 @@ def cudnn_rnn(
 
 
 @formula("aten.miopen_rnn")
-def miopen_rnn(
-    x: TensorSpec, weights: Sequence[TensorSpec], stride: int, hx: TensorSpec, cx: Any, mode: int, hidden_size: int,
-    num_layers: int, batch_first: bool, dropout: float, train: bool, bidirectional: bool, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """All layers and directions of an RNN, LSTM or GRU."""
-    states = steps(x) * hidden_size * num_layers * (1 + bidirectional)
-    return contraction(steps(x) * matrices(weights), x) + Cost(flops=states * GATE_FLOPS[mode])
-
-
-def rnn_backward(
-    x: TensorSpec, weights: Sequence[TensorSpec], hx: TensorSpec, layers: int, directions: int,
-    output_mask: Sequence[bool],
-) -> Cost:  # fmt: skip
-    """Gradients of a stack of recurrent layers. `output_mask`: of the input, hx, cx, and the weights.
-
-    Per layer and direction the matrices are the input's, the state's, and perhaps a projection's.
-    """
-    matrix = [weight for weight in weights if len(weight.shape) == 2]
-    each = len(matrix) // (layers * directions)
-    macs = steps(x) * matrices(matrix) * (1 + bool(output_mask[-1]))
-    if not output_mask[0]:
-        macs -= steps(x) * matrices(matrix[::each][:directions])
-    if not output_mask[1]:
-        macs -= hx.shape[-2] * matrices(matrix[1::each])
-    return contraction(macs, x)
+def miopen_rnn(x: TensorSpec, weights: Sequence[TensorSpec], stride: int, *rest: Any, out: Any, **__: Any) -> Cost:
+    """As `cudnn_rnn`, but that it has no buffer and no projection."""
+    return cudnn_rnn(x, weights, stride, None, *rest[:4], 0, *rest[4:], out=out)
 
 
 @formula("aten._cudnn_rnn_backward")
@@ -99,49 +77,39 @@ def cudnn_rnn_backward(
     x: TensorSpec, weights: Sequence[TensorSpec], stride: int, buffer: Any, hx: TensorSpec, cx: Any, output: Any,
     grad_output: Any, grad_hy: Any, grad_cy: Any, mode: int, hidden_size: int, proj_size: int, num_layers: int,
     batch_first: bool, dropout: float, train: bool, bidirectional: bool, batch_sizes: Any, dropout_state: Any,
-    reserve: Any, output_mask: Sequence[bool], *, out: Any,
+    reserve: Any, output_mask: Sequence[bool], *_: Any, out: Any,
 ) -> Cost:  # fmt: skip
-    """The gradients that are asked for, as `mkldnn_rnn_layer_backward`, over all layers and directions."""
+    """The gradients that are asked for, as `mkldnn_rnn_layer_backward`, over all layers and directions.
+
+    `output_mask`: of the input, hx, cx, and the weights. Per layer and direction the matrices are the input's, the state's,
+    and perhaps a projection's.
+    """
     directions = 1 + bidirectional
+    matrix = [weight for weight in weights if len(weight.shape) == 2]
+    each = len(matrix) // (num_layers * directions)
+    macs = steps(x) * matrices(matrix) * (1 + bool(output_mask[-1]))
+    if not output_mask[0]:
+        macs -= steps(x) * matrices(matrix[::each][:directions])
+    if not output_mask[1]:
+        macs -= hx.shape[-2] * matrices(matrix[1::each])
     gates = steps(x) * hidden_size * num_layers * directions * GATE_BACKWARD_FLOPS[mode]
-    return rnn_backward(x, weights, hx, num_layers, directions, output_mask) + Cost(flops=gates)
+    return contraction(macs, x) + Cost(flops=gates)
 
 
 @formula("aten.miopen_rnn_backward")
-def miopen_rnn_backward(
-    x: TensorSpec, weights: Sequence[TensorSpec], stride: int, buffer: Any, hx: TensorSpec, cx: Any, output: Any,
-    grad_output: Any, grad_hy: Any, grad_cy: Any, mode: int, hidden_size: int, num_layers: int, batch_first: bool,
-    dropout: float, train: bool, bidirectional: bool, batch_sizes: Any, dropout_state: Any, reserve: Any,
-    output_mask: Sequence[bool], *, out: Any,
-) -> Cost:  # fmt: skip
-    """The gradients that are asked for, as `mkldnn_rnn_layer_backward`, over all layers and directions."""
-    directions = 1 + bidirectional
-    gates = steps(x) * hidden_size * num_layers * directions * GATE_BACKWARD_FLOPS[mode]
-    return rnn_backward(x, weights, hx, num_layers, directions, output_mask) + Cost(flops=gates)
+def miopen_rnn_backward(x: TensorSpec, weights: Sequence[TensorSpec], *rest: Any, out: Any) -> Cost:
+    """As `cudnn_rnn_backward`, but that it has no projection."""
+    return cudnn_rnn_backward(x, weights, *rest[:10], 0, *rest[10:], out=out)
 
 
-@formula("aten._thnn_fused_lstm_cell")
-def fused_lstm_cell(gates: TensorSpec, hidden_gates: TensorSpec, cx: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """An LSTM cell's gate arithmetic; its products are ops of their own."""
-    return per_element(cx, GATE_FLOPS[2])
-
-
-@formula("aten._thnn_fused_gru_cell")
-def fused_gru_cell(gates: TensorSpec, hidden_gates: TensorSpec, hx: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """A GRU cell's gate arithmetic; its products are ops of their own."""
-    return per_element(hx, GATE_FLOPS[3])
-
-
-@formula("aten._thnn_fused_lstm_cell_backward_impl", "aten._thnn_fused_lstm_cell_backward")
-def fused_lstm_cell_backward(grad_hy: Any, grad_cy: Any, cx: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Gradients of an LSTM cell's gate arithmetic."""
-    return per_element(cx, GATE_BACKWARD_FLOPS[2])
-
-
-@formula("aten._thnn_fused_gru_cell_backward")
-def fused_gru_cell_backward(grad_hy: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Gradients of a GRU cell's gate arithmetic."""
-    return per_element(grad_hy, GATE_BACKWARD_FLOPS[3])
+# a cell's gate arithmetic, per element of its state; its products are ops of their own
+formula("aten._thnn_fused_lstm_cell")(per_argument(2, GATE_FLOPS[2]))  # of cx
+formula("aten._thnn_fused_gru_cell")(per_argument(2, GATE_FLOPS[3]))  # of hx
+# of cx
+formula("aten._thnn_fused_lstm_cell_backward_impl", "aten._thnn_fused_lstm_cell_backward")(
+    per_argument(2, GATE_BACKWARD_FLOPS[2])
+)
+formula("aten._thnn_fused_gru_cell_backward")(per_argument(0, GATE_BACKWARD_FLOPS[3]))  # of grad_hy
 
 
 @formula("aten._lstm_mps")

@@ -6,44 +6,25 @@ from collections.abc import Sequence
 from math import log2, prod
 from typing import Any
 
-from profiler_kit.counting.arithmetic import per_element
+from profiler_kit.counting.arithmetic import per_argument
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
-
-@formula(
+# one add, multiplication or compare per input element
+formula(
     "aten.sum", "aten.nansum", "aten.mean", "aten.prod", "aten.amax", "aten.amin", "aten.aminmax", "aten.max",
     "aten.min", "aten.max.dim", "aten.min.dim", "aten.cumsum", "aten.cumprod", "aten.cummax", "aten.cummin",
     "aten._cummax_helper", "aten._cummin_helper", "aten.trace", "aten.median", "aten.nanmedian", "aten.diff", "aten._aminmax",
-)  # fmt: skip
-def reduction(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """One add, multiplication or compare per input element."""
-    return per_element(x)
-
-
-@formula("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
-def variance(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Mean (1), then subtract, square, add (3)."""
-    return per_element(x, 4)
-
-
-@formula("aten.linalg_vector_norm", "aten.norm", "aten.native_norm", "aten.linalg__powsum", "aten.logsumexp",
-         "aten.logcumsumexp", "aten._logcumsumexp")  # fmt: skip
-def norm(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Square (or power, or exponential) and add."""
-    return per_element(x, 2)
-
-
-@formula("aten.renorm")
-def renorm(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Square, add, scale."""
-    return per_element(x, 3)
-
-
-@formula("aten.dist")
-def dist(x: TensorSpec, y: TensorSpec, *_: Any, out: Any) -> Cost:
-    """Subtract, square, add."""
-    return per_element(x, 3)
+)(per_argument(0))  # fmt: skip
+# mean (1), then subtract, square, add (3)
+formula("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")(per_argument(0, 4))
+# square (or power, or exponential) and add
+formula(
+    "aten.linalg_vector_norm", "aten.norm", "aten.native_norm", "aten.linalg__powsum", "aten.logsumexp",
+    "aten.logcumsumexp", "aten._logcumsumexp",
+)(per_argument(0, 2))  # fmt: skip
+formula("aten.renorm")(per_argument(0, 3))  # square, add, scale
+formula("aten.dist")(per_argument(0, 3))  # subtract, square, add
 
 
 @formula("aten._fft_c2c", "aten._fft_r2c", "aten._fft_c2r")

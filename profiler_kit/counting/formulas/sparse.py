@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler_kit.counting.arithmetic import contraction, numel, per_element, product_macs
+from profiler_kit.counting.arithmetic import contraction, free, numel, per_element, product_macs
 from profiler_kit.counting.formulas import formula
+from profiler_kit.counting.formulas.matmul import addmm, mm
 from profiler_kit.records.counts import Cost, TensorSpec
 
-
-@formula("aten._sparse_mm", "aten._sparse_sparse_matmul", "aten.hspmm", "aten._sparse_mm_reduce_impl")
-def sparse_mm(a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """``(n, k) @ (k, m)``, one or both of them sparse."""
-    return contraction(product_macs(a, b), a)
-
-
-@formula("aten._sparse_addmm", "aten.sspaddmm")
-def sparse_addmm(bias: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """``bias + (n, k) @ (k, m)``, one or both of them sparse."""
-    return contraction(product_macs(a, b), a)
+# ``(n, k) @ (k, m)``, one or both of them sparse
+formula("aten._sparse_mm", "aten._sparse_sparse_matmul", "aten.hspmm", "aten._sparse_mm_reduce_impl")(mm)
+formula("aten._sparse_addmm", "aten.sspaddmm")(addmm)  # ``bias + (n, k) @ (k, m)``, one or both of them sparse
 
 
 @formula("aten.sparse_sampled_addmm")
@@ -56,8 +49,8 @@ def semi_structured_mm(a: TensorSpec, meta: TensorSpec, b: TensorSpec, *_: Any, 
 def semi_structured_addmm(
     bias: TensorSpec, a: TensorSpec, meta: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any
 ) -> Cost:
-    """``bias + (n, k) @ (k, m)`` with two of four elements of the first kept. Shapes: a (n, k / 2)."""
-    return contraction(numel(a) * b.shape[1], a)
+    """As `semi_structured_mm`, and a bias."""
+    return semi_structured_mm(a, meta, b, out=out)
 
 
 @formula("aten._cslt_sparse_mm")
@@ -78,7 +71,8 @@ def sparse_softmax(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     return per_element(x, 5) if x.stored is None else Cost(flops=5 * x.stored)
 
 
-@formula(
+# Elements change places; nothing is computed with them.
+formula(
     "aten._to_sparse", "aten._to_sparse_csr", "aten._to_sparse_csc", "aten._to_sparse_bsr", "aten._to_sparse_bsc",
     "aten._to_dense", "aten.sparse_mask", "aten._sparse_mask_projection", "aten._sparse_broadcast_to_copy",
     "aten._sparse_coo_tensor_with_dims_and_tensors", "aten.sparse_compressed_tensor", "aten.copy_sparse_to_sparse",
@@ -87,19 +81,12 @@ def sparse_softmax(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
     "aten._sparse_semi_structured_tile", "aten._sparse_semi_structured_apply",
     "aten.indices_copy", "aten._indices_copy", "aten.values_copy", "aten._values_copy", "aten.crow_indices_copy",
     "aten.col_indices_copy", "aten.ccol_indices_copy", "aten.row_indices_copy",
-)  # fmt: skip
-def conversions(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Elements change places; nothing is computed with them."""
-    return Cost()
-
-
-@formula(
+)(free)  # fmt: skip
+# Questions about, and changes of, a sparse tensor's metadata.
+formula(
     "aten._nnz", "aten._dimI", "aten._dimV", "aten.sparse_dim", "aten.dense_dim", "aten._coalesced", "aten._coalesced_",
     "aten._validate_compressed_sparse_indices", "aten.sparse_resize", "aten.sparse_resize_",
     "aten.sparse_resize_and_clear", "aten.sparse_resize_and_clear_", "aten.resize_as_sparse",
     "aten.resize_as_sparse_",
     moves="nothing",
-)  # fmt: skip
-def sparse_bookkeeping(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Questions about, and changes of, a sparse tensor's metadata."""
-    return Cost()
+)(free)  # fmt: skip

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiler_kit.counting.arithmetic import free
 from profiler_kit.counting.formulas import formula
-from profiler_kit.records.counts import ZERO, Cost
+from profiler_kit.records.counts import Cost
 
-
-@formula(
+# Data moves; nothing is computed with it.
+formula(
     "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle", "aten.block_diag", "aten.alias_copy",
     "aten.as_strided_copy", "aten.diagonal_copy", "aten.squeeze_copy", "aten.t_copy", "aten.transpose_copy",
     "aten.unbind_copy", "aten.unsqueeze_copy", "aten.select_copy", "aten.slice_copy", "aten.detach_copy",
@@ -37,34 +38,25 @@ from profiler_kit.records.counts import ZERO, Cost
     "aten._nested_tensor_from_tensor_list", "aten._nested_get_values_copy", "aten._nested_select_backward",
     "aten._nested_sum_backward", "aten._nested_view_from_buffer_copy", "aten._nested_view_from_jagged_copy",
     "aten._jagged_to_padded_dense_forward", "aten._padded_dense_to_jagged_forward",
-)  # fmt: skip
-def copies(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Data moves; nothing is computed with it."""
-    return ZERO
-
-
-@formula("aten.slice_backward", "aten.select_backward", "aten.diagonal_backward", "aten.unfold_backward",
-         "aten.trace_backward", "aten.masked_scatter_backward", "aten.reflection_pad1d_backward",
-         "aten.reflection_pad2d_backward", "aten.reflection_pad3d_backward", "aten.replication_pad1d_backward",
-         "aten.replication_pad2d_backward", "aten.replication_pad3d_backward", "aten.value_selecting_reduction_backward",
-         "aten.masked_select_backward", "aten.index_select_backward", "aten.gather_backward",
-         "aten.embedding_sparse_backward")  # fmt: skip
-def scatters(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Gradients placed into zeros; overlapping windows (unfold, padding) add up, which is not counted."""
-    return ZERO
-
-
-@formula(
+)(free)  # fmt: skip
+# Gradients placed into zeros; overlapping windows (unfold, padding) add up, which is not counted.
+formula(
+    "aten.slice_backward", "aten.select_backward", "aten.diagonal_backward", "aten.unfold_backward",
+    "aten.trace_backward", "aten.masked_scatter_backward", "aten.reflection_pad1d_backward",
+    "aten.reflection_pad2d_backward", "aten.reflection_pad3d_backward", "aten.replication_pad1d_backward",
+    "aten.replication_pad2d_backward", "aten.replication_pad3d_backward", "aten.value_selecting_reduction_backward",
+    "aten.masked_select_backward", "aten.index_select_backward", "aten.gather_backward",
+    "aten.embedding_sparse_backward",
+)(free)  # fmt: skip
+# The first operand is written without being read.
+formula(
     "aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_", "aten.random_",
     "aten.exponential_", "aten.log_normal_", "aten.geometric_", "aten.cauchy_", "aten.set_data", "aten.normal_functional",
     "aten.uniform", "aten.exponential", "aten.log_normal", "aten.geometric", "aten.cauchy", "aten.random",
     "aten._fill_mem_eff_dropout_mask_", "aten._philox_normal",
     "aten._philox_uniform", "aten._philox_key_split", "aten._philox_key_fold_in", "aten._amp_update_scale",
     moves="overwrite",
-)  # fmt: skip
-def overwrites(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """The first operand is written without being read."""
-    return ZERO
+)(free)  # fmt: skip
 
 
 @formula(
@@ -77,14 +69,13 @@ def factories_like(*args: Any, out: Any, **kwargs: Any) -> Cost:
     return Cost(write_bytes=out.nbytes)
 
 
-@formula("aten.bernoulli", "aten.normal", "aten.multinomial", "aten.poisson", "aten.binomial", "aten._sample_dirichlet",
-         "aten._standard_gamma", "aten.randperm", "aten.linspace", "aten.logspace")  # fmt: skip
-def draws(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Random or evenly spaced numbers; drawing them is not counted."""
-    return ZERO
-
-
-@formula(
+# Random or evenly spaced numbers; drawing them is not counted.
+formula(
+    "aten.bernoulli", "aten.normal", "aten.multinomial", "aten.poisson", "aten.binomial", "aten._sample_dirichlet",
+    "aten._standard_gamma", "aten.randperm", "aten.linspace", "aten.logspace",
+)(free)  # fmt: skip
+# Comparing, sorting and logic, whose results are truths and positions.
+formula(
     "aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge", "aten.isnan", "aten.isinf", "aten.isfinite",
     "aten.isclose", "aten.isin", "aten.signbit", "aten.logical_and", "aten.logical_or", "aten.logical_not",
     "aten.logical_xor", "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor", "aten.bitwise_not",
@@ -97,13 +88,9 @@ def draws(*args: Any, out: Any, **kwargs: Any) -> Cost:
     "aten.isneginf", "aten.isposinf", "aten.unique_dim_consecutive", "aten._is_all_true", "aten._is_any_true",
     "aten._nested_tensor_from_mask_left_aligned", "aten._histogramdd_bin_edges", "aten._histogramdd_from_bin_cts",
     "aten._histogramdd_from_bin_tensors", "aten.hash_tensor", "torchvision.nms",
-)  # fmt: skip
-def comparisons(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Comparing, sorting and logic, whose results are truths and positions."""
-    return ZERO
-
-
-@formula(
+)(free)  # fmt: skip
+# Shapes and handles change or memory is reserved; no data is touched.
+formula(
     "aten._unsafe_view", "aten._reshape_alias", "aten.is_same_size", "aten.sym_size", "aten.size",
     "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset", "aten.stride", "aten.numel", "aten.dim",
     "aten.is_contiguous", "aten.is_pinned", "aten.empty", "aten.empty_strided", "aten.empty_permuted", "aten.empty_like",
@@ -124,13 +111,5 @@ def comparisons(*args: Any, out: Any, **kwargs: Any) -> Cost:
     "aten.sym_is_contiguous", "prim.device", "profiler._record_function_enter_new",
     "profiler._record_function_exit", "profiler._record_function_enter",
     moves="nothing",
-)  # fmt: skip
-def bookkeeping(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """Shapes and handles change or memory is reserved; no data is touched."""
-    return ZERO
-
-
-@formula("aten._local_scalar_dense", "aten.item")
-def read_scalar(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """One number is read."""
-    return ZERO
+)(free)  # fmt: skip
+formula("aten._local_scalar_dense", "aten.item")(free)  # one number is read

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,10 @@ from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.command import next_line
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.place import first_line
+from profiler_kit.records.target import TargetSpec
 
 Inputs = tuple[tuple[InputText, ...], Mapping[str, Any]]
 
@@ -37,6 +40,16 @@ class Recipe:
     notes: tuple[str, ...] = ()
     listed: bool = False
     surroundings: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+def no_model(spec: TargetSpec, zoo: str, name: str, names: Sequence[str]) -> TargetError:
+    """The error for a `name` that is none of the `names` of the zoo's models."""
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    return TargetError(
+        f"{zoo} has no model {name!r}" + (f"; nearest: {', '.join(near)}" if near else ""),
+        where=spec.spec,
+        hint=next_line(spec, target=f"{zoo}:{near[0] if near else 'resnet50'}"),
+    )
 
 
 def imported(package: str, target: str, install: str) -> Any:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from torch import nn
 
-from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
-from profiler_kit.loading.command import next_line
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported, no_model
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
@@ -24,12 +21,7 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     define_missing_ops()  # timm imports torchvision
     timm = imported("timm", spec.spec, INSTALL)
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)
-        raise TargetError(
-            f"timm has no model {name!r}" + (f"; nearest: {', '.join(near)}" if near else ""),
-            where=spec.spec,
-            hint=next_line(spec, target=f"timm:{near[0] if near else 'resnet50'}"),
-        )
+        raise no_model(spec, "timm", name, timm.list_models())
 
     def inputs(model: nn.Module, forward: Forward, given: tuple[InputText, ...]) -> Inputs:
         size = timm.data.resolve_model_data_config(model)["input_size"]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
 from torch import nn
 
-from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
-from profiler_kit.loading.command import next_line
 from profiler_kit.loading.construct import check_arguments
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported, no_model
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
@@ -31,12 +28,7 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     try:
         builder = models.get_model_builder(name)
     except ValueError:
-        near = difflib.get_close_matches(name, models.list_models(), n=3, cutoff=0.4)
-        raise TargetError(
-            f"torchvision has no model {name!r}" + (f"; nearest: {', '.join(near)}" if near else ""),
-            where=spec.spec,
-            hint=next_line(spec, target=f"torchvision:{near[0] if near else 'resnet50'}"),
-        ) from None
+        raise no_model(spec, "torchvision", name, models.list_models()) from None
     check_arguments(spec, name, builder, arguments, spec.spec)
     takes = inspect.signature(builder).parameters
     # left alone, a segmentation or detection builder would download its backbone's weights

@@ -34,7 +34,7 @@ def made_up(config: Any, model: nn.Module, forward: Forward, given: tuple[InputT
     training there are labels, as the head takes them, and no cache for generation is kept.
     """
     main = str(getattr(model, "main_input_name", "input_ids"))
-    named = [text if text.name is not None else text.named(main) for text in given]
+    named = [text if text.name is not None else replace(text, name=main) for text in given]
     first = next((text for text in named if text.name == main), None)
     made = _Made(config, model, forward, first)
     texts = {text.name: text for text in made.inputs(main)}
