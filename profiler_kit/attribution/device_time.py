@@ -131,7 +131,7 @@ class DeviceTime(NamedTuple):
 def device_time(attribution: Attribution) -> DeviceTime:
     """The device's time, with every idle stretch split by cause."""
     timeline, waits = device_timeline(attribution.device), host_waits(attribution)
-    return DeviceTime(timeline, waits, launch_queue(attribution), _gaps(attribution, timeline, waits))
+    return DeviceTime(timeline, waits, launch_queue(attribution), idle_gaps(attribution, timeline, waits))
 
 
 def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
@@ -144,7 +144,8 @@ def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
     return tuple(sorted(entries, key=lambda entry: -entry.ns))
 
 
-def _gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
+def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
+    """The idle stretches of `timeline`, split by cause."""
     host, device = attribution.host, attribution.device
     ended = np.flatnonzero(timeline.gap > 0).astype(np.int32)
     start, end = timeline.covered[ended], device.start_ns[ended]
@@ -272,6 +273,13 @@ def all_waits(waits: Waits, launches: Launches) -> AllWaits:
         np.concatenate((waits.start, end - launches.blocked[stuck])),
         np.concatenate((waits.end, end)),
     )
+
+
+def phase_wait_ns(attribution: Attribution, waits: Waits, launches: Launches) -> Ints:
+    """How long the host waited for the device in each phase, and last outside of phases."""
+    position, start, end = all_waits(waits, launches)
+    last = len(TRACE_PHASES)
+    return sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
 
 
 def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches) -> tuple[SyncWait, ...]:

@@ -75,6 +75,7 @@ def attribute(table: Table) -> Attribution:
         steps=steps.steps,
         nodes=nodes.positions,
         node_forward=np.where(nodes.exact, nodes.forward, NONE),
+        node_redone=called.node_redone,
         graph_launches=int((np.bincount(launches) > 1).sum()) if len(launches) else 0,
         compiled=events.has(Role.REGION) or any(module.class_name == COMPILED_CLASS for module in modules),
         notes=(),
