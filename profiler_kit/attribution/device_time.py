@@ -256,7 +256,7 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
 # ---- who waited, and for whose work: a wait is seldom for the work of the phase it stands in
 
 
-class AllWaits(NamedTuple):
+class _HostWaits(NamedTuple):
     """Waiting calls, and behind them launches that the full queue held up."""
 
     position: Ids
@@ -264,11 +264,11 @@ class AllWaits(NamedTuple):
     end: Ints
 
 
-def all_waits(waits: Waits, launches: Launches) -> AllWaits:
+def _all_waits(waits: Waits, launches: Launches) -> _HostWaits:
     """All that the host waited for the device in."""
     stuck = np.flatnonzero((launches.blocked > 0) & ~np.isin(launches.position, waits.position))
     end = launches.end[stuck]
-    return AllWaits(
+    return _HostWaits(
         np.concatenate((waits.position, launches.position[stuck])),
         np.concatenate((waits.start, end - launches.blocked[stuck])),
         np.concatenate((waits.end, end)),
@@ -277,14 +277,14 @@ def all_waits(waits: Waits, launches: Launches) -> AllWaits:
 
 def phase_wait_ns(attribution: Attribution, waits: Waits, launches: Launches) -> Ints:
     """How long the host waited for the device in each phase, and last outside of phases."""
-    position, start, end = all_waits(waits, launches)
+    position, start, end = _all_waits(waits, launches)
     last = len(TRACE_PHASES)
     return sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
 
 
 def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches) -> tuple[SyncWait, ...]:
     """The host's waits by who made them, longest first."""
-    position, start, end = all_waits(waits, launches)
+    position, start, end = _all_waits(waits, launches)
     if not len(position):
         return ()
     # every ns between start and end falls to the phase whose kernels ran then, to none where the device was idle

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, Gaps
 from profiler_kit.attribution.events import nearest
 from profiler_kit.attribution.host_time import Stretches, innermost
+from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.traces.intervals import charge, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import COLLECTIVE_RANGE
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
-RECOMPUTE: Final = PHASE_NUMBERS["recompute"]
-
 
 class HostWork(NamedTuple):
     """Work on the host, in order of position: every operator, and what autograd nodes spend on recomputing outside operators.
 
-    `position`: of the operator, the recomputed call or the node in `Attribution.host`. `recomputes`: which entries are no operator's
-    own. `phase`, `module`: as in `Host`.
+    `position`: of the operator, the recomputed call or the node in `Attribution.host`. `phase`, `module`: as in `Host`.
+    `recomputes`: which entries are no operator's own.
     """
 
     position: Ids
@@ -81,9 +80,8 @@ def host_line(attribution: Attribution, among: Mask | None = None) -> HostLine:
 
     intervals = np.sort(np.concatenate((calls, operators)))
     parts, until = _self_time(attribution, intervals, nodes, redone)
-    owner = (
-        np.searchsorted(position, parts.owner, side="right") - 1
-    )  # the last entry of a position is not the recomputation
+    # The last entry of a position is not the recomputation.
+    owner = np.searchsorted(position, parts.owner, side="right") - 1
     if len(nodes):
         node = np.minimum(np.searchsorted(nodes, parts.owner), len(nodes) - 1)
         owner[(nodes[node] == parts.owner) & (parts.start < until[node])] -= 1

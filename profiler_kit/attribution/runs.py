@@ -116,10 +116,11 @@ class _Work:
 
 
 _CONVOLUTIONS: Final[tuple[ConvolutionOp | None, ...]] = ("fprop", "dgrad", "both gradients", None)
+_NO_CONVOLUTION: Final = np.int8(3)
 
 
 def _in_steps(attribution: Attribution) -> Attribution:
-    """`attribution` with only the device work that a marked step launched, or that has no known launch and ran since the first."""
+    """`attribution` with only the device work that a marked step launched, or that has no known launch and ran later."""
     device = attribution.device
     unknown = (device.launch == NONE) & (device.step == NONE) & (device.start_ns >= attribution.steps[0].start_ns)
     chosen = (device.step != NONE) | unknown
@@ -170,9 +171,7 @@ def _operator_work(attribution: Attribution, line: HostLine) -> _Work:
         phase=np.where(phase != _OTHER, phase, NONE).astype(np.int8),
         module=work.module[some],
         linked=np.ones(len(position), np.bool_),
-        convolution=np.where(
-            work.recomputes[some], len(_CONVOLUTIONS) - 1, _convolutions(attribution, position)
-        ).astype(np.int8),
+        convolution=np.where(work.recomputes[some], _NO_CONVOLUTION, _convolutions(attribution, position)),
         ns=line.ns[some],
         sum_ns=line.self_ns[some],
     )
@@ -182,11 +181,10 @@ def _convolutions(attribution: Attribution, position: Ids) -> Bytes:
     """What the innermost convolution operator around each host position does, as an index of `_CONVOLUTIONS`."""
     table, host = attribution.table, attribution.host
     of_name = np.array([_CONVOLUTIONS.index(convolution_op(name)) for name in table.names] or [0], np.int8)
-    does = np.append(of_name[table.name[host.rows]], np.int8(len(_CONVOLUTIONS) - 1))
     # Every convolution operator is an operator: marks and calls of Python are not asked.
-    does[:-1][~host.is_operator] = len(_CONVOLUTIONS) - 1
-    around = np.append(nearest(host.parent, does[:-1] != len(_CONVOLUTIONS) - 1), np.int32(NONE))
-    return does[around[position]]
+    op = np.where(host.is_operator, of_name[table.name[host.rows]], _NO_CONVOLUTION)
+    around = np.append(nearest(host.parent, op != _NO_CONVOLUTION), np.int32(NONE))[position]
+    return np.where(around != NONE, op[around], _NO_CONVOLUTION) if len(op) else np.full(len(position), _NO_CONVOLUTION)
 
 
 # ---- per step
