@@ -163,10 +163,10 @@ def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gap
     begins[~late] = start[~late]
     ns[CAUSE_NUMBERS["synchronisation"], blocks] = (end - begun)[blocks]
     ns[CAUSE_NUMBERS["launch latency"], late & ~blocks] = (begins - begun)[late & ~blocks]
-    _add_host_causes(attribution, waits, ns, start, begun, np.where(late, thread, NONE))
     waiting = np.flatnonzero(end > begins)
     length = (end - begins)[waiting]
     ns[_device_causes(attribution, timeline, ended[waiting], length), waiting] += length
+    _add_host_causes(attribution, waits, ns, start, begun, np.where(late, thread, NONE))
     return Gaps(start=start, end=end, ended_by=ended, ns=ns)
 
 
@@ -287,6 +287,8 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
     position, start, end = _all_waits(waits, launches)
     if not len(position):
         return ()
+    maker = np.full(len(position), NONE, np.int32)
+    maker[: len(waits.position)] = _makers(attribution, waits.position)
     # every ns between start and end falls to the phase whose kernels ran then, to none where the device was idle
     names, host, phases = attribution.table.names, attribution.host, attribution.device.phase
     split = np.zeros((len(TRACE_PHASES) + 1, len(position)), np.int64)
@@ -294,8 +296,6 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
         charged = timeline.charged(phases == number)
         split[number] = overlap(charged, start, end)
     split[-1] = end - start - split.sum(axis=0)
-    maker = np.full(len(position), NONE, np.int32)
-    maker[: len(waits.position)] = _makers(attribution, waits.position)
     call = attribution.table.name[host.rows[position]]
     groups, group = np.unique(np.stack((maker, call, host.phase[position])), axis=1, return_inverse=True)
     group = group.reshape(-1)

@@ -148,6 +148,7 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         rank=table.info.rank,
         world_size=table.info.world_size,
         steps=steps,
+        notes=_notes(attribution, time),
         phases=_phase_times(attribution, work, time),
         idle=idle_times(work.gaps, work.gap_phase),
         modules=modules(attribution, work.module, work.phase, work.busy),
@@ -156,7 +157,6 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         has_modules=bool((work.module != NONE).any()),
         compiled=attribution.compiled,
         loaders=loaders(attribution),
-        notes=_notes(attribution, time),
     )
 
 
@@ -167,11 +167,11 @@ def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None)
     last = len(TRACE_PHASES)
     phase, gap_phase = work.phase % (last + 1), work.gap_phase % (last + 1)
     events = count_by(phase, last + 1)
-    kernel, total = sum_by(phase, work.busy, last + 1), sum_by(phase, work.length, last + 1)
-    idle = sum_by(gap_phase, work.gaps.end - work.gaps.start, last + 1)
     wait = np.zeros(last + 1, np.int64)
     if time is not None:
         wait = phase_wait_ns(attribution, time.waits, time.launches)
+    kernel, total = sum_by(phase, work.busy, last + 1), sum_by(phase, work.length, last + 1)
+    idle = sum_by(gap_phase, work.gaps.end - work.gaps.start, last + 1)
     return tuple(
         PhaseTime(
             phase=name,
