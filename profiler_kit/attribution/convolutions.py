@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.charges import charged
-from profiler_kit.attribution.nesting import nearest
-from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.charges import charge_work
+from profiler_kit.attribution.events import nearest
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.runs import require_steps
 from profiler_kit.attribution.shares import apportion
 from profiler_kit.records import marks
@@ -51,7 +51,7 @@ class Leaf(NamedTuple):
     kernel: str
 
 
-def convolutions(owned: Owned, workspaces: Iterable[PartWorkspace] = ()) -> tuple[ConvolutionTiming, ...]:
+def convolutions(attribution: Attribution, workspaces: Iterable[PartWorkspace] = ()) -> tuple[ConvolutionTiming, ...]:
     """How each part of each convolution in the trace was done, per step, in the order in which they first ran forward.
 
     `workspaces`: the scratch measured for them. Nothing where no convolution is marked, or none of them launched device work.
@@ -60,15 +60,15 @@ def convolutions(owned: Owned, workspaces: Iterable[PartWorkspace] = ()) -> tupl
 
     Raises: TraceError for a trace without a marked step.
     """
-    require_steps(owned)
-    steps = len(owned.steps)
-    marked, parts = _marked_parts(owned)
-    times = apportion(_times(owned, marked, parts), steps)
+    require_steps(attribution)
+    steps = len(attribution.steps)
+    marked, parts = _marked_parts(attribution)
+    times = apportion(_times(attribution, marked, parts), steps)
     scratch = {(workspace.path, workspace.part): workspace.bytes for workspace in workspaces}
     by_part: dict[Part, dict[str, int]] = defaultdict(dict)
     for leaf, ns in times.items():
         by_part[leaf.of][leaf.kernel] = ns
-    begins = owned.table.start_ns[owned.host.rows[marked]]
+    begins = attribution.host.start_ns[marked]
     calls = Counter(parts[i] for i in np.argsort(begins, kind="stable").tolist())
     timings = [
         _timing(of, by_part[of], max(1, round(count / steps)), scratch.get((of.path, of.part)))
@@ -79,9 +79,9 @@ def convolutions(owned: Owned, workspaces: Iterable[PartWorkspace] = ()) -> tupl
     return tuple(sorted(timings, key=lambda timing: (order[timing.path], CONVOLUTION_PARTS.index(timing.part))))
 
 
-def _marked_parts(owned: Owned) -> tuple[Ids, list[Part]]:
+def _marked_parts(attribution: Attribution) -> tuple[Ids, list[Part]]:
     """The host positions of the marks of parts, and the part that each is of."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     part_of_name = {
         i: Part(mark[1], mark[0])
         for i, name in enumerate(table.names)
@@ -93,14 +93,14 @@ def _marked_parts(owned: Owned) -> tuple[Ids, list[Part]]:
     return marked, [part_of_name[name] for name in names[marked].tolist()]
 
 
-def _times(owned: Owned, marked: Ids, parts: Sequence[Part]) -> dict[Leaf, int]:
+def _times(attribution: Attribution, marked: Ids, parts: Sequence[Part]) -> dict[Leaf, int]:
     """ns of each kernel of each part over all steps: a kernel is of the part whose mark is the innermost around its launch."""
-    table, host, device = owned.table, owned.host, owned.device
+    table, host, device = attribution.table, attribution.host, attribution.device
     is_mark = np.zeros(len(host.rows), np.bool_)
     is_mark[marked] = True
     around = np.append(nearest(host.parent, is_mark), np.int32(NONE))[device.launch]
     leaves: dict[Leaf, int] = defaultdict(int)
-    pieces = charged(owned, around != NONE)
+    pieces = charge_work(attribution, around != NONE)
     numbers = np.searchsorted(marked, around[pieces.position]).tolist()
     names = table.name[device.rows[pieces.position]].tolist()
     for number, name, ns in zip(numbers, names, (pieces.end - pieces.start).tolist(), strict=True):

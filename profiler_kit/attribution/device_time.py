@@ -131,7 +131,7 @@ class DeviceTime(NamedTuple):
 def device_time(attribution: Attribution) -> DeviceTime:
     """The device's time, with every idle stretch split by cause."""
     timeline, waits = device_timeline(attribution.device), host_waits(attribution)
-    return DeviceTime(timeline, waits, launch_queue(attribution), _gaps(attribution, timeline, waits))
+    return DeviceTime(timeline, waits, launch_queue(attribution), idle_gaps(attribution, timeline, waits))
 
 
 def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
@@ -144,7 +144,8 @@ def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
     return tuple(sorted(entries, key=lambda entry: -entry.ns))
 
 
-def _gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
+def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
+    """The idle stretches of `timeline`, split by cause."""
     host, device = attribution.host, attribution.device
     ended = np.flatnonzero(timeline.gap > 0).astype(np.int32)
     start, end = timeline.covered[ended], device.start_ns[ended]
@@ -162,10 +163,10 @@ def _gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
     begins[~late] = start[~late]
     ns[CAUSE_NUMBERS["synchronisation"], blocks] = (end - begun)[blocks]
     ns[CAUSE_NUMBERS["launch latency"], late & ~blocks] = (begins - begun)[late & ~blocks]
-    _add_host_causes(attribution, waits, ns, start, begun, np.where(late, thread, NONE))
     waiting = np.flatnonzero(end > begins)
     length = (end - begins)[waiting]
     ns[_device_causes(attribution, timeline, ended[waiting], length), waiting] += length
+    _add_host_causes(attribution, waits, ns, start, begun, np.where(late, thread, NONE))
     return Gaps(start=start, end=end, ended_by=ended, ns=ns)
 
 
@@ -255,7 +256,7 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
 # ---- who waited, and for whose work: a wait is seldom for the work of the phase it stands in
 
 
-class AllWaits(NamedTuple):
+class _HostWaits(NamedTuple):
     """Waiting calls, and behind them launches that the full queue held up."""
 
     position: Ids
@@ -263,22 +264,31 @@ class AllWaits(NamedTuple):
     end: Ints
 
 
-def all_waits(waits: Waits, launches: Launches) -> AllWaits:
+def _all_waits(waits: Waits, launches: Launches) -> _HostWaits:
     """All that the host waited for the device in."""
     stuck = np.flatnonzero((launches.blocked > 0) & ~np.isin(launches.position, waits.position))
     end = launches.end[stuck]
-    return AllWaits(
+    return _HostWaits(
         np.concatenate((waits.position, launches.position[stuck])),
         np.concatenate((waits.start, end - launches.blocked[stuck])),
         np.concatenate((waits.end, end)),
     )
 
 
+def phase_wait_ns(attribution: Attribution, waits: Waits, launches: Launches) -> Ints:
+    """How long the host waited for the device in each phase, and last outside of phases."""
+    position, start, end = _all_waits(waits, launches)
+    last = len(TRACE_PHASES)
+    return sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
+
+
 def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches) -> tuple[SyncWait, ...]:
     """The host's waits by who made them, longest first."""
-    position, start, end = all_waits(waits, launches)
+    position, start, end = _all_waits(waits, launches)
     if not len(position):
         return ()
+    maker = np.full(len(position), NONE, np.int32)
+    maker[: len(waits.position)] = _makers(attribution, waits.position)
     # every ns between start and end falls to the phase whose kernels ran then, to none where the device was idle
     names, host, phases = attribution.table.names, attribution.host, attribution.device.phase
     split = np.zeros((len(TRACE_PHASES) + 1, len(position)), np.int64)
@@ -286,8 +296,6 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
         charged = timeline.charged(phases == number)
         split[number] = overlap(charged, start, end)
     split[-1] = end - start - split.sum(axis=0)
-    maker = np.full(len(position), NONE, np.int32)
-    maker[: len(waits.position)] = _makers(attribution, waits.position)
     call = attribution.table.name[host.rows[position]]
     groups, group = np.unique(np.stack((maker, call, host.phase[position])), axis=1, return_inverse=True)
     group = group.reshape(-1)

@@ -32,15 +32,15 @@ class _Work(NamedTuple):
 
 def attribute(table: Table) -> Attribution:
     """Step, phase and module of the work in `table`; NONE where there is no evidence."""
-    events = host_events(table)
-    steps = find_steps(table, events)
-    step = steps.at(events.start_ns)
-    nodes = join_nodes(table, events, np.append(steps.start_ns, np.int64(-(1 << 62)))[step])
     rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
     start, end = table.times(rows)
     order = in_time(start, end)
     work = _Work(rows[order], start[order], end[order])
     rows = work.rows
+    events = host_events(table)
+    steps = find_steps(table, events)
+    step = steps.at(events.start_ns)
+    nodes = join_nodes(table, events, np.append(steps.start_ns, np.int64(-(1 << 62)))[step])
     links = link_launches(table, events, rows)
     copies = (table.kind[rows] == Kind.MEMCPY) & table.named(rows, HOST_TO_DEVICE) & (links.source != NONE)
     phases = host_phases(table, events, nodes, steps, links.source[copies])
@@ -58,9 +58,9 @@ def attribute(table: Table) -> Attribution:
         module=called.module,
         step=step,
     )
+    collective = table.named(rows, COLLECTIVE_KERNEL)
     device = _device(table, host, work, links, phases.evidence)
     modules = called.modules
-    collective = table.named(rows, COLLECTIVE_KERNEL)
     if collective.any():
         # A collective is launched in some module's call, and is not that module's work.
         device.phase[collective], device.evidence[collective] = PHASE_NUMBERS["communication"], Evidence.NAME
@@ -75,6 +75,7 @@ def attribute(table: Table) -> Attribution:
         steps=steps.steps,
         nodes=nodes.positions,
         node_forward=np.where(nodes.exact, nodes.forward, NONE),
+        node_redone=called.node_redone,
         graph_launches=int((np.bincount(launches) > 1).sum()) if len(launches) else 0,
         compiled=events.has(Role.REGION) or any(module.class_name == COMPILED_CLASS for module in modules),
         notes=(),

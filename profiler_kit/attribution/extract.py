@@ -204,9 +204,9 @@ def _steps(
         whole[-1] = not marked
         last = work.end[step == index[-1]]
         end[-1] = max(int(last.max()), int(start[-1]))
+    activities, did = _did(attribution, work, step, index, gaps)
     computing, talking = overlap(compute, start, end), overlap(communication, start, end)
     busy = overlap(join(compute, communication), start, end)
-    activities, did = _did(attribution, work, step, index, gaps)
     return Steps(
         number=np.array([attribution.steps[i].number if marked else NONE for i in index], np.int64),
         start_ns=start,

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.host_states import are_operators, main_thread, stretches
+from profiler_kit.attribution.device_time import CAUSE_NUMBERS, Gaps
+from profiler_kit.attribution.events import nearest
 from profiler_kit.attribution.host_time import Stretches, innermost
-from profiler_kit.attribution.idle import CAUSE_NUMBERS, Gaps
-from profiler_kit.attribution.named import named
-from profiler_kit.attribution.nesting import nearest
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.spans import Spans, charge, overlap, subtract, sum_by, union
-from profiler_kit.attribution.times import times
+from profiler_kit.attribution.phases import RECOMPUTE
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.traces.collectives import RANGE
+from profiler_kit.traces.intervals import charge, overlap, subtract, sum_by, union
+from profiler_kit.traces.names import COLLECTIVE_RANGE
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
-
-RECOMPUTE: Final = PHASE_NUMBERS["recompute"]
 
 
 class HostWork(NamedTuple):
     """Work on the host, in order of position: every operator, and what autograd nodes spend on recomputing outside operators.
 
-    `position`: of the operator, the recomputed call or the node in `Owned.host`. `recomputes`: which entries are no operator's
-    own. `phase`, `module`: as in `Host`.
+    `position`: of the operator, the recomputed call or the node in `Attribution.host`. `phase`, `module`: as in `Host`.
+    `recomputes`: which entries are no operator's own.
     """
 
     position: Ids
@@ -58,7 +54,7 @@ class HostLine(NamedTuple):
         return int(self.end.max() - self.start[0]) if len(self.start) else 0
 
 
-def host_line(owned: Owned, among: Mask | None = None) -> HostLine:
+def host_line(attribution: Attribution, among: Mask | None = None) -> HostLine:
     """The own time of the operators in `among` (host positions; None: of all): what no operator inside them covers.
 
     An autograd node that does forward work again (activation checkpointing) also covers what the interpreter does between its
@@ -66,11 +62,11 @@ def host_line(owned: Owned, among: Mask | None = None) -> HostLine:
     for the recomputation, from the node's start to the end of its last recomputed event, and on to the node's next operator.
     The rest of the node is backward.
     """
-    host = owned.host
+    host = attribution.host
     chosen = np.ones(len(host.rows), np.bool_) if among is None else among
-    operators = np.flatnonzero(are_operators(host) & chosen).astype(np.int32)
+    operators = np.flatnonzero(host.is_operator & chosen).astype(np.int32)
     redone = np.flatnonzero((host.phase == RECOMPUTE) & (host.node != NONE) & chosen).astype(np.int32)
-    kind = owned.table.kind[host.rows[redone]]
+    kind = attribution.table.kind[host.rows[redone]]
     redone, kind = redone[kind != Kind.RUNTIME], kind[kind != Kind.RUNTIME]
     calls = redone[(kind == Kind.ANNOTATION) | (kind == Kind.PYTHON)]
     nodes = np.unique(host.node[redone])
@@ -78,15 +74,14 @@ def host_line(owned: Owned, among: Mask | None = None) -> HostLine:
     order = np.argsort(position, kind="stable")  # of one position the node's recomputation comes before its backward
     recomputes = (np.arange(len(position)) < len(nodes) + len(calls))[order]
     position = position[order]
-    asking = np.searchsorted(owned.nodes, nodes)
-    module = np.concatenate((owned.redone[asking], host.module[calls], host.module[operators]))[order]
+    asking = np.searchsorted(attribution.nodes, nodes)
+    module = np.concatenate((attribution.node_redone[asking], host.module[calls], host.module[operators]))[order]
     phase = np.where(recomputes, RECOMPUTE, host.phase[position]).astype(np.int8)
 
     intervals = np.sort(np.concatenate((calls, operators)))
-    parts, until = _self_time(owned, intervals, nodes, redone)
-    owner = (
-        np.searchsorted(position, parts.owner, side="right") - 1
-    )  # the last entry of a position is not the recomputation
+    parts, until = _self_time(attribution, intervals, nodes, redone)
+    # The last entry of a position is not the recomputation.
+    owner = np.searchsorted(position, parts.owner, side="right") - 1
     if len(nodes):
         node = np.minimum(np.searchsorted(nodes, parts.owner), len(nodes) - 1)
         owner[(nodes[node] == parts.owner) & (parts.start < until[node])] -= 1
@@ -104,16 +99,15 @@ def host_line(owned: Owned, among: Mask | None = None) -> HostLine:
     )
 
 
-def _self_time(owned: Owned, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[Stretches, Ints]:
+def _self_time(attribution: Attribution, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[Stretches, Ints]:
     """The stretches of the events at `intervals` that no inner one covers, by start; until when each of `nodes` recomputes."""
-    table, host = owned.table, owned.host
+    host = attribution.host
     wanted = np.zeros(len(host.rows), np.bool_)
     wanted[intervals] = True
     around = nearest(host.parent, wanted)
-    parent = host.parent[intervals]
-    outer = np.where(parent != NONE, around[parent], NONE).astype(np.int32)
-    start, end = times(table, host.rows[intervals])
-    _, first = np.unique(table.thread[host.rows[intervals]], return_index=True)  # host events stand by thread
+    outer = host.enclosing(around, intervals)
+    start, end = host.start_ns[intervals], host.end_ns[intervals]
+    _, first = np.unique(host.thread[intervals], return_index=True)  # host events stand by thread
     bounds = [*first.tolist(), len(intervals)]
     threads = [
         innermost(start[low:high], end[low:high], intervals[low:high], outer[low:high])
@@ -125,7 +119,7 @@ def _self_time(owned: Owned, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[S
     order = np.argsort(begins, kind="stable")
 
     last = np.full(len(nodes), np.iinfo(np.int64).min)
-    np.maximum.at(last, np.searchsorted(nodes, host.node[redone]), times(table, host.rows[redone])[1])
+    np.maximum.at(last, np.searchsorted(nodes, host.node[redone]), host.end_ns[redone])
     following = np.full(len(nodes), np.iinfo(np.int64).max)
     if len(nodes):
         node = np.minimum(np.searchsorted(nodes, outer), len(nodes) - 1)
@@ -135,20 +129,20 @@ def _self_time(owned: Owned, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[S
     return Stretches(begins[order], ends[order], owner[order]), until
 
 
-def host_gaps(owned: Owned, line: HostLine, covered: Ints) -> Gaps:
+def host_gaps(attribution: Attribution, line: HostLine, covered: Ints) -> Gaps:
     """The stretches in which no operator runs, each from `covered` to the start of what ends it, split by cause.
 
     Between operators the loop waits for data, or for other ranks, or it is Python that runs.
     """
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     idle = np.flatnonzero(line.start > covered)
     start, end = covered[idle], line.start[idle]
     ns = np.zeros((len(IDLE_CAUSES), len(idle)), np.int64)
-    main = (table.thread[host.rows] == main_thread(owned)) & (host.phase == PHASE_NUMBERS["data"])
-    data = stretches(owned, np.flatnonzero(main).astype(np.int32))
-    ranges = host.rows[np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)]
-    ranges = ranges[named(table.names, table.name[ranges], RANGE)]
-    other_ranks: Spans = subtract(union(*times(table, ranges)), data)
+    main = (host.thread == attribution.main_thread) & (host.phase == PHASE_NUMBERS["data"])
+    data = union(host.start_ns[main], host.end_ns[main], ordered=True)
+    ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
+    ranges = ranges[table.named(host.rows[ranges], COLLECTIVE_RANGE)]
+    other_ranks = subtract(union(host.start_ns[ranges], host.end_ns[ranges]), data)
     ns[CAUSE_NUMBERS["waiting for data"]] = overlap(data, start, end)
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)
     ns[CAUSE_NUMBERS["python"]] = end - start - ns.sum(axis=0)

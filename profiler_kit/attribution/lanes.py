@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
-from profiler_kit.attribution.charges import Charged, charged, devices
-from profiler_kit.attribution.communication import kinds
+from profiler_kit.attribution.charges import ChargedWork, charge_work, devices
+from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.host_only import host_line
-from profiler_kit.attribution.idle import Gaps, gaps
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
-from profiler_kit.attribution.timeline import timeline
-from profiler_kit.attribution.waits import waits
+from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_words
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
@@ -40,50 +38,54 @@ class _Work:
     step: Ids
 
 
-def annotation(owned: Owned) -> Annotation:
-    """Lanes and counters of the trace in `owned`: of each device's work, and of the host's threads that ran operators.
+def annotation(attribution: Attribution) -> Annotation:
+    """Lanes and counters of the trace in `attribution`: of each device's work, and of the host's threads that ran operators.
 
     Each busy instant of computation stands once, for the work that started first, as the summary charges it; communication has a
     lane of its own, where collectives stand whole, beside the work that they run beside. Neighbours of the same phase (module,
     family) and step are one box, gaps of up to `LONGEST_GAP_NS` between them included; the idle lane shows those too.
     """
-    modules = _Modules(owned)
-    spans = [*_host_lanes(owned, modules)]
+    modules = _Modules(attribution)
+    spans = [*_host_lanes(attribution, modules)]
     counters: list[CounterTrack] = []
     notes: list[str] = []
-    idle = _idle(owned)
-    device, names = devices(owned)
-    communicates = owned.device.phase == PHASE_NUMBERS["communication"]
+    idle = _idle(attribution)
+    device, names = devices(attribution)
+    communicates = attribution.device.collective
     for number in np.unique(device).tolist():
         title = "device" if len(names) == 1 else f"device {names[number]}"
         here = device == number
-        pieces = charged(owned, here & ~communicates)
-        work = _work(owned, pieces)
+        pieces = charge_work(attribution, here & ~communicates)
+        work = _work(attribution, pieces)
         spans += _phase_lane(f"{title}: phase", work)
         spans += modules.lanes(title, work)
         spans += _family_lane(
-            f"{title}: kernels", work, owned.table.name[owned.device.rows[pieces.position]], owned.table.names
+            f"{title}: kernels",
+            work,
+            attribution.table.name[attribution.device.rows[pieces.position]],
+            attribution.table.names,
         )
-        spans += _communication_lane(f"{title}: communication", owned, charged(owned, here & communicates))
+        spans += _communication_lane(
+            f"{title}: communication", attribution, charge_work(attribution, here & communicates)
+        )
         spans += _idle_lane(f"{title}: idle", idle, here) if idle is not None else ()
-        rate, note = quantities.rate(owned, here)
-        found = (quantities.running(owned, here), quantities.waiting(owned, here), rate)
+        rate, note = quantities.rate(attribution, here)
+        found = (quantities.running(attribution, here), quantities.waiting(attribution, here), rate)
         prefix = "" if len(names) == 1 else f"{title}: "
         counters += [CounterTrack(name=prefix + c.name, points=c.points) for c in found if c is not None]
         notes += [note] if note is not None else []
-    counters += quantities.memory(owned)
+    counters += quantities.memory(attribution)
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
 
 
-def _idle(owned: Owned) -> Gaps | None:
+def _idle(attribution: Attribution) -> Gaps | None:
     """The idle stretches of all devices together, as the summary counts them."""
-    line = timeline(owned)
-    return gaps(owned, line, waits(owned)) if len(line.start) else None
+    return device_time(attribution).gaps if len(attribution.device.rows) else None
 
 
-def _work(owned: Owned, pieces: Charged) -> _Work:
+def _work(attribution: Attribution, pieces: ChargedWork) -> _Work:
     """The device's work in `pieces`."""
-    device, of = owned.device, pieces.position
+    device, of = attribution.device, pieces.position
     return _Work(
         start=pieces.start,
         end=pieces.end,
@@ -93,9 +95,9 @@ def _work(owned: Owned, pieces: Charged) -> _Work:
     )
 
 
-def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
+def _host_lanes(attribution: Attribution, modules: _Modules) -> Iterator[Span]:
     """Phases on the host, thread by thread; modules too where there is no device to show them on."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     phased = host.phase != NONE
     if not phased.any():
         return
@@ -104,19 +106,19 @@ def _host_lanes(owned: Owned, modules: _Modules) -> Iterator[Span]:
     for number in np.argsort(-events, kind="stable")[:HOST_THREADS].tolist():
         if not events[number]:
             continue
-        work = _innermost(owned, np.flatnonzero(thread == number).astype(np.int32))
+        work = _innermost(attribution, np.flatnonzero(thread == number).astype(np.int32))
         name = table.threads[number]
         title = f"host thread {name.thread}"
         yield from _phase_lane(f"{title}: phase", work, unattributed=False)
-        if not len(owned.device.rows):
+        if not len(attribution.device.rows):
             yield from modules.lanes(title, work)
-    if not len(owned.device.rows):
-        yield from _operator_lane(owned)
+    if not len(attribution.device.rows):
+        yield from _operator_lane(attribution)
 
 
-def _operator_lane(owned: Owned) -> Iterator[Span]:
+def _operator_lane(attribution: Attribution) -> Iterator[Span]:
     """Families of operators, each instant under the one that the summary charges it to."""
-    host, line = owned.host, host_line(owned)
+    host, line = attribution.host, host_line(attribution)
     some = line.piece > 0
     entry = line.owner[some]
     position = line.work.position[entry]
@@ -128,12 +130,14 @@ def _operator_lane(owned: Owned) -> Iterator[Span]:
         step=host.step[position],
     )
     operator = host.operator[position]
-    yield from _family_lane("host operators", work, owned.table.name[host.rows[operator]], owned.table.names)
+    yield from _family_lane(
+        "host operators", work, attribution.table.name[host.rows[operator]], attribution.table.names
+    )
 
 
-def _innermost(owned: Owned, positions: Ids) -> _Work:
+def _innermost(attribution: Attribution, positions: Ids) -> _Work:
     """One thread's time as stretches, each of the innermost event that covers it."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     rows = host.rows[positions]
     start, end = table.start_ns[rows], table.end_ns[rows]
     count = len(positions)
@@ -164,8 +168,8 @@ def _phase_lane(lane: str, work: _Work, *, unattributed: bool = True) -> Iterato
 class _Modules:
     """The module paths of a trace, cut at each depth."""
 
-    def __init__(self, owned: Owned) -> None:
-        paths = [tuple(module.path.split(".")) if module.path else (ROOT_NAME,) for module in owned.modules]
+    def __init__(self, attribution: Attribution) -> None:
+        paths = [tuple(module.path.split(".")) if module.path else (ROOT_NAME,) for module in attribution.modules]
         self._names: list[tuple[str, ...]] = []
         self._labels: list[Ids] = []
         for depth in range(1, min(MODULE_LANES, max(map(len, paths), default=0)) + 1):
@@ -197,9 +201,11 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
 
 
-def _communication_lane(lane: str, owned: Owned, pieces: Charged) -> Iterator[Span]:
+def _communication_lane(lane: str, attribution: Attribution, pieces: ChargedWork) -> Iterator[Span]:
     """Collectives by kind, each a box of its own."""
-    for start, end, kind in zip(pieces.start.tolist(), pieces.end.tolist(), kinds(owned, pieces.position), strict=True):
+    device, of = attribution.device, pieces.position
+    kinds = messages(attribution, device.rows[of], device.launch[of]).kinds
+    for start, end, kind in zip(pieces.start.tolist(), pieces.end.tolist(), kinds, strict=True):
         yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
 

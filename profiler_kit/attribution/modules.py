@@ -28,9 +28,10 @@ _PSEUDO: Final = {"data": DATA_PATH, "transfer": TRANSFER_PATH, "loss": LOSS_PAT
 
 
 class Modules(NamedTuple):
-    """`module`: for each position a number of `modules`, or NONE."""
+    """`module`: for each position a number of `modules`, or NONE. `node_redone`: as in `Attribution`."""
 
     module: Ids
+    node_redone: Ids
     modules: tuple[Module, ...]
 
 
@@ -59,15 +60,17 @@ def host_modules(table: Table, events: HostEvents, nodes: Nodes, phases: Phases,
         pseudo = np.append(ours.by_phase, np.int32(NONE))[phases.phase]
         module = np.where(outside & (pseudo != NONE), pseudo, module).astype(np.int32)
         module[(module == NONE) & (phases.phase != NONE) & outside] = ours.root
+    redone = np.zeros(0, np.int32)
     if len(nodes.positions):
         of = _node_modules(events, nodes, paths, calls, module, ours)
+        redone = of.redone
         inside = np.flatnonzero((events.node > events.module) & ~outside)
         node = np.searchsorted(nodes.positions, events.node[inside])
         module[inside] = np.where(phases.phase[inside] == RECOMPUTE, of.redone[node], of.module[node])
         if ours is not None:
             here = np.flatnonzero((phases.phase == BACKWARD) & outside).astype(np.int32)
             module[here] = _module_before(events, nodes, of.module, step, here, ours.loss)
-    return Modules(module, tuple(paths.modules))
+    return Modules(module, redone, tuple(paths.modules))
 
 
 # ---- calls

@@ -128,7 +128,8 @@ class Attribution:
     """A trace with step, phase and module of its events. `modules` and `steps` are what the columns' indices mean.
 
     `nodes`: positions in `Host` of the autograd nodes. `node_forward`: of each node the forward operator with the node's own
-    number, or NONE. `graph_launches`: how many launches have more than one kernel (CUDA graphs). `compiled`: there are regions
+    number, or NONE; `node_redone`: the module that asked for forward work done again in the node, outside of the modules called
+    there, or NONE. `graph_launches`: how many launches have more than one kernel (CUDA graphs). `compiled`: there are regions
     of torch.compile, whose work has a phase and a region but no module of its own. `notes`: what a reader should know.
     """
 
@@ -139,6 +140,7 @@ class Attribution:
     steps: tuple[Step, ...]
     nodes: Ids
     node_forward: Ids
+    node_redone: Ids
     graph_launches: int
     compiled: bool
     notes: tuple[str, ...]

@@ -12,17 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.device_time import device_timeline, idle_gaps, idle_times, phase_wait_ns, sync_waits
 from profiler_kit.attribution.host_only import HostLine, host_gaps
-from profiler_kit.attribution.idle import gaps, idle_times
-from profiler_kit.attribution.launches import launches, queue
-from profiler_kit.attribution.ownership import Owned
+from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue, queue_summary
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.shares import apportion, rounded
-from profiler_kit.attribution.spans import Spans, length, overlap, union
-from profiler_kit.attribution.syncs import sync_waits, wait_by_phase
-from profiler_kit.attribution.timeline import timeline
-from profiler_kit.attribution.waits import Waits, waits
 from profiler_kit.records import marks
 from profiler_kit.records.traces import IdleTime, Queue, SyncWait
+from profiler_kit.traces.intervals import Intervals, length, overlap, union
 from profiler_kit.traces.table import NONE, Ids, Ints
 
 
@@ -36,52 +33,50 @@ class Waiting(NamedTuple):
     queue: Queue | None = None
 
 
-def waiting_of_device(owned: Owned, steps: int) -> Waiting:
-    """Of the device work in `owned`, which is that of the marked steps alone."""
-    line, all_waits = timeline(owned), waits(owned)
-    windows = _windows(owned, owned.device.step, line.start, line.end)
-    covered = _clipped(windows, line.start, line.covered)
-    idle = gaps(owned, replace(line, covered=covered, gap=line.start - covered), all_waits)
-    busy = overlap(union(line.start, line.end, ordered=True), windows.start, windows.end)
-    host_waits, calls = _of_the_program(owned, all_waits), launches(owned, line)
+def waiting_of_device(attribution: Attribution, steps: int) -> Waiting:
+    """Of the device work in `attribution`, which is that of the marked steps alone."""
+    device, timeline, waits = attribution.device, device_timeline(attribution.device), host_waits(attribution)
+    windows = _windows(attribution, device.step, device.start_ns, device.end_ns)
+    covered = _clipped(windows, device.start_ns, timeline.covered)
+    idle = idle_gaps(attribution, replace(timeline, covered=covered, gap=device.start_ns - covered), waits)
+    busy = overlap(union(device.start_ns, device.end_ns, ordered=True), windows.start, windows.end)
+    waits, launches = _of_the_program(attribution, waits), launch_queue(attribution)
     return Waiting(
         span_ns=rounded(length(windows), steps),
-        idle=_idle_per_step(idle_times(idle, owned.device.phase[idle.ended_by]), windows, int(busy.sum()), steps),
-        wait_ns={
-            phase: rounded(ns, steps) for phase, ns in enumerate(wait_by_phase(owned, host_waits, calls).tolist())
-        },
-        waits=_waits_per_step(sync_waits(owned, line, host_waits, calls), steps),
-        queue=_queue_per_step(queue(calls), steps),
+        idle=_idle_per_step(idle_times(idle, device.phase[idle.ended_by]), windows, int(busy.sum()), steps),
+        wait_ns={i: rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())},
+        waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches), steps),
+        queue=_queue_per_step(queue_summary(launches), steps),
     )
 
 
-def waiting_of_host(owned: Owned, line: HostLine, steps: int) -> Waiting:
+def waiting_of_host(attribution: Attribution, line: HostLine, steps: int) -> Waiting:
     """Of the operators in `line`, which are those of the marked steps alone: a host waits for no device."""
-    windows = _windows(owned, owned.host.step[line.work.position[line.owner]], line.start, line.end)
-    idle = host_gaps(owned, line, _clipped(windows, line.start, line.covered))
-    parts = idle_times(idle, owned.host.phase[idle.ended_by])
+    windows = _windows(attribution, attribution.host.step[line.work.position[line.owner]], line.start, line.end)
+    idle = host_gaps(attribution, line, _clipped(windows, line.start, line.covered))
+    parts = idle_times(idle, attribution.host.phase[idle.ended_by])
     busy_ns = int(line.ns.sum())
     return Waiting(rounded(length(windows), steps), _idle_per_step(parts, windows, busy_ns, steps), {})
 
 
-def _idle_per_step(idle: Sequence[IdleTime], windows: Spans, busy_ns: int, steps: int) -> tuple[IdleTime, ...]:
+def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, steps: int) -> tuple[IdleTime, ...]:
     """`idle` divided so that it sums to the rounded span less the rounded busy time."""
     whole = rounded(length(windows), steps) - rounded(busy_ns, steps)
     shares = apportion({i: part.ns for i, part in enumerate(idle)}, steps, whole)
     return tuple(replace(part, ns=shares[i], gaps=rounded(part.gaps, steps)) for i, part in enumerate(idle))
 
 
-def _of_the_program(owned: Owned, all_waits: Waits) -> Waits:
+def _of_the_program(attribution: Attribution, waits: Waits) -> Waits:
     """Those of the waits in marked steps that are not the tool's own: it waits at a step's end, in the step's mark alone."""
-    table, host = owned.table, owned.host
-    parent = host.parent[all_waits.position]
+    table, host = attribution.table, attribution.host
+    parent = host.parent[waits.position]
     names = [table.names[i].startswith(marks.STEP) for i in table.name[host.rows[parent]].tolist()]
-    mine = (host.step[all_waits.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
+    mine = (host.step[waits.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
     return Waits(
-        position=all_waits.position[mine],
-        thread=all_waits.thread[mine],
-        start=all_waits.start[mine],
-        end=all_waits.end[mine],
+        position=waits.position[mine],
+        thread=waits.thread[mine],
+        start=waits.start[mine],
+        end=waits.end[mine],
     )
 
 
@@ -102,17 +97,17 @@ def _queue_per_step(whole: Queue | None, steps: int) -> Queue | None:
 # ---- the span of the steps
 
 
-def _windows(owned: Owned, step: Ids, start: Ints, end: Ints) -> Spans:
+def _windows(attribution: Attribution, step: Ids, start: Ints, end: Ints) -> Intervals:
     """From each step's mark to the end of its last work; `step` of the work from `start` to `end`, NONE for no step's."""
     mine = step != NONE
-    begins = np.array([mark.start_ns for mark in owned.steps], np.int64)
+    begins = np.array([mark.start_ns for mark in attribution.steps], np.int64)
     ends = np.full(len(begins), np.iinfo(np.int64).min)
     np.minimum.at(begins, step[mine], start[mine])  # the clocks of host and device differ by a few us
     np.maximum.at(ends, step[mine], end[mine])
     return union(begins, ends)
 
 
-def _clipped(windows: Spans, start: Ints, covered: Ints) -> Ints:
+def _clipped(windows: Intervals, start: Ints, covered: Ints) -> Ints:
     """`covered` moved so that the gaps before each `start` lie within `windows`, and none where that start does not."""
     if not len(windows.start):
         return start

@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, NamedTuple, cast
 
 import numpy as np
 
-from profiler_kit.attribution.charges import charged
+from profiler_kit.attribution.charges import charge_work
+from profiler_kit.attribution.events import nearest
 from profiler_kit.attribution.host_only import HostLine, host_line
 from profiler_kit.attribution.host_time import phase_host_ns
-from profiler_kit.attribution.nesting import nearest
-from profiler_kit.attribution.ownership import PHASE_NUMBERS, Owned
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device
 from profiler_kit.attribution.run_waits import waiting_of_device, waiting_of_host
 from profiler_kit.attribution.shares import apportion, rounded
-from profiler_kit.attribution.spans import sum_by
-from profiler_kit.attribution.times import times
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES, Phase
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
 from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.traces.intervals import sum_by
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Mask
 from profiler_kit.units import text
@@ -37,7 +36,7 @@ RECOMPUTING: Final = "autograd::recompute"  # the name of what a node spends on 
 _OTHER: Final = PHASE_NUMBERS["other"]
 
 
-def attribute_run(run: ConfigRun, owned: Owned, *, clock: Clock | None = None) -> ConfigRun:
+def attribute_run(run: ConfigRun, attribution: Attribution, *, clock: Clock | None = None) -> ConfigRun:
     """`run` with the figures of its traced steps, per step: work by phase, module and kernel, idle time, waits, launch queue.
 
     `clock`: ``kernel`` adds up device work by launch, ``operator`` the self time of operators on the host; by default the
@@ -48,23 +47,23 @@ def attribute_run(run: ConfigRun, owned: Owned, *, clock: Clock | None = None) -
 
     Raises: TraceError for a trace that has none of our marks, or no device events for that clock.
     """
-    require_steps(owned)
-    chosen: Clock = clock or ("kernel" if len(owned.device.rows) else "operator")
-    if chosen == "kernel" and not len(owned.device.rows):
+    require_steps(attribution)
+    chosen: Clock = clock or ("kernel" if len(attribution.device.rows) else "operator")
+    if chosen == "kernel" and not len(attribution.device.rows):
         raise TraceError(
             "it holds no device work",
-            where=owned.table.file,
+            where=attribution.table.file,
             hint="use the operator clock, or record on a device with CUDA activity",
         )
-    steps, here = len(owned.steps), owned
+    steps, here = len(attribution.steps), attribution
     if chosen == "kernel":
-        here = _in_steps(owned)
+        here = _in_steps(attribution)
         work, waiting = _kernel_work(here), waiting_of_device(here, steps)
     else:
-        line = host_line(owned, _works_in_steps(owned))
-        work, waiting = _operator_work(owned, line), waiting_of_host(owned, line, steps)
+        line = host_line(attribution, _works_in_steps(attribution))
+        work, waiting = _operator_work(attribution, line), waiting_of_host(attribution, line, steps)
     figures = _per_step(work, steps)
-    host_ns = {phase: rounded(ns, steps) for phase, ns in phase_host_ns(owned).items()}
+    host_ns = {phase: rounded(ns, steps) for phase, ns in phase_host_ns(attribution).items()}
     return replace(
         run,
         clock=chosen,
@@ -77,17 +76,19 @@ def attribute_run(run: ConfigRun, owned: Owned, *, clock: Clock | None = None) -
         idle=waiting.idle,
         waits=waiting.waits,
         queue=waiting.queue,
-        notes=(*run.notes, *_notes(owned, work, here)),
+        notes=(*run.notes, *_notes(attribution, work, here)),
     )
 
 
-def require_steps(owned: Owned) -> None:
+def require_steps(attribution: Attribution) -> None:
     """Raises TraceError where no step of the trace has a mark of ours."""
-    names = owned.table.names
-    if not any(names[i].startswith(marks.STEP) for i in np.unique(owned.table.name[owned.host.rows]).tolist()):
+    names = attribution.table.names
+    if not any(
+        names[i].startswith(marks.STEP) for i in np.unique(attribution.table.name[attribution.host.rows]).tolist()
+    ):
         raise TraceError(
             f"none of the steps in it is marked ({marks.STEP}...)",
-            where=owned.table.file,
+            where=attribution.table.file,
             hint="give a trace that analyze wrote, traces/<config>.json.gz in its report folder",
         )
 
@@ -115,76 +116,75 @@ class _Work:
 
 
 _CONVOLUTIONS: Final[tuple[ConvolutionOp | None, ...]] = ("fprop", "dgrad", "both gradients", None)
+_NO_CONVOLUTION: Final = np.int8(3)
 
 
-def _in_steps(owned: Owned) -> Owned:
-    """`owned` with that device work alone that a marked step launched, or whose launch is unknown and that ran no earlier."""
-    device = owned.device
-    start, _ = times(owned.table, device.rows)
-    unknown = (device.launch == NONE) & (device.step == NONE) & (start >= owned.steps[0].start_ns)
+def _in_steps(attribution: Attribution) -> Attribution:
+    """`attribution` with only the device work that a marked step launched, or that has no known launch and ran later."""
+    device = attribution.device
+    unknown = (device.launch == NONE) & (device.step == NONE) & (device.start_ns >= attribution.steps[0].start_ns)
     chosen = (device.step != NONE) | unknown
-    columns = ("rows", "launch", "operator", "phase", "within", "module", "step", "how")
-    of = {name: getattr(device, name)[chosen] for name in columns}
-    return replace(owned, device=replace(device, **of, like=np.zeros(0, np.int32)))
+    columns = {field.name: getattr(device, field.name)[chosen] for field in fields(Device)}
+    columns["aligned"] = np.full_like(columns["aligned"], NONE)  # positions in the whole device's columns
+    return replace(attribution, device=Device(**columns))
 
 
-def _kernel_work(owned: Owned) -> _Work:
-    device, table = owned.device, owned.table
+def _kernel_work(attribution: Attribution) -> _Work:
+    device, table = attribution.device, attribution.table
     linked = device.step != NONE
     # A collective belongs to the module that launched it.
-    module = np.where(device.launch != NONE, np.append(owned.host.module, np.int32(NONE))[device.launch], device.module)
-    start, end = times(table, device.rows)
-    pieces = charged(owned, np.ones(len(start), np.bool_))
+    module = np.where(
+        device.launch != NONE, np.append(attribution.host.module, np.int32(NONE))[device.launch], device.module
+    )
+    length = device.end_ns - device.start_ns
+    pieces = charge_work(attribution, np.ones(len(length), np.bool_))
     return _Work(
         names=table.names,
-        paths=[module.path for module in owned.modules],
+        paths=[module.path for module in attribution.modules],
         name=table.name[device.rows],
         phase=np.where(linked & (device.within != _OTHER), device.within, NONE).astype(np.int8),
         module=module.astype(np.int32),
         linked=linked,
-        convolution=_convolutions(owned, device.launch),
-        ns=sum_by(pieces.position, pieces.end - pieces.start, len(start)),
-        sum_ns=end - start,
+        convolution=_convolutions(attribution, device.launch),
+        ns=sum_by(pieces.position, pieces.end - pieces.start, len(length)),
+        sum_ns=length,
     )
 
 
-def _works_in_steps(owned: Owned) -> Mask:
+def _works_in_steps(attribution: Attribution) -> Mask:
     """Which host events lie in a marked step, on a thread that takes part: with marks of ours, or running autograd nodes."""
-    host, thread = owned.host, owned.table.thread[owned.host.rows]
-    taking_part = np.isin(thread, thread[(host.phase != NONE) & (host.phase != _OTHER)])
+    host = attribution.host
+    taking_part = np.isin(host.thread, host.thread[(host.phase != NONE) & (host.phase != _OTHER)])
     return np.asarray((host.step != NONE) & taking_part, np.bool_)
 
 
-def _operator_work(owned: Owned, line: HostLine) -> _Work:
-    table, work = owned.table, line.work
+def _operator_work(attribution: Attribution, line: HostLine) -> _Work:
+    table, work = attribution.table, line.work
     some = ~work.recomputes | (line.self_ns > 0)
     position = work.position[some]
-    name = np.where(work.recomputes[some], len(table.names), table.name[owned.host.rows[position]])
+    name = np.where(work.recomputes[some], len(table.names), table.name[attribution.host.rows[position]])
     phase = work.phase[some]
     return _Work(
         names=(*table.names, RECOMPUTING),
-        paths=[module.path for module in owned.modules],
+        paths=[module.path for module in attribution.modules],
         name=name.astype(np.int32),
         phase=np.where(phase != _OTHER, phase, NONE).astype(np.int8),
         module=work.module[some],
         linked=np.ones(len(position), np.bool_),
-        convolution=np.where(work.recomputes[some], len(_CONVOLUTIONS) - 1, _convolutions(owned, position)).astype(
-            np.int8
-        ),
+        convolution=np.where(work.recomputes[some], _NO_CONVOLUTION, _convolutions(attribution, position)),
         ns=line.ns[some],
         sum_ns=line.self_ns[some],
     )
 
 
-def _convolutions(owned: Owned, position: Ids) -> Bytes:
+def _convolutions(attribution: Attribution, position: Ids) -> Bytes:
     """What the innermost convolution operator around each host position does, as an index of `_CONVOLUTIONS`."""
-    table, host = owned.table, owned.host
+    table, host = attribution.table, attribution.host
     of_name = np.array([_CONVOLUTIONS.index(convolution_op(name)) for name in table.names] or [0], np.int8)
-    does = np.append(of_name[table.name[host.rows]], np.int8(len(_CONVOLUTIONS) - 1))
     # Every convolution operator is an operator: marks and calls of Python are not asked.
-    does[:-1][host.operator != np.arange(len(host.rows))] = len(_CONVOLUTIONS) - 1
-    around = np.append(nearest(host.parent, does[:-1] != len(_CONVOLUTIONS) - 1), np.int32(NONE))
-    return does[around[position]]
+    op = np.where(host.is_operator, of_name[table.name[host.rows]], _NO_CONVOLUTION)
+    around = np.append(nearest(host.parent, op != _NO_CONVOLUTION), np.int32(NONE))[position]
+    return np.where(around != NONE, op[around], _NO_CONVOLUTION) if len(op) else np.full(len(position), _NO_CONVOLUTION)
 
 
 # ---- per step
@@ -290,8 +290,8 @@ def _phases(
 # ---- notes
 
 
-def _notes(owned: Owned, work: _Work, here: Owned) -> Iterator[str]:
-    """What a reader should know about how far the figures reach. `here`: `owned` with the marked steps' device work alone."""
+def _notes(attribution: Attribution, work: _Work, here: Attribution) -> Iterator[str]:
+    """Short sentences on what the figures leave out. `here`: `attribution` with only the device work of the marked steps."""
     total, count = int(work.ns.sum()), len(work.ns)
     for group, what in (
         (~work.linked, "have no launch in the trace"),
@@ -303,12 +303,10 @@ def _notes(owned: Owned, work: _Work, here: Owned) -> Iterator[str]:
     beside = int(work.sum_ns.sum()) - total
     if beside > NEGLIGIBLE_SHARE * total:
         yield f"{text(beside, 'ns')} of work ran beside other work and are counted once"
-    rows = np.setdiff1d(owned.device.rows, here.device.rows)
-    if len(rows):
-        start, end = times(owned.table, rows)
-        yield (
-            f"{len(rows)} device events ({text(int((end - start).sum()), 'ns')}) were launched outside the traced steps: "
-            "left out"
-        )
-    if owned.table.malformed:
-        yield f"{owned.table.malformed} malformed events were left out"
+    device = attribution.device
+    outside = ~np.isin(device.rows, here.device.rows)
+    if outside.any():
+        ns = int((device.end_ns - device.start_ns)[outside].sum())
+        yield f"{int(outside.sum())} device events ({text(ns, 'ns')}) were launched outside the traced steps: left out"
+    if attribution.table.malformed:
+        yield f"{attribution.table.malformed} malformed events were left out"

@@ -12,12 +12,12 @@ from profiler_kit.attribution.device_time import (
     CAUSE_NUMBERS,
     DeviceTime,
     Gaps,
-    all_waits,
     device_time,
     idle_times,
+    phase_wait_ns,
     sync_waits,
 )
-from profiler_kit.attribution.host_only import host_line
+from profiler_kit.attribution.host_only import host_gaps, host_line
 from profiler_kit.attribution.host_time import phase_host_ns, queue_summary
 from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.attribution.totals import (
@@ -107,17 +107,17 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
 def _host_work(attribution: Attribution) -> _Work:
     host = attribution.host
     line = host_line(attribution)
-    at = np.flatnonzero(host.is_operator).astype(np.int32)
+    gaps = host_gaps(attribution, line, line.covered)
     return _Work(
-        phase=host.phase[at],
-        module=host.module[at],
-        step=host.step[at],
-        operator=at,
-        busy=line.ns[at],
-        length=line.self_ns[at],
-        span_ns=line.end_ns - line.start_ns,
-        gaps=line.gaps,
-        gap_phase=host.phase[line.gaps.ended_by],
+        phase=line.work.phase,
+        module=line.work.module,
+        step=host.step[line.work.position],
+        operator=host.operator[line.work.position],
+        busy=line.ns,
+        length=line.self_ns,
+        span_ns=line.span_ns,
+        gaps=gaps,
+        gap_phase=host.phase[gaps.ended_by],
     )
 
 
@@ -148,6 +148,7 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         rank=table.info.rank,
         world_size=table.info.world_size,
         steps=steps,
+        notes=_notes(attribution, time),
         phases=_phase_times(attribution, work, time),
         idle=idle_times(work.gaps, work.gap_phase),
         modules=modules(attribution, work.module, work.phase, work.busy),
@@ -156,7 +157,6 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         has_modules=bool((work.module != NONE).any()),
         compiled=attribution.compiled,
         loaders=loaders(attribution),
-        notes=_notes(attribution, time),
     )
 
 
@@ -167,12 +167,11 @@ def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None)
     last = len(TRACE_PHASES)
     phase, gap_phase = work.phase % (last + 1), work.gap_phase % (last + 1)
     events = count_by(phase, last + 1)
-    kernel, total = sum_by(phase, work.busy, last + 1), sum_by(phase, work.length, last + 1)
-    idle = sum_by(gap_phase, work.gaps.end - work.gaps.start, last + 1)
     wait = np.zeros(last + 1, np.int64)
     if time is not None:
-        position, start, end = all_waits(time.waits, time.launches)
-        wait = sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
+        wait = phase_wait_ns(attribution, time.waits, time.launches)
+    kernel, total = sum_by(phase, work.busy, last + 1), sum_by(phase, work.length, last + 1)
+    idle = sum_by(gap_phase, work.gaps.end - work.gaps.start, last + 1)
     return tuple(
         PhaseTime(
             phase=name,

@@ -190,7 +190,8 @@ def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator
     operator = np.where(device.aligned != NONE, operator[device.aligned], operator)
     events = np.flatnonzero((operator != NONE) & ~device.collective)
     different, place = _different(operator[events], len(host.rows))
-    called = _called(attribution, _forward(attribution, different))
+    forward = _forward(attribution, different)
+    called = _called(attribution, forward)
     rows = host.rows[called]
     key = table.name[rows].astype(np.int64) * len(table.texts) + table.shapes[rows]
     key[table.shapes[rows] == NONE] = NONE
@@ -337,15 +338,15 @@ def messages(attribution: Attribution, rows: Ids, launch: Ids) -> Messages:
     A kind is as the profiler noted, as the event's name says, or as the call around its launch is named.
     """
     table = attribution.table
-    kinds = []
     noted = table.texts_at(COLLECTIVE_NAME, rows)
-    for name, note, position in zip(table.name[rows].tolist(), noted, launch.tolist(), strict=True):
-        kind = collective_kind(note) or collective_kind(table.names[name]) or _kind_by_call(attribution, position)
-        kinds.append(kind or OTHER)
     elements = table.numbers_at(IN_ELEMENTS, rows)
     sizes = [element_bytes(dtype) for dtype in table.texts_at(DTYPE, rows)]
     size = np.array([NONE if each is None else each for each in sizes], np.int64)
     known = (elements >= 0) & (size != NONE)
+    kinds = []
+    for name, note, position in zip(table.name[rows].tolist(), noted, launch.tolist(), strict=True):
+        kind = collective_kind(note) or collective_kind(table.names[name]) or _kind_by_call(attribution, position)
+        kinds.append(kind or OTHER)
     return Messages(kinds, np.where(known, np.clip(elements, 0, _MOST_ELEMENTS) * size, NONE).tolist())
 
 

@@ -12,7 +12,7 @@ from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.runs import ConfigRun, Span
 
 if TYPE_CHECKING:
-    from profiler_kit.attribution.ownership import Owned
+    from profiler_kit.attribution.result import Attribution
 
 
 def attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
@@ -21,8 +21,8 @@ def attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]
     from profiler_kit.attribution.runs import attribute_run
 
     try:
-        owned = _owned(trace)
-        return attribute_run(run, owned), annotation(owned).spans
+        attribution = _attribute_file(trace)
+        return attribute_run(run, attribution), annotation(attribution).spans
     except TraceError as error:
         return replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}")), ()
 
@@ -32,17 +32,17 @@ def with_parts(run: ConfigRun, trace: Path) -> ConfigRun:
     from profiler_kit.attribution.convolutions import convolutions
 
     try:
-        timings = convolutions(_owned(trace), run.part_workspaces)
+        timings = convolutions(_attribute_file(trace), run.part_workspaces)
     except TraceError as error:
         return replace(run, notes=(*run.notes, f"How its convolutions were done could not be read: {error}"))
     return replace(run, convolutions=timings, part_workspaces=())
 
 
-def _owned(trace: Path) -> Owned:
-    from profiler_kit.attribution.attribution import own
+def _attribute_file(trace: Path) -> Attribution:
+    from profiler_kit.attribution.engine import attribute
     from profiler_kit.traces.reader import read
 
-    return own(read(trace, partial=False))
+    return attribute(read(trace, partial=False))
 
 
 def with_counted_work(runs: Iterable[ConfigRun], static: StaticCount | None) -> tuple[ConfigRun, ...]:

@@ -153,6 +153,7 @@ class Written:
             events=len(both),
         )
         start, end = table.times(np.arange(len(both)))
+        nodes = np.unique([node for node in columns["node"] if node != NONE]).astype(np.int32)
         return Attribution(
             table=table,
             host=Host(
@@ -178,8 +179,9 @@ class Written:
             ),
             modules=self.modules,
             steps=tuple(self.marks),
-            nodes=np.zeros(0, np.int32),
-            node_forward=np.zeros(0, np.int32),
+            nodes=nodes,
+            node_forward=np.full(len(nodes), NONE, np.int32),
+            node_redone=np.full(len(nodes), NONE, np.int32),
             graph_launches=0,
             compiled=False,
             notes=(),

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from profiler_kit.attribution.attribution import own
-from profiler_kit.attribution.ownership import Owned
-
+from profiler_kit.attribution import engine
 from profiler_kit.attribution.lanes import annotation
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.runs import Clock, attribute_run
 from profiler_kit.records import marks
 from profiler_kit.records.configs import RunConfig
@@ -23,17 +22,17 @@ EVALUATE = "autograd::engine::evaluate_function: "
 PLAIN = ConfigRun(config=RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None))
 
 
-def owned(path: Path) -> Owned:
-    return own(read(path, partial=False))
+def attribution(path: Path) -> Attribution:
+    return engine.attribute(read(path, partial=False))
 
 
 def attribute(path: Path, clock: Clock | None = None) -> ConfigRun:
     """A run of which the trace is all that is known."""
-    return attribute_run(PLAIN, owned(path), clock=clock)
+    return attribute_run(PLAIN, attribution(path), clock=clock)
 
 
 def lanes(path: Path) -> dict[str, list[Span]]:
-    spans = annotation(owned(path)).spans
+    spans = annotation(attribution(path)).spans
     return {lane: [s for s in spans if s.lane == lane] for lane in dict.fromkeys(s.lane for s in spans)}
 
 

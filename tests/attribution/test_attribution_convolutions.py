@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from marked_traces import ENGINE, MAIN, TraceText, owned
+from marked_traces import ENGINE, MAIN, TraceText, attribution
 
 from profiler_kit.attribution.convolutions import convolutions, with_macs
 from profiler_kit.errors import TraceError
@@ -67,7 +67,7 @@ class Parts:
         self.now = max(self.now, on_device) + 1000
 
     def read(self, folder: Path, *workspaces: PartWorkspace) -> dict[tuple[str, str], ConvolutionTiming]:
-        found = convolutions(owned(self.trace.save(folder)), workspaces)
+        found = convolutions(attribution(self.trace.save(folder)), workspaces)
         by_part = {(timing.path, timing.part): timing for timing in found}
         assert len(by_part) == len(found)
         return by_part
@@ -180,7 +180,7 @@ def test_a_trace_without_a_marked_step_is_refused(tmp_path: Path) -> None:
     trace = TraceText()
     trace.op("aten::add", 0, 10)
     with pytest.raises(TraceError, match="none of the steps"):
-        convolutions(owned(trace.save(tmp_path)))
+        convolutions(attribution(trace.save(tmp_path)))
 
 
 @pytest.mark.parametrize("part", CONVOLUTION_PARTS)

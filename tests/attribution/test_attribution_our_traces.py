@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from marked_traces import attribute, owned
+from marked_traces import attribute, attribution
 
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.table import NONE, Bytes, Ids, Kind
@@ -38,7 +38,7 @@ def test_there_are_recorded_traces() -> None:
 
 @pytest.mark.parametrize("path", RECORDED, ids=named)
 def test_every_event_has_its_owner(path: Path) -> None:
-    found, expected = owned(path), EXPECTED[named(path)]
+    found, expected = attribution(path), EXPECTED[named(path)]
     paths = [module.path for module in found.modules]
     marked = found.table.kind[found.host.rows] != Kind.PYTHON
     assert owners(found.host.phase[marked], found.host.module[marked], paths) == expected["host_events"]

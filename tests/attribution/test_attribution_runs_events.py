@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from marked_traces import TraceText, attribute, by_owner, owned
+from marked_traces import TraceText, attribute, attribution, by_owner
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.table import Kind
@@ -25,7 +25,7 @@ def test_enclosing_events_come_first_whatever_their_order_in_the_file(tmp_path: 
     trace = one_kernel(at)
     trace.op("aten::inner", at + 12, at + 14)
     trace.op("aten::outer", at + 12, at + 16, sequence=7)
-    found = owned(trace.save(tmp_path))
+    found = attribution(trace.save(tmp_path))
     table, host = found.table, found.host
     operators = [row for row in host.rows.tolist() if table.kind[row] == Kind.OPERATOR]
     assert [table.names[table.name[row]] for row in operators] == ["aten::outer", "aten::inner"]

@@ -19,15 +19,15 @@ from marked_traces import (
     assert_busy_and_idle_are_the_span,
     assert_sums_hold,
     attribute,
+    attribution,
     by_owner,
     covered_ns,
-    owned,
 )
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from profiler_kit.attribution.summary import summarise
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records import marks
 from profiler_kit.traces.table import Kind
 
@@ -94,7 +94,7 @@ def test_the_time_around_redone_forward_work_is_the_recomputing_modules(tmp_path
         ("block.a", "recompute"): 140,  # 40 of them in its operator
         ("block.a", "backward"): 50 + 50,
     }
-    phases = {timing.phase: timing.kernel_ns for timing in summarise(owned(tmp_path / "trace.json.gz")).phases}
+    phases = {timing.phase: timing.kernel_ns for timing in summarize(attribution(tmp_path / "trace.json.gz")).phases}
     assert (phases["recompute"], phases["backward"]) == (300, 100)  # for `inspect` as for `analyze`
 
 
@@ -318,7 +318,7 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     if reentrant is not None:
         assert ran["block.0", "recompute"]["aten::convolution"] == 1
 
-    table = owned(path).table
+    table = attribution(path).table
     rows = table.of(Kind.OPERATOR)
     operators = zip(table.start_ns[rows].tolist(), table.end_ns[rows].tolist(), strict=True)
     assert found.device_ns == (covered_ns(operators) + 1) // 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, owned
+from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, attribution
 
 from profiler_kit.attribution.shares import rounded
 from profiler_kit.records.runs import ConfigRun
@@ -129,7 +129,7 @@ def test_a_host_without_a_device_waits_for_data_or_runs_python(tmp_path: Path) -
 
 @pytest.mark.parametrize("path", [p for p in RECORDED if ".cuda." in p.name], ids=lambda p: p.name.partition(".")[0])
 def test_recorded_steps_span_from_their_mark_to_their_last_kernel(path: Path) -> None:
-    run, found = attribute(path), owned(path)
+    run, found = attribute(path), attribution(path)
     ends = found.table.end_ns[found.device.rows]
     spans = [
         int(ends[found.device.step == i].max()) - step.start_ns

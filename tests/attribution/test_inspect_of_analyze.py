@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from marked_traces import attribute, owned
+from marked_traces import attribute, attribution
 
 import profiler_kit
 from profiler_kit.attribution.lanes import annotation
@@ -52,7 +52,7 @@ def test_phases_and_modules_are_the_same(path: Path) -> None:
 def test_the_lanes_that_analyze_adds_change_nothing(path: Path, tmp_path: Path) -> None:
     plain = profiler_kit.inspect(path).traces[0]
     annotated = tmp_path / path.name
-    annotated.write_bytes(annotate(path.read_bytes(), annotation(owned(path)).spans))
+    annotated.write_bytes(annotate(path.read_bytes(), annotation(attribution(path)).spans))
     (found,) = profiler_kit.inspect(annotated).traces
     assert found.events > plain.events
     assert replace(found, file=plain.file, events=plain.events) == plain

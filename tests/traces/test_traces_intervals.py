@@ -36,6 +36,8 @@ def test_union_holds_each_instant_once(pairs: list[tuple[int, int]]) -> None:
     assert_disjoint(found)
     assert instants(pairs_of(found)) == instants(pairs)
     assert algebra.length(found) == len(instants(pairs))
+    in_order = algebra.union(*columns(sorted(pairs)), ordered=True)
+    assert pairs_of(in_order) == pairs_of(found)
 
 
 @given(intervals, intervals)
@@ -44,6 +46,7 @@ def test_subtract_and_join(one: list[tuple[int, int]], other: list[tuple[int, in
     difference = algebra.subtract(left, right)
     assert_disjoint(difference)
     assert instants(pairs_of(difference)) == instants(one) - instants(other)
+    assert algebra.length(difference) == len(instants(one) - instants(other))
     assert instants(pairs_of(algebra.join(left, right))) == instants(one) | instants(other)
 
 
@@ -61,14 +64,24 @@ def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tupl
     reach = pairs[0][0] if pairs else 0
     for (start, end), piece, gap, covered, before in zip(pairs, *(column.tolist() for column in (
         charges.piece, charges.gap, charges.covered, charges.before)), strict=True):  # fmt: skip
-        assert piece == len(set(range(start, end)) - seen)
+        assert set(range(end - piece, end)) == set(range(start, end)) - seen  # the last `piece` ns, and no others
         assert gap == max(start - reach, 0)
         assert covered == reach
         assert gap == 0 or pairs[before][1] == covered
         seen |= set(range(start, end))
         reach = max(reach, end)
+    assert charges.piece.sum() == algebra.length(algebra.union(*columns(pairs)))
     if pairs:
         assert charges.piece.sum() + charges.gap.sum() == reach - pairs[0][0]
+
+
+@given(intervals)
+def test_charged_pieces_come_in_order_and_do_not_overlap(pairs: list[tuple[int, int]]) -> None:
+    start, end = columns(sorted(pairs, key=lambda pair: pair[0]))
+    piece = algebra.charge(start, end).piece
+    charged = piece > 0
+    begins, ends = (end - piece)[charged], end[charged]
+    assert (begins[1:] >= ends[:-1]).all()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**60)), max_size=8))
