@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from cli_files import call
-from profiler_kit.devices.registry import architecture_names, devices, find, with_peaks
 
 import profiler_kit.cli.commands
 from profiler_kit.cli import choices
 from profiler_kit.cli.commands import Command, commands
 from profiler_kit.configurations.naming import FLAGS, all_axes
+from profiler_kit.devices.registry import architecture_names, devices, find, with_peaks
 from profiler_kit.records.trace_asks import EVENT_SUFFIXES
 from profiler_kit.render import renderers
 
