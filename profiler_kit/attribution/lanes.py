@@ -49,7 +49,8 @@ def annotation(attribution: Attribution) -> Annotation:
     spans = [*_host_lanes(attribution, modules)]
     counters: list[CounterTrack] = []
     notes: list[str] = []
-    idle = _idle(attribution)
+    # Of all devices together, as the summary counts them.
+    idle = device_time(attribution).gaps if len(attribution.device.rows) else None
     device, names = devices(attribution)
     communicates = attribution.device.collective
     for number in np.unique(device).tolist():
@@ -76,11 +77,6 @@ def annotation(attribution: Attribution) -> Annotation:
         notes += [note] if note is not None else []
     counters += quantities.memory(attribution)
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
-
-
-def _idle(attribution: Attribution) -> Gaps | None:
-    """The idle stretches of all devices together, as the summary counts them."""
-    return device_time(attribution).gaps if len(attribution.device.rows) else None
 
 
 def _work(attribution: Attribution, pieces: ChargedWork) -> _Work:

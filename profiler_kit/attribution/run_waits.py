@@ -7,7 +7,7 @@ that is the tool's own: it waits for the device, and hands the step to the profi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,12 +72,7 @@ def _of_the_program(attribution: Attribution, waits: Waits) -> Waits:
     parent = host.parent[waits.position]
     names = [table.names[i].startswith(marks.STEP) for i in table.name[host.rows[parent]].tolist()]
     mine = (host.step[waits.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
-    return Waits(
-        position=waits.position[mine],
-        thread=waits.thread[mine],
-        start=waits.start[mine],
-        end=waits.end[mine],
-    )
+    return Waits(**{field.name: getattr(waits, field.name)[mine] for field in fields(Waits)})
 
 
 def _waits_per_step(whole: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ...]:
