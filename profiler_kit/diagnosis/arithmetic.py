@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.families import LAYOUT
 from profiler_kit.records.counts import CountPhase, ModuleNode, StaticCount
+from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.target import TargetInfo

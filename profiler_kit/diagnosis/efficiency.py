@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from profiler_kit.devices.device import Peaks
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.diagnosis.words import work
 from profiler_kit.records.counts import CountPhase, Phase
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_words
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from profiler_kit.diagnosis.families import is_convolution
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.families import is_convolution
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 
 

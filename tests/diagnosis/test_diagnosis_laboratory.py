@@ -9,7 +9,7 @@ from diagnose_cases import DIRECT, FFT, IM2COL, MIB, MS, XMMA, around, config, l
 from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled, twice
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.trials import attempt, changed
+from profiler_kit.diagnosis.advice import attempt, changed
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, Repeat
 from profiler_kit.records.report import Finding, Report

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import changed
 from profiler_kit.diagnosis.pairs import Pair, pairs
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import changed
 from profiler_kit.diagnosis.tuning import TUNING_SHARE, Planned, planned
 from profiler_kit.diagnosis.words import interval, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, Severity

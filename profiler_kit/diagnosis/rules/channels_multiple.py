@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.channels import MULTIPLE, Channels, channels_of, padded
-from profiler_kit.diagnosis.families import LAYOUT
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
+from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text

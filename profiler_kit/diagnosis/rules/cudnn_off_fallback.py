@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import IM2COL
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio
 from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
+from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of, saving, verdict

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.diagnosis.pairs import Pair, pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.diagnosis.words import interval, layer, phase, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict

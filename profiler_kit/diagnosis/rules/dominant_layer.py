@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.alternatives import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnosis.convolution import by, convolution_of
 from profiler_kit.diagnosis.efficiency import efficiency
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, time_by_path
 from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnosis.traced_shapes import dominant_shape
-from profiler_kit.diagnosis.what_if import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnosis.words import opening, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport

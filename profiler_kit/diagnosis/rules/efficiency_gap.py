@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.channels import MULTIPLE, channels_of
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun

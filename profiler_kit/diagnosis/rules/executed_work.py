@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import Convolution, convolution_of
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, FFT
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.words import listing, opening, quoted, sentences, threshold, times, work
 from profiler_kit.records.counts import ModuleNode, StaticCount
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import FEWER_OPERATIONS, FFT, family_words
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.bits import Part, only_within
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Evidence, Finding, Report

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import outcome
 from profiler_kit.diagnosis.pairs import is_limited, run_of, with_settings
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import outcome
 from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, LAYOUT
+from profiler_kit.diagnosis.advice import attempt, is_float32, outcome
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio
-from profiler_kit.diagnosis.trials import attempt, is_float32, outcome
 from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
+from profiler_kit.records.families import FEWER_OPERATIONS, LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.statistics.noise import WORTH, noise_of

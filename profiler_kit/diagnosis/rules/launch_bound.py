@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.pairs import is_limited, with_settings
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, median_kernel_ns, phase_shares
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import LAYOUT
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, listing, plural, quoted, sentences, threshold
+from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.statistics.noise import noise_of

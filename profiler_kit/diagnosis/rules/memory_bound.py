@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport

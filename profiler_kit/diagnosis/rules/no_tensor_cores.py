@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.families import LAYOUT
+from profiler_kit.diagnosis.advice import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
-from profiler_kit.diagnosis.trials import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
+from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import IM2COL, algorithm
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
+from profiler_kit.records.families import IM2COL, algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import LayerTiming
 from profiler_kit.records.traces import TraceOperator, TraceSummary

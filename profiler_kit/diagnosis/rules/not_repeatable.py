@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.bits import PARTS, Part, differing, parts_that_differ
 from profiler_kit.diagnosis.pairs import counterpart, measured
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun

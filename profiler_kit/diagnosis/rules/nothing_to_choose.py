@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import is_convolution
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, time_by_family
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import family_words, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict

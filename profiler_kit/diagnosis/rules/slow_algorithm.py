@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
-from profiler_kit.diagnosis.families import DIRECT, Algorithm, algorithm, is_convolution
 from profiler_kit.diagnosis.pairs import changed_flags, counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, layer, listing, opening, phase, quoted, sentences, threshold, times
 from profiler_kit.records.counts import COUNT_PHASES
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import DIRECT, Algorithm, algorithm, family_words, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.statistics.noise import noise_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import is_convolution
+from profiler_kit.diagnosis.advice import attempt, is_float32
 from profiler_kit.diagnosis.pairs import counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.trials import attempt, is_float32
 from profiler_kit.diagnosis.words import quoted, sentences
+from profiler_kit.records.families import is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.diagnosis.pairs import run_of, without
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of, saving

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, phase_shares
 from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
