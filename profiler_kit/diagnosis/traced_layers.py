@@ -44,8 +44,7 @@ def dominant_module(report: TraceReport, least: float) -> Dominant | None:
         path, ns = times[0]
         return (path, ns / trace.busy_ns) if ns >= least * trace.busy_ns else None
 
-    seen = gravest(report, look, lambda found: found[1])
-    if seen is None:
+    if (seen := gravest(report, look, lambda found: found[1])) is None:
         return None
     path, share = seen.found
     own = [module for module in seen.trace.modules if module.path == path]
@@ -73,8 +72,7 @@ def dominant_module(report: TraceReport, least: float) -> Dominant | None:
 
 def dominant_calls(report: TraceReport, least: float) -> Dominant | None:
     """At most three kernels, each run once a step, that take at least `least` of the busy time of a trace without modules."""
-    seen = gravest(report, lambda trace: _once_a_step(trace, least), lambda found: found[1])
-    if seen is None:
+    if (seen := gravest(report, lambda trace: _once_a_step(trace, least), lambda found: found[1])) is None:
         return None
     kernels, share = seen.found
     spent = sum(kernel.kernel_ns for kernel in kernels)

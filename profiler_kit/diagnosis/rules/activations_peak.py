@@ -11,7 +11,6 @@ from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.words import layer, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Half of the peak: nothing else can lower it as much.
@@ -42,10 +41,9 @@ def check(report: Report) -> Iterator[Finding]:
     of_device = ratio(run.peak_allocated_bytes, device)
     module = _module(report.static)
     again = _again(report.static, module.path) if module is not None else None
-    tried = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else (), noise_of(report))
+    tried = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else ())
     saved = text(run.memory.saved_activations, "bytes")
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if of_device is not None and of_device > OF_DEVICE else "info",
         title=f"Activations kept for backward, {saved}, are {percent(min(1.0, share))} of the memory peak",
         explanation=sentences(
@@ -65,10 +63,8 @@ def check(report: Report) -> Iterator[Finding]:
             *_module_evidence(module, again),
         ),
         paths=(module.path,) if module is not None else (),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        attempt=tried,
+        weight=share,
         computed=module is not None,
     )
 

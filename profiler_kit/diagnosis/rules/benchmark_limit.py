@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import pairs, run_of, with_settings, without
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.tuning import planned, tuning_ns
@@ -54,8 +55,7 @@ def check(report: Report) -> Iterator[Finding]:
     noise = noise_of(report)
     best = _best(rows, off, steps, noise)
     usual = best.run is default
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="info" if usual else "low",
         title=_title(best, steps, usual),
         explanation=sentences(
@@ -67,9 +67,7 @@ def check(report: Report) -> Iterator[Finding]:
         if usual
         else f"Set torch.backends.cudnn.benchmark_limit = {best.limit} beside benchmark = True, before the first step.",
         evidence=tuple(piece for row in (best, *(r for r in rows if r is not best)) for piece in _evidence(row)),
-        config=best.run.config.name,
-        trial=sweep_trial(off, best.run, noise),
-        tries=(best.run.config.name,),
+        attempt=Attempt(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import changed
+from profiler_kit.diagnosis.advice import Attempt, changed
 from profiler_kit.diagnosis.pairs import Pair, pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.tuning import TUNING_SHARE, Planned, planned
@@ -52,8 +52,7 @@ def check(report: Report) -> Iterator[Finding]:
     whole = planned(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
     dear = pays and whole is not None and whole.share > TUNING_SHARE
     few = changed(pair.on.config, FEW).name
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(pair, noise, whole),
         title=_title(pair, pays, even, noise, whole),
         explanation=sentences(
@@ -68,9 +67,9 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice=_advice(pays, even, whole, dear),
         evidence=_evidence(pair, pays, even, whole),
-        config=pair.on.config.name,
-        trial=sweep_trial(pair.off, pair.on, noise),
-        tries=(pair.on.config.name, *([few] if dear else [])),
+        attempt=Attempt(
+            tries=(pair.on.config.name, *([few] if dear else [])), trial=sweep_trial(pair.off, pair.on, noise)
+        ),
         weight=saving(pair.before, pair.after) if pays else 0.0,
     )
 

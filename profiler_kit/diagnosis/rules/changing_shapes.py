@@ -88,8 +88,7 @@ def _lost(report: Report, pair: SchedulePair) -> Finding:
     planned = report.asked.steps_planned if report.asked is not None else None
     pays = steps is not None and planned is not None and steps <= planned
     severity: Severity = "low" if pays else "high" if on > HIGH * off else "medium"
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity=severity,
         title=f"Over {_shapes(pair.off)}, cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')}",
         explanation=sentences(
@@ -107,15 +106,14 @@ def _lost(report: Report, pair: SchedulePair) -> Finding:
             *_evidence(pair.on),
             *_paid(pair, cycles),
         ),
-        weight=max(0.0, min(1.0, (on - off) / on)),
+        weight=(on - off) / on,
     )
 
 
 def _slow(schedule: ShapeSchedule, slow: list[ShapeSchedule]) -> Finding:
     factor = new_factor(schedule) or 0.0  # known, as the schedule is slow
     others = [other for other in slow if other is not schedule]
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low" if schedule.benchmark else "medium",
         title=f'The first step of a new shape takes {times(factor)} a later one\'s, under "{schedule.config}"',
         explanation=sentences(
@@ -130,7 +128,7 @@ def _slow(schedule: ShapeSchedule, slow: list[ShapeSchedule]) -> Finding:
             Evidence(name="new shape's step over a seen one's", value=factor, unit="ratio", where=schedule.config),
             *_evidence(schedule),
         ),
-        weight=max(0.0, min(1.0, 1.0 - 1.0 / factor)),
+        weight=1.0 - 1.0 / factor,
     )
 
 

@@ -62,8 +62,7 @@ def check(report: Report) -> Iterator[Finding]:
     cases.sort(key=lambda case: -case.padding_ns)
     worst = cases[0]
     stake = min(1.0, sum(case.padding_ns for case in cases) / run.device_ns)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if stake >= MEDIUM else "low",
         title=f"{opening(worst.node.path)} pads {percent(worst.channels.padded_share)} of its multiplications: "
         f"{listing([str(count) for count in worst.channels.uneven])} channels, no multiple of {MULTIPLE}",
@@ -84,7 +83,7 @@ def check(report: Report) -> Iterator[Finding]:
                 Evidence(name="device time", value=case.ns, unit="ns", where=f"{case.node.path}, {run.config.name}"),
             )
         ),
-        paths=tuple(case.node.path for case in cases),
+        paths=(case.node.path for case in cases),
         weight=stake,
         computed=True,
     )

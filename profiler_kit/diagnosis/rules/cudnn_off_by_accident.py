@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
@@ -46,8 +47,7 @@ def _off(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
         if is_set
         else f"{report.target.spec}, {where}: cudnn.flags() without enabled=True turns cuDNN off inside its block"
     )
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high" if grave else "medium",
         title=title,
         explanation=sentences(
@@ -71,9 +71,8 @@ def _off(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
                 for line in lines
             ),
         ),
-        config=tried.config if tried is not None else None,
-        trial=tried,
-        weight=min(1.0, max(0.0, (tried.gain_percent or 0.0) / 100.0)) if tried is not None else 0.0,
+        attempt=Attempt(trial=tried),
+        weight=(tried.gain_percent or 0.0) / 100.0 if tried is not None else 0.0,
     )
 
 
@@ -89,8 +88,7 @@ def _price(without: ConfigRun | None, base: ConfigRun | None, tried: Trial | Non
 def _others(report: Report, flags: list[NamedValue]) -> Finding:
     said = listing([f"cudnn.{flag.name} = {flag.value}" for flag in flags])
     run = next((run for run in plain(report) if all(_has(run, flag) for flag in flags)), None)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="info",
         title=f"The target's file sets {said}; each configuration here sets its own",
         explanation=sentences(

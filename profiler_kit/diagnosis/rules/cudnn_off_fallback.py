@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels, ratio
@@ -42,8 +43,7 @@ def check(report: Report) -> Iterator[Finding]:
     if factor is None:
         return
     severity: Severity = "low" if outcome == "better" else "info"
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=severity,
         title=_title(outcome, factor, fair),
         explanation=sentences(
@@ -62,9 +62,8 @@ def check(report: Report) -> Iterator[Finding]:
                 if r.peak_allocated_bytes is not None
             ),
         ),
-        config=off.config.name if outcome == "better" else None,
-        trial=sweep_trial(fair, off, noise) if outcome == "better" else None,
-        weight=max(0.0, saving(fair.step_ns, off.step_ns)) if outcome == "better" else 0.0,
+        attempt=Attempt(trial=sweep_trial(fair, off, noise) if outcome == "better" else None),
+        weight=saving(fair.step_ns, off.step_ns) if outcome == "better" else 0.0,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import Pair, pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
@@ -40,8 +41,7 @@ def check(report: Report) -> Iterator[Finding]:
     price = -saving(before, after)
     costs = verdict(off, on, noise) == "worse" and price >= WORTH
     slower = _slowest_change(off, on) if costs else None
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(costs, price),
         title=_title(tried[0], noise),
         explanation=sentences(
@@ -58,9 +58,8 @@ def check(report: Report) -> Iterator[Finding]:
             *_where_evidence(slower, off, on),
         ),
         paths=(slower[0].path,) if slower is not None else (),
-        config=on.config.name,
-        trial=sweep_trial(off, on, noise),
-        weight=min(1.0, price) if costs else 0.0,
+        attempt=Attempt(trial=sweep_trial(off, on, noise)),
+        weight=price if costs else 0.0,
     )
 
 

@@ -63,15 +63,14 @@ def check(report: Report) -> Iterator[Finding]:
     share, spent = _work_share(report.static, path), _time_share(run, path)
     node = _node(report.static, path)
     options = _options(report, run, node)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(spent),
         title=_title(report.static, path, share, spent),
         explanation=sentences(_cost(node), _rate(report, run, node), _rest(share, spent)),
         advice=_advice(report.static, node, spent, options, run),
         evidence=_evidence(report, run, node, path, share, spent, options),
         paths=(path,),
-        weight=min(1.0, spent if spent is not None else share or 0.0),
+        weight=spent if spent is not None else share or 0.0,
         computed=bool(options) and not (spent is not None and spent < MEDIUM),
     )
 
@@ -278,15 +277,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
     if found is None:
         return
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(found.share),
         title=found.title,
         explanation=sentences(found.explanation, _rest(None, found.share)),
         advice=found.advice,
         evidence=found.evidence,
         paths=found.paths,
-        weight=min(1.0, found.share),
+        weight=found.share,
     )
 
 

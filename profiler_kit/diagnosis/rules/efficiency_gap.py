@@ -15,7 +15,6 @@ from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_wo
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Under a third of what the device reaches in this arithmetic something is in the way; past 60 % it is as good as it gets.
@@ -74,11 +73,10 @@ def check(report: Report) -> Iterator[Finding]:
     slow.sort(key=lambda op: -_at_stake(op, peer))
     worst = slow[0]
     stake = min(1.0, sum(_at_stake(op, peer) for op in slow) / run.device_ns)
-    tried = attempt(report, run, ("benchmark", "channels_last"), noise_of(report))
+    tried = attempt(report, run, ("benchmark", "channels_last"))
     reasons = list(_reasons(report, worst))
     others = [f"{op.said} ({percent(op.share)})" for op in slow[1:]]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if stake >= LARGE else "medium",
         title=f"{capital(worst.said)} reaches {percent(worst.share)} of the {worst.math} ceiling, {peer.said} "
         f"{percent(peer.share)}",
@@ -97,10 +95,8 @@ def check(report: Report) -> Iterator[Finding]:
         advice="Check which algorithm it runs by under other configurations, round its channels to a multiple of "
         f"{MULTIPLE}, and leave free memory for workspaces.",
         evidence=tuple(piece for op in (worst, peer, *slow[1:]) for piece in _evidence(op, run)),
-        paths=tuple(dict.fromkeys(op.path for op in slow)),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        paths=(op.path for op in slow),
+        attempt=tried,
         weight=stake,
     )
 

@@ -122,8 +122,7 @@ def _of_padding(report: Report, cases: list[_Case]) -> Finding:
     node = _node(report.static, worst.timing.path)
     conv = convolution_of(node) if node is not None else None
     tiles = _tiles(conv, worst.factor)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity=severity,
         title=f"{opening(worst.timing.path)} executes {times(worst.factor)} its counted FLOPs under {quoted(run)}: padding",
         explanation=sentences(
@@ -149,8 +148,7 @@ def _of_fewer(cases: list[_Case]) -> Finding:
     room = case.timing.workspace_bytes
     rate = case.timing.flops_per_s
     family = FFT if case.timing.family == "gemm:complex" else case.timing.family  # the product between FFT's transforms
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="info",
         title=f"{opening(case.timing.path)} executes {times(case.factor)} its counted FLOPs under {quoted(run)}: "
         f"{family_words(family)}",

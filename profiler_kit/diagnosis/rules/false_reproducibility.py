@@ -13,7 +13,6 @@ from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 
 DOC = """
 Two passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
@@ -55,11 +54,8 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
     parts = listing(list(dict.fromkeys(part.name for case in cases for part in case.parts)))
     strict = any(case.first.config.deterministic is True for case in cases)
     verb = "repeats" if len(cases) == 1 else "repeat"
-    tried = attempt(
-        report, first, ("deterministic",) if first is report.baseline() and not benchmark else (), noise_of(report)
-    )
-    return Finding(
-        rule=RULE.name,
+    tried = attempt(report, first, ("deterministic",) if first is report.baseline() and not benchmark else ())
+    return RULE.finding(
         severity="info" if parts == "loss" else "medium" if strict else "low",
         title=f"{names} {verb} within a process, but two processes give different {parts}",
         explanation=sentences(
@@ -87,9 +83,7 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
             for which, run in (("first", case.first), ("second", case.second))
             if (value := part.digest(run)) is not None
         ),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        attempt=tried,
     )
 
 

@@ -26,8 +26,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     changes = list(dict.fromkeys(change for run in runs for change in run.flags_changed))
     names = {change.partition(":")[0].rpartition(".")[2].strip() for change in changes}
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if "enabled" in names else "medium",
         title=f"The model changes cuDNN's flags while it runs: {listing(changes)}",
         explanation=sentences(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import outcome
+from profiler_kit.diagnosis.advice import Attempt, outcome
 from profiler_kit.diagnosis.pairs import is_limited, run_of, with_settings
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
@@ -61,17 +61,14 @@ def check(report: Report) -> Iterator[Finding]:
     first = better[0] if better else cases[0]
     share = (first.tried.gain_percent or 0.0) / 100.0
     ordered = [first, *(case for case in cases if case is not first)]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(share) if better else "info",
         title=_title(first, len(cases), len(better)),
         explanation=sentences(*(_words(case, base) for case in ordered), noise.sentence()),
         advice=_advice(better),
         evidence=tuple(piece for case in ordered for piece in _evidence(case)),
-        config=first.run.config.name,
-        trial=first.tried,
-        tries=tuple(case.run.config.name for case in ordered),
-        weight=min(1.0, max(0.0, share)) if better else 0.0,
+        attempt=Attempt(tries=tuple(case.run.config.name for case in ordered), trial=first.tried),
+        weight=share if better else 0.0,
     )
 
 

@@ -39,13 +39,11 @@ class _Copies:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace whose copies take the largest share."""
-    seen = gravest(report, _look, lambda copies: copies.share + copies.per_step / 1e6)
-    if seen is None:
+    if (seen := gravest(report, _look, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
     found = seen.found
     many = found.per_step > MANY
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if found.share > SHARE else "low",
         title=f"{plural(found.calls, 'copy', 'copies')} between host and device take {percent(found.share)} of the time",
         explanation=sentences(
@@ -62,7 +60,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="their time", value=found.spent_ns, unit="ns", where=seen.where),
             Evidence(name="of it pageable", value=found.pageable_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, found.share),
+        weight=found.share,
     )
 
 

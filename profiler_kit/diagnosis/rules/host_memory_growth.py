@@ -54,8 +54,7 @@ def check(report: Report) -> Iterator[Finding]:
     schedule, slope = max(found, key=lambda item: item[1].low)
     grown = slope.bytes * MANY
     others = [f'Under "{s.config}" it is {text(other.bytes, "bytes")}.' for s, other in found if s is not schedule]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if grown > 2**30 else "low",
         title=f"Host memory grows by {text(slope.bytes, 'bytes')} with every new input shape",
         explanation=sentences(

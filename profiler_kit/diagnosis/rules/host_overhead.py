@@ -62,8 +62,7 @@ def check(report: Report) -> Iterator[Finding]:
     if data_ns:
         found.insert(2, Evidence(name="data phase", value=data_ns, unit="ns", where=run.config.name))
     outside = (step_ns - operators_ns) / run.step_ns.median
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"At least {percent(1.0 - inside)} of the step{aside} is spent outside operators",
         explanation=f"In {quoted(run)} {whole}, its operators {text(operators_ns, 'ns')}. The other "
@@ -76,12 +75,10 @@ def check(report: Report) -> Iterator[Finding]:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace, of those without a device, with the largest share outside operators."""
-    seen = gravest(report, _outside, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _outside, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"{percent(share)} of the time is spent outside operators",
         explanation=sentences(
@@ -95,7 +92,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
             Evidence(name="operator time", value=trace.busy_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -26,13 +26,11 @@ the host mislead.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace whose launches wait longest."""
-    seen = gravest(report, _look, lambda queue: float(queue.delay_ns))
-    if seen is None:
+    if (seen := gravest(report, _look, lambda queue: float(queue.delay_ns))) is None:
         return
     queue, trace = seen.found, seen.trace
     depth = plural(queue.max_depth, "launch", "launches")
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if queue.full else "low",
         title=(
             f"The launch queue is full ({depth}): times taken on the host are not those of the work"
@@ -57,7 +55,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=seen.where),
             Evidence(name="launching waited", value=queue.blocked_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, queue.blocked_ns / trace.span_ns),
+        weight=queue.blocked_ns / trace.span_ns,
     )
 
 

@@ -14,7 +14,6 @@ from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.roofline import LayerBound, Roofline
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Half of the device time: moving fewer bytes then helps more than any faster arithmetic.
@@ -56,10 +55,9 @@ def check(report: Report) -> Iterator[Finding]:
     share = spent / run.device_ns
     if share < SHARE:
         return
-    tried = attempt(report, run, TRIES, noise_of(report))
+    tried = attempt(report, run, TRIES)
     reached = min(1.0, sum(one.floor_ns for one in bound) / spent)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"Memory-bound: layers that move bytes rather than multiply take {percent(share)} of the device time",
         explanation=sentences(
@@ -76,11 +74,9 @@ def check(report: Report) -> Iterator[Finding]:
                 name="share of the bandwidth reached", value=100.0 * reached, unit="percent", where=run.config.name
             ),
         ),
-        paths=tuple(dict.fromkeys(one.path for one in bound)),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        paths=(one.path for one in bound),
+        attempt=tried,
+        weight=share,
     )
 
 
@@ -97,8 +93,7 @@ def _places(bound: list[LayerBound]) -> list[str]:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace whose kernels move bytes for the largest share."""
-    seen = gravest(report, _moving, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _moving, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     times: Counter[str] = Counter()
@@ -106,8 +101,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         if kernel.family in MOVING:
             times[kernel.family] += kernel.kernel_ns
     most = [f"{family_words(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"Memory-bound: kernels that move bytes rather than multiply take {percent(share)} of the device time",
         explanation=sentences(
@@ -122,7 +116,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
                 for family in sorted(times)
             ),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -41,8 +41,7 @@ def check(report: Report) -> Iterator[Finding]:
     assert run.new_thread is not None  # it has a factor
     first_ns, steady_ns = run.new_thread.first_ns, run.new_thread.steady_ns
     others = [f"{quoted(other)} ({times(f)})" for other, f in found if other is not run]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if run is baseline and first_ns - steady_ns >= LONG_NS else "low",
         title=f"The first forward pass in a new thread takes {times(factor)} a later one: {text(first_ns, 'ns')}, "
         f"then {text(steady_ns, 'ns')}",
@@ -57,7 +56,7 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="first pass over a steady one", value=factor, unit="ratio", where=run.config.name),
             *(item for other, _ in found for item in _evidence(other)),
         ),
-        weight=max(0.0, min(1.0, 1.0 - 1.0 / factor)),
+        weight=1.0 - 1.0 / factor,
     )
 
 

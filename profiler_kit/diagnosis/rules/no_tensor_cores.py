@@ -15,7 +15,6 @@ from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # A tenth of the device time is what one would notice if it took an eighth of itself.
@@ -55,9 +54,8 @@ def check(report: Report) -> Iterator[Finding]:
     # products first where most of the time is theirs
     switches = ("default", "matmul_tf32") if 2 * convolutions >= spent else ("matmul_tf32", "default")
     wanted = [word for word in switches if word == "default" or spent > convolutions]
-    tried = attempt(report, run, (*wanted, "amp_bf16"), noise_of(report))
-    yield Finding(
-        rule=RULE.name,
+    tried = attempt(report, run, (*wanted, "amp_bf16"))
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"No tensor cores: float32 products take {percent(share)} of the device time",
         explanation=sentences(
@@ -74,10 +72,8 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="of it in convolutions", value=convolutions, unit="ns", where=run.config.name),
         ),
         paths=paths,
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        attempt=tried,
+        weight=share,
     )
 
 
@@ -114,14 +110,12 @@ def _options(convolutions: bool, products: bool) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace with the largest share of float32 products."""
-    seen = gravest(report, _plain_share, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _plain_share, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     spent = kernels_ns(trace, _is_plain)
     convolutions = kernels_ns(trace, lambda kernel: _is_plain(kernel) and kernel.family.startswith("conv"))
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"No tensor cores: float32 products take {percent(share)} of the device time",
         explanation=sentences(
@@ -135,7 +129,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="float32 kernels' time", value=spent, unit="ns", where=seen.where),
             Evidence(name="of it in convolutions", value=convolutions, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -48,8 +48,7 @@ def check(report: Report) -> Iterator[Finding]:
     for item in found:
         times[item.path] = times.get(item.path, 0) + _fallback_ns(item)
     paths = tuple(sorted(times, key=lambda path: -times[path]))
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"Not on cuDNN: PyTorch's own convolution takes {percent(share)} of the device time",
         explanation=sentences(
@@ -68,7 +67,7 @@ def check(report: Report) -> Iterator[Finding]:
             ),
         ),
         paths=paths,
-        weight=min(1.0, share),
+        weight=share,
     )
 
 
@@ -94,14 +93,12 @@ def _configs(report: Report, paths: tuple[str, ...]) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace whose own convolutions take the largest share."""
-    seen = gravest(report, _own_share, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _own_share, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     found = sorted(_own_operators(trace), key=lambda one: -one.kernel_ns)
     spent = sum(one.kernel_ns for one in found)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"Not on cuDNN: PyTorch's own convolution takes {percent(share)} of the device time",
         explanation=sentences(
@@ -115,7 +112,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
             *(Evidence(name="time", value=one.kernel_ns, unit="ns", where=one.name) for one in found),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

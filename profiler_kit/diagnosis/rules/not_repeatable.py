@@ -11,7 +11,6 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 
 DOC = """
 Two forward and backward passes of one process, from the same weights and inputs, are compared bit by bit: outputs, loss and
@@ -50,12 +49,9 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
     cures = cure is not None and cure.failure is None and cure.repeatable is True
     failed = cure is not None and not cures
     is_baseline = run is report.baseline()  # what is tried stands beside that one
-    tried = attempt(
-        report, run, ("deterministic",) if is_baseline and not deterministic and not failed else (), noise_of(report)
-    )
+    tried = attempt(report, run, ("deterministic",) if is_baseline and not deterministic and not failed else ())
     title = f"Two passes over the same batch give different {_part(run)} in {names}"
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium" if deterministic and _matters(runs) else "info",
         title=title + (", although deterministic is set" if deterministic else ""),
         explanation=sentences(
@@ -69,9 +65,7 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
         advice=_advice(deterministic),
         evidence=tuple(_evidence(runs, PARTS))
         or (Evidence(name="repeatable", value=False, unit="bool", where=run.config.name),),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        attempt=tried,
     )
 
 

@@ -36,8 +36,7 @@ def check(report: Report) -> Iterator[Finding]:
     if not others or any(_differs(base, r, noise) for r in others):
         return
     steps = [r.step_ns.median for r in (base, *others) if r.step_ns is not None]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="info",
         title=f"No choice among {plural(len(others) + 1, 'cuDNN configuration')} changes the step: "
         f"{text(min(steps), 'ns')} to {text(max(steps), 'ns')}",

@@ -82,8 +82,7 @@ def _inert(runs: list[ConfigRun]) -> Finding:
     spent = tf32_convolution_ns(first)
     share = ratio(spent, first.device_ns)
     part = f", {percent(share)} of the device time" if share is not None else ""
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high",
         title=f"TF32 was forbidden in {listing([quoted(run) for run in runs])}, yet convolutions compute in TF32",
         explanation=f"Kernels of TF32 arithmetic take {text(spent, 'ns')} of each step in {quoted(first)}{part}, though "
@@ -106,8 +105,7 @@ def _inert(runs: list[ConfigRun]) -> Finding:
 
 
 def _unset(runs: list[ConfigRun]) -> Finding:
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium",
         title=f"TF32 was forbidden in {listing([quoted(run) for run in runs])}, and {PER_KIND} reads tf32",
         explanation="torch has two ways to set the precision of convolutions, and after the flags of the configuration were set "
@@ -119,8 +117,7 @@ def _unset(runs: list[ConfigRun]) -> Finding:
 
 def _overridden(runs: list[ConfigRun]) -> Finding:
     spent = sum(tf32_convolution_ns(run) for run in runs)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low",
         title=f"{OVERRIDE}=0 forbids the TF32 that the flags of {plural(len(runs), 'configuration')} allow",
         explanation=sentences(
@@ -138,8 +135,7 @@ def _overridden(runs: list[ConfigRun]) -> Finding:
 def _raises(found: list[tuple[ConfigRun, str]]) -> Finding:
     names = list(dict.fromkeys(name for _, name in found))
     runs = list(dict.fromkeys(quoted(run) for run, _ in found))
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low",
         title=f"Reading {listing(names)} raises in {plural(len(runs), 'configuration')}",
         explanation=sentences(

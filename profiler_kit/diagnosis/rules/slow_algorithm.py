@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
+from profiler_kit.diagnosis.advice import Attempt, attempt
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
 from profiler_kit.diagnosis.pairs import changed_flags, counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
@@ -142,14 +142,10 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
     case = cases[0]
     tried = case.faster.run if case.faster is not None else _tf32_twin(report, case)
     at_stake = min(1.0, sum(c.at_stake for c in cases))
-    noise = noise_of(report)
-    more = attempt(report, case.run, TRIES if case.run is report.baseline() else (), noise)
-    best = sweep_trial(case.run, tried, noise)
-    if best is None and more.trial is not None:
-        best = more.trial
+    more = attempt(report, case.run, TRIES if case.run is report.baseline() else ())
+    best = sweep_trial(case.run, tried, noise_of(report)) or more.trial
     names = ([tried.config.name] if tried is not None else []) + list(more.tries)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity=_severity(report, case, at_stake),
         title=_title(cases),
         explanation=sentences(
@@ -160,9 +156,7 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
         advice=_advice(case, tried),
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
-        config=best.config if best is not None else next(iter(names), None),
-        trial=best,
-        tries=tuple(dict.fromkeys(names)),
+        attempt=Attempt(tries=tuple(dict.fromkeys(names)), trial=best),
         weight=at_stake,
     )
 

@@ -38,8 +38,7 @@ def check(report: Report) -> Iterator[Finding]:
     grave = any(r is report.baseline() for r, _ in found) or (of_device is not None and of_device > OF_DEVICE)
     severity: Severity = "medium" if grave else "low"
     first, steady = run.first_step_peak_bytes or 0, run.peak_allocated_bytes or 0  # both known, as there is a factor
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=severity,
         title=f"The first step of {quoted(run)} peaks at {text(first, 'bytes')}, "
         f"later ones at {text(steady, 'bytes')} ({times(factor)})",

@@ -41,8 +41,7 @@ def _finding(one: Straggler, ranks: Ranks) -> Finding:
     share = one.late_ns / step_ns
     where = f"rank {one.rank}"
     what = "step" if ranks.common_steps else "trace"
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=(
             f"Rank {one.rank} comes {text(one.late_ns, 'ns')} late in each {what} ({percent(share)}), and the other ranks wait "
@@ -69,7 +68,7 @@ def _finding(one: Straggler, ranks: Ranks) -> Finding:
                 where=where,
             ),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -26,13 +26,11 @@ has nothing to do when it is done. Waiting while the device has work costs no de
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace that loses the largest share to waiting."""
-    seen = gravest(report, _look, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _look, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     longest = max(trace.syncs, key=lambda wait: wait.wait_ns, default=None)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=f"The device is idle for {percent(share)} of the time because the host waited for it",
         explanation=sentences(
@@ -52,7 +50,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
                 else ()
             ),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

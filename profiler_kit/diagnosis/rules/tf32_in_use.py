@@ -13,7 +13,6 @@ from profiler_kit.diagnosis.words import quoted, sentences
 from profiler_kit.records.families import is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import digits, percent, text
 
 # One percent of the largest output is an error a training curve can show; TF32 keeps 10 bits, about 1e-3 per product.
@@ -54,9 +53,8 @@ def _in_use(report: Report, run: ConfigRun) -> Finding:
         run.step_ns.median if run.step_ns is not None else None,
     )
     error, exact_error = run.max_relative_error, exact.max_relative_error if exact is not None else None
-    tried = attempt(report, run, ("no-tf32",), noise_of(report))
-    return Finding(
-        rule=RULE.name,
+    tried = attempt(report, run, ("no-tf32",))
+    return RULE.finding(
         severity=_severity(error),
         title="Convolutions compute in TF32, not float32"
         + (f": {percent(share)} of the device time in {quoted(run)}" if share is not None else f" in {quoted(run)}"),
@@ -70,10 +68,8 @@ def _in_use(report: Report, run: ConfigRun) -> Finding:
         "torch.backends.cudnn.conv.fp32_precision alone: set one of the two, never both).",
         evidence=_evidence(run, exact, spent, share, factor),
         paths=_paths(run),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share) if share is not None else 0.0,
+        attempt=tried,
+        weight=share if share is not None else 0.0,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import run_of, without
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
@@ -76,17 +77,15 @@ def _finding(cases: list[_Case]) -> Finding:
             case.price,
         ),
     )
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity=_severity(worst),
         title=_title(worst),
         explanation=sentences(*(_words(case) for case in (worst, *(case for case in cases if case is not worst)))),
         advice=_advice(worst),
         evidence=tuple(piece for case in (worst, *(c for c in cases if c is not worst)) for piece in _evidence(case)),
-        paths=tuple(dict.fromkeys(path for path, _ in worst.changes)),
-        config=worst.tried.config if worst.tried is not None else None,
-        trial=worst.tried,
-        weight=min(1.0, max(0.0, worst.price)) if worst.tried is not None else 1.0,
+        paths=(path for path, _ in worst.changes),
+        attempt=Attempt(trial=worst.tried),
+        weight=worst.price if worst.tried is not None else 1.0,
     )
 
 

@@ -53,8 +53,7 @@ def _reasons(run: ConfigRun) -> tuple[str, ...]:
 def _drifted(report: Report, found: list[tuple[ConfigRun, float]]) -> Finding:
     run, drift = found[0]
     others = [quoted(other) for other, _ in found[1:]]
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium" if any(one is report.baseline() for one, _ in found) else "low",
         title=f"The steps of {quoted(run)} changed while they were measured, by {percent(abs(drift))}",
         explanation=sentences(
@@ -68,7 +67,7 @@ def _drifted(report: Report, found: list[tuple[ConfigRun, float]]) -> Finding:
             Evidence(name="second half against first", value=100.0 * share, unit="percent", where=one.config.name)
             for one, share in found
         ),
-        weight=min(1.0, abs(drift)),
+        weight=abs(drift),
     )
 
 
@@ -83,8 +82,7 @@ def _state(run: ConfigRun) -> str:
 
 def _held(report: Report, runs: list[ConfigRun]) -> Finding:
     reasons = list(dict.fromkeys(reason for run in runs for reason in _reasons(run)))
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium" if report.baseline() in runs else "low",
         title=f"The device held its clock down in {listing([quoted(run) for run in runs])}: {listing(reasons)}",
         explanation=sentences(

@@ -73,8 +73,7 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
         else f"{whose} of {layer(memory.peak_path)}, {workspace}, is {percent(share)} of the memory peak in {quoted(run)}"
     )
     lower = _lower(report, run)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high" if in_baseline and decides else "medium",
         title=title,
         explanation=sentences(
@@ -89,7 +88,7 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
         advice=_advice(lower),
         evidence=_evidence(run, memory, family, share, lower),
         paths=(memory.peak_path,),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

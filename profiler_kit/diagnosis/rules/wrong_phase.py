@@ -16,7 +16,6 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import PhaseTime, TraceSummary, WaitedFor
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Percentage points between the two clocks. Below this, launch gaps and rounding explain the difference; the networks that
@@ -56,9 +55,8 @@ def check(report: Report) -> Iterator[Finding]:
         return
     short = max(both, key=lambda p: kernel[p] - stopwatch[p])
     # reading the loss each step keeps the host from running ahead: what that costs can be tried
-    tried = attempt(report, run, ("no_item",) if worst == "loss" else (), noise_of(report))
-    yield Finding(
-        rule=RULE.name,
+    tried = attempt(report, run, ("no_item",) if worst == "loss" else ())
+    yield RULE.finding(
         severity="high",
         title=_title(run, worst, stopwatch[worst], kernel[worst]),
         explanation=sentences(
@@ -82,10 +80,8 @@ def check(report: Report) -> Iterator[Finding]:
                 for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
             ),
         ),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, excess),
+        attempt=tried,
+        weight=excess,
     )
 
 
@@ -144,14 +140,12 @@ def _advice(worst: str) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace, and the phase in it, that a stopwatch on the host overrates most by waiting."""
-    seen = gravest(report, _overrated, lambda found: found.host - found.device)
-    if seen is None:
+    if (seen := gravest(report, _overrated, lambda found: found.host - found.device)) is None:
         return
     found, trace = seen.found, seen.trace
     name, wait_ns = found.timing.phase, found.timing.wait_ns
     said = f"by the host's clock {phase(name)} takes {percent(found.host)} of the step, its kernels take {percent(found.device)}"
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high",
         title=f"Not the loss: {said}" if name == "loss" else capital(said),
         explanation=sentences(
@@ -168,7 +162,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="of it waiting for the device", value=wait_ns, unit="ns", where=seen.where),
             Evidence(name=f"{name}'s kernels", value=found.timing.kernel_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, found.host - found.device),
+        weight=found.host - found.device,
     )
 
 
