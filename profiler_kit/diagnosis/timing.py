@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from profiler_kit.records.counts import Phase
+from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
 from profiler_kit.records.families import is_convolution
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+
+
+def node_of(static: StaticCount | None, path: str) -> ModuleNode | None:
+    """The counted module at `path`; None without a count."""
+    return next((node for node in static.modules if node.path == path), None) if static is not None else None
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

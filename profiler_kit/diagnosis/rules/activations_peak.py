@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.words import layer, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleMemory, StaticCount
@@ -40,7 +40,7 @@ def check(report: Report) -> Iterator[Finding]:
     device = run.environment.device_memory_bytes if run.environment is not None else None
     of_device = ratio(run.peak_allocated_bytes, device)
     module = _module(report.static)
-    again = _again(report.static, module.path) if module is not None else None
+    again = _again(report.static, module)
     tried = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else ())
     saved = text(run.memory.saved_activations, "bytes")
     yield RULE.finding(
@@ -60,7 +60,11 @@ def check(report: Report) -> Iterator[Finding]:
         evidence=(
             Evidence(name="saved activations", value=run.memory.saved_activations, unit="bytes", where=run.config.name),
             Evidence(name="share of the peak", value=100.0 * min(1.0, share), unit="percent", where=run.config.name),
-            *_module_evidence(module, again),
+            *known(
+                f"{module.path if module else ''}, computed",
+                ("kept inside", module.inside_bytes if module else None, "bytes"),
+            ),
+            *known("computed", ("computed again", 100.0 * again if again is not None else None, "percent")),
         ),
         paths=(module.path,) if module is not None else (),
         attempt=tried,
@@ -78,11 +82,11 @@ def _module(static: StaticCount | None) -> ModuleMemory | None:
     return most if most is not None and most.inside_bytes > 0 and most.inside_bytes >= LEAST_INSIDE * whole else None
 
 
-def _again(static: StaticCount | None, path: str) -> float | None:
-    """The share of the step's FLOPs that running `path` again adds."""
-    if static is None:
+def _again(static: StaticCount | None, module: ModuleMemory | None) -> float | None:
+    """The share of the step's FLOPs that running `module` again adds."""
+    if static is None or module is None:
         return None
-    nodes = (node for node in static.modules if node.path == path or node.path.startswith(f"{path}."))
+    nodes = (node for node in static.modules if f"{node.path}.".startswith(f"{module.path}."))
     return ratio(sum(node.forward.flops for node in nodes), static.step.flops)
 
 
@@ -91,13 +95,6 @@ def _advice(module: ModuleMemory | None) -> str:
     if module is None:
         return f"Where memory is short: {rest}."
     return f"Where memory is short: torch.utils.checkpoint around {layer(module.path)} keeps its inputs alone; {rest}."
-
-
-def _module_evidence(module: ModuleMemory | None, again: float | None) -> Iterator[Evidence]:
-    if module is not None:
-        yield Evidence(name="kept inside", value=module.inside_bytes, unit="bytes", where=f"{module.path}, computed")
-    if again is not None:
-        yield Evidence(name="computed again", value=100.0 * again, unit="percent", where="computed")
 
 
 RULE = Rule("activations_peak", DOC, check, "memory")

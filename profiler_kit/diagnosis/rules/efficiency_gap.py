@@ -9,8 +9,8 @@ from typing import Final
 from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.channels import MULTIPLE, channels_of
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.timing import node_of
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
@@ -157,7 +157,7 @@ def _layers(report: Report, run: ConfigRun, line: Roofline) -> Iterator[_Op]:
 
 
 def _reasons(report: Report, op: _Op) -> Iterator[str]:
-    node = _node(report, op.path)
+    node = node_of(report.static, op.path)
     channels = channels_of(node) if node is not None else None
     if channels is not None and channels.uneven:
         yield f"{listing([str(count) for count in channels.uneven])} channels, no multiple of {MULTIPLE}"
@@ -165,12 +165,6 @@ def _reasons(report: Report, op: _Op) -> Iterator[str]:
         yield f"layout conversions, {percent(op.layout_ns / op.ns)} of its time"
     if op.workspace_bytes == 0:
         yield "an algorithm that takes no workspace"
-
-
-def _node(report: Report, path: str) -> ModuleNode | None:
-    return (
-        next((node for node in report.static.modules if node.path == path), None) if report.static is not None else None
-    )
 
 
 def _evidence(op: _Op, run: ConfigRun) -> Iterator[Evidence]:

@@ -10,9 +10,9 @@ from typing import Final
 from profiler_kit.diagnosis.convolution import Convolution, convolution_of
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import ratio
+from profiler_kit.diagnosis.timing import node_of, ratio
 from profiler_kit.diagnosis.words import listing, opening, quoted, sentences, threshold, times, work
-from profiler_kit.records.counts import ModuleNode, StaticCount
+from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import FEWER_OPERATIONS, FFT, family_words
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
@@ -98,14 +98,10 @@ def check(report: Report) -> Iterator[Finding]:
 def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
     for timing in run.convolutions:
         share = ratio(timing.kernel_ns, run.device_ns)
-        macs = timing.macs if timing.macs is not None else _macs(_node(report.static, timing.path))
+        macs = timing.macs if timing.macs is not None else _macs(node_of(report.static, timing.path))
         if timing.counters is None or not macs or share is None or share < LEAST_SHARE:
             continue
         yield _Case(run=run, timing=timing, counters=timing.counters, counted_flops=2 * macs, share=min(share, 1.0))
-
-
-def _node(static: StaticCount | None, path: str) -> ModuleNode | None:
-    return next((node for node in static.modules if node.path == path), None) if static is not None else None
 
 
 def _macs(node: ModuleNode | None) -> int | None:
@@ -119,7 +115,7 @@ def _of_padding(report: Report, cases: list[_Case]) -> Finding:
     worst = here[0]
     stake = min(1.0, sum(case.padding for case in here))
     severity: Severity = "medium" if stake >= MEDIUM else "low"
-    node = _node(report.static, worst.timing.path)
+    node = node_of(report.static, worst.timing.path)
     conv = convolution_of(node) if node is not None else None
     tiles = _tiles(conv, worst.factor)
     return RULE.finding(
