@@ -42,11 +42,11 @@ class Efficiency:
     def sentence(self) -> str:
         """A sentence's end: ``runs 402.7 GFLOP in 9.7 ms, an effective 41.5 TFLOP/s …, by implicit GEMM (xmma).``"""
         rate, peak = self.rate_flops_per_s, self.peak_flops_per_s
-        beside = (
-            f", {percent(rate / peak)} of the {text(peak, 'flops/s')} that {self.device} reaches in {self.math}"
-            if peak
-            else ""
-        )
+        beside = ""
+        if peak is not None:
+            beside = (
+                f", {percent(rate / peak)} of the {text(peak, 'flops/s')} that {self.device} reaches in {self.math}"
+            )
         return (
             f"does {work(self.flops, 'FLOP')} in {text(self.ns, 'ns')}, an effective {text(rate, 'flops/s')}{beside}, by "
             f"{family_words(self.family)}."

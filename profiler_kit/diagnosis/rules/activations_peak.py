@@ -34,7 +34,7 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.memory is None or report.target.mode != "train" or run.memory.peak_bytes <= 0:
         return
-    share = run.memory.saved_activations / run.memory.peak_bytes
+    share = min(1.0, run.memory.saved_activations / run.memory.peak_bytes)
     if share < SHARE:
         return
     device = run.environment.device_memory_bytes if run.environment is not None else None
@@ -45,7 +45,7 @@ def check(report: Report) -> Iterator[Finding]:
     saved = text(run.memory.saved_activations, "bytes")
     yield RULE.finding(
         severity="medium" if of_device is not None and of_device > OF_DEVICE else "info",
-        title=f"Activations kept for backward, {saved}, are {percent(min(1.0, share))} of the memory peak",
+        title=f"Activations kept for backward, {saved}, are {percent(share)} of the memory peak",
         explanation=sentences(
             f"{quoted(run)} peaks at {text(run.memory.peak_bytes, 'bytes')}.",
             f"That is {percent(of_device)} of the device's memory." if of_device is not None else "",
@@ -59,11 +59,8 @@ def check(report: Report) -> Iterator[Finding]:
         advice=_advice(module),
         evidence=(
             Evidence(name="saved activations", value=run.memory.saved_activations, unit="bytes", where=run.config.name),
-            Evidence(name="share of the peak", value=100.0 * min(1.0, share), unit="percent", where=run.config.name),
-            *known(
-                f"{module.path if module else ''}, computed",
-                ("kept inside", module.inside_bytes if module else None, "bytes"),
-            ),
+            Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=run.config.name),
+            *(known(f"{module.path}, computed", ("kept inside", module.inside_bytes, "bytes")) if module else ()),
             *known("computed", ("computed again", 100.0 * again if again is not None else None, "percent")),
         ),
         paths=(module.path,) if module is not None else (),

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.channels import MULTIPLE, Channels, channels_of, padded
+from profiler_kit.diagnosis.convolution import MULTIPLE, Channels, channels_of, padded
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.timing import is_product
 from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -51,15 +51,13 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns or report.static is None:
         return
-    found = (_case(run, node) for node in report.static.modules)
-    cases = [
-        case
-        for case in found
-        if case is not None and case.ns >= LEAST_SHARE * run.device_ns and case.channels.padded_share >= LEAST_PADDING
-    ]
+    found = [case for node in report.static.modules if (case := _case(run, node)) is not None]
+    large = [case for case in found if case.ns >= LEAST_SHARE * run.device_ns]
+    cases = sorted(
+        (case for case in large if case.channels.padded_share >= LEAST_PADDING), key=lambda case: -case.padding_ns
+    )
     if not cases:
         return
-    cases.sort(key=lambda case: -case.padding_ns)
     worst = cases[0]
     stake = min(1.0, sum(case.padding_ns for case in cases) / run.device_ns)
     yield RULE.finding(
@@ -96,11 +94,7 @@ def _case(run: ConfigRun, node: ModuleNode) -> _Case | None:
     times: dict[str, int] = {}
     for item in run.modules:
         for kernel in item.kernels if item.path == node.path else ():
-            if (
-                kernel.math in TENSOR_CORE_MATH
-                and kernel.family.startswith(("conv", "gemm"))
-                and kernel.family != LAYOUT
-            ):
+            if kernel.math in TENSOR_CORE_MATH and is_product(kernel.family):
                 times[kernel.math] = times.get(kernel.math, 0) + kernel.kernel_ns
     if not times:
         return None

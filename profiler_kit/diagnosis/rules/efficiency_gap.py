@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.channels import MULTIPLE, channels_of
+from profiler_kit.diagnosis.convolution import MULTIPLE, channels_of
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import node_of
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
@@ -74,6 +74,7 @@ def check(report: Report) -> Iterator[Finding]:
     worst = slow[0]
     stake = min(1.0, sum(_at_stake(op, peer) for op in slow) / run.device_ns)
     tried = attempt(report, run, ("benchmark", "channels_last"))
+    source = "measured" if line.roof.source == "measured" else "by the datasheet"
     reasons = list(_reasons(report, worst))
     others = [f"{op.said} ({percent(op.share)})" for op in slow[1:]]
     yield RULE.finding(
@@ -82,7 +83,7 @@ def check(report: Report) -> Iterator[Finding]:
         f"{percent(peer.share)}",
         explanation=sentences(
             f"In {quoted(run)} it takes {text(worst.ns, 'ns')}, by {family_words(worst.family)} at "
-            f"{text(worst.rate, 'flops/s')}; the ceiling is {_ceiling(line, worst.math)}.",
+            f"{text(worst.rate, 'flops/s')}; the ceiling is {text(line.roof.peak(worst.math), 'flops/s')} ({source}).",
             f"At the other's share of its ceiling it would save {percent(stake)} of the device time."
             if not others
             else "",
@@ -104,11 +105,6 @@ def check(report: Report) -> Iterator[Finding]:
 def _at_stake(op: _Op, peer: _Op) -> float:
     """The ns that the op would save at the peer's share of the ceiling."""
     return op.ns * (1.0 - op.share / peer.share)
-
-
-def _ceiling(line: Roofline, math: str) -> str:
-    how = "measured" if line.roof.source == "measured" else "by the datasheet"
-    return f"{text(line.roof.peak(math), 'flops/s')} ({how})"
 
 
 def _parts(run: ConfigRun, line: Roofline) -> Iterator[_Op]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.bits import Part, only_within
 from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.laboratory import Repeat
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
@@ -75,13 +75,13 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
             else "Set cudnn.deterministic, and seed everything that draws random numbers when the model is built."
         ),
         evidence=tuple(
-            Evidence(
-                name=f"{part.name} digest, {which} process", value=value, unit="text", where=case.first.config.name
-            )
+            piece
             for case in cases
             for part in case.parts
             for which, run in (("first", case.first), ("second", case.second))
-            if (value := part.digest(run)) is not None
+            for piece in known(
+                case.first.config.name, (f"{part.name} digest, {which} process", part.digest(run), "text")
+            )
         ),
         attempt=tried,
     )

@@ -7,9 +7,9 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import attempt, is_float32, outcome
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import kernels, ratio
+from profiler_kit.diagnosis.timing import is_product, kernels, ratio
 from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
-from profiler_kit.records.families import FEWER_OPERATIONS, LAYOUT
+from profiler_kit.records.families import FEWER_OPERATIONS
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.statistics.noise import WORTH
@@ -64,13 +64,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _is_tf32(kernel: KernelStat) -> bool:
-    family = kernel.family
-    return (
-        kernel.math == "tf32"
-        and family.startswith(("conv", "gemm"))
-        and family != LAYOUT
-        and family not in FEWER_OPERATIONS
-    )
+    return kernel.math == "tf32" and is_product(kernel.family) and kernel.family not in FEWER_OPERATIONS
 
 
 def _title(saved: float, tried: Trial | None) -> str:

@@ -66,15 +66,12 @@ def check(report: Report) -> Iterator[Finding]:
     """Fires for the baseline, and for the fastest of the further configurations that are faster: what holds that one back."""
     base = report.baseline()
     yield from _bound(report, base, TRIES)
+    if base is None:
+        return
     noise = noise_of(report)
-    faster = [
-        run
-        for run in with_settings(report)
-        if base is not None and not is_limited(run.config) and verdict(base, run, noise) == "better"
-    ]
-    first = (
-        max(faster, key=lambda run: mean_saving(base, run, noise) or 0.0, default=None) if base is not None else None
-    )
+    further = [run for run in with_settings(report) if not is_limited(run.config)]
+    faster = [run for run in further if verdict(base, run, noise) == "better"]
+    first = max(faster, key=lambda run: mean_saving(base, run, noise) or 0.0, default=None)
     if first is not None and not {item.name for item in first.config.settings} & LAUNCH_LESS:
         yield from _bound(report, first, TRIES_ON_TOP)
 

@@ -9,7 +9,7 @@ from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import phase, plural, sentences
 from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
+from profiler_kit.records.traces import Queue, TraceSummary
 from profiler_kit.units import text
 
 # Marks of steps that are as long as what the device takes for one need no sentence.
@@ -69,7 +69,7 @@ def _worst(trace: TraceSummary) -> str:
     timed = [timing for timing in trace.phases if timing.host_ns and timing.kernel_ns]
     if not timed:
         return ""
-    worst = max(timed, key=_difference_ns)
+    worst = max(timed, key=lambda timing: abs((timing.host_ns or 0) - timing.kernel_ns))
     host, device = text(worst.host_ns, "ns"), text(worst.kernel_ns, "ns")
     return f"By the host {phase(worst.phase)} takes {host}, by the device {device}."
 
@@ -81,10 +81,6 @@ def _steps(trace: TraceSummary) -> str:
         return ""
     low, high = text(min(marks), "ns"), text(max(marks), "ns")
     return f"Single steps take {low} to {high} by their marks on the host, {text(trace.step_ns, 'ns')} on the device."
-
-
-def _difference_ns(timing: PhaseTime) -> int:
-    return abs((timing.host_ns or 0) - timing.kernel_ns)
 
 
 RULE = Rule("launch_queue_full", DOC, never, "reading", check_trace)

@@ -93,12 +93,10 @@ def _inert(runs: list[ConfigRun]) -> Finding:
             Evidence(name="TF32 convolution kernels", value=tf32_convolution_ns(run), unit="ns", where=run.config.name)
             for run in runs
         ),
-        paths=tuple(
-            dict.fromkeys(
-                item.path
-                for item in first.modules
-                if any(k.math == "tf32" and k.family.startswith("conv") for k in item.kernels)
-            )
+        paths=(
+            item.path
+            for item in first.modules
+            if any(k.math == "tf32" and k.family.startswith("conv") for k in item.kernels)
         ),
         weight=1.0,
     )
@@ -138,10 +136,8 @@ def _raises(found: list[tuple[ConfigRun, str]]) -> Finding:
     return RULE.finding(
         severity="low",
         title=f"Reading {listing(names)} raises in {plural(len(runs), 'configuration')}",
-        explanation=sentences(
-            f"In {listing(runs)} torch refuses to say the precision: it was set in both of its two ways, so that code that reads "
-            "the flag (torch.backends.cudnn.flags does) fails too.",
-        ),
+        explanation=f"In {listing(runs)} torch refuses to say the precision: it was set in both of its two ways, so that code "
+        "that reads the flag (torch.backends.cudnn.flags does) fails too.",
         advice="Set the precision in one way only, allow_tf32 or fp32_precision, also in the target's file.",
         evidence=(
             Evidence(name="configurations", value=len(runs), unit="count"),

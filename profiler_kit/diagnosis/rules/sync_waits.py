@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
+from profiler_kit.diagnosis.rule import Rule, known, never
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.words import phase, plural, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -44,11 +44,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         evidence=(
             Evidence(name="idle after waits, of the span", value=100.0 * share, unit="percent", where=seen.where),
             Evidence(name="idle after waits", value=idle_ns(trace, "synchronisation"), unit="ns", where=seen.where),
-            *(
-                (Evidence(name=f"waited in {longest.name}", value=longest.wait_ns, unit="ns", where=seen.where),)
-                if longest is not None
-                else ()
-            ),
+            *(known(seen.where, (f"waited in {longest.name}", longest.wait_ns, "ns")) if longest is not None else ()),
         ),
         weight=share,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -91,17 +91,16 @@ def _held(report: Report, runs: list[ConfigRun]) -> Finding:
             "A configuration that works the device harder is then slowed down more.",
         ),
         advice="Cool the device, raise its power limit, or lock its clock below what it can hold; then run again.",
-        evidence=tuple(_held_evidence(run) for run in runs)
-        + tuple(
-            Evidence(name="clock", value=run.device_state.sm_clock_hz, unit="count", where=run.config.name)
-            for run in runs
-            if run.device_state is not None and run.device_state.sm_clock_hz is not None
+        evidence=(
+            *(piece for r in runs for piece in known(r.config.name, ("held down by", ", ".join(_reasons(r)), "text"))),
+            *(
+                piece
+                for run in runs
+                if run.device_state is not None
+                for piece in known(run.config.name, ("clock", run.device_state.sm_clock_hz, "count"))
+            ),
         ),
     )
-
-
-def _held_evidence(run: ConfigRun) -> Evidence:
-    return Evidence(name="held down by", value=", ".join(_reasons(run)), unit="text", where=run.config.name)
 
 
 RULE = Rule("unsteady", DOC, check, "reading")

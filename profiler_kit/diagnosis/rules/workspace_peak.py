@@ -7,9 +7,9 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.timing import layer_timing
+from profiler_kit.diagnosis.timing import layer_algorithm
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.families import algorithm, family_words
+from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import percent, text
@@ -53,9 +53,8 @@ def _rules(memory: PeakMemory) -> bool:
 
 
 def _family(run: ConfigRun, memory: PeakMemory) -> str | None:
-    timing = layer_timing(run, memory.peak_path, memory.peak_phase)
-    found = algorithm(timing.kernels) if timing is not None else None
-    return found.family if found is not None and run.clock == "kernel" else None
+    used = layer_algorithm(run, memory.peak_path, memory.peak_phase)
+    return used.family if used is not None and run.clock == "kernel" else None
 
 
 def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, PeakMemory]]) -> Finding:

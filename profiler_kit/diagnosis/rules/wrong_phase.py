@@ -67,18 +67,9 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice=_advice(worst),
         evidence=(
-            Evidence(
-                name=f"{worst} by stopwatch", value=100.0 * stopwatch[worst], unit="percent", where=run.config.name
-            ),
-            Evidence(
-                name=f"{worst} by kernel time", value=100.0 * kernel[worst], unit="percent", where=run.config.name
-            ),
-            *(
-                Evidence(name=f"{p} by {clock}", value=100.0 * shares[p], unit="percent", where=run.config.name)
-                for p in both
-                if p != worst
-                for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
-            ),
+            Evidence(name=f"{p} by {clock}", value=100.0 * shares[p], unit="percent", where=run.config.name)
+            for p in (worst, *(p for p in both if p != worst))
+            for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
         ),
         attempt=tried,
         weight=excess,
@@ -114,16 +105,13 @@ def _why(run: ConfigRun, worst: Phase) -> str:
 
 
 def _everywhere(report: Report, worst: Phase) -> str:
-    shares = [
-        (phase_shares(run, "stopwatch")[worst], phase_shares(run, "kernel")[worst])
-        for run in plain(report)
-        if run.clock == "kernel" and worst in phase_shares(run, "stopwatch") and worst in phase_shares(run, "kernel")
-    ]
-    if len(shares) < 2:
+    runs = [(phase_shares(r, "stopwatch"), phase_shares(r, "kernel")) for r in plain(report) if r.clock == "kernel"]
+    both = [(watch[worst], kernel[worst]) for watch, kernel in runs if worst in watch and worst in kernel]
+    if len(both) < 2:
         return ""
-    watch, kernel = [a for a, _ in shares], [b for _, b in shares]
+    watch, kernel = zip(*both, strict=True)
     return (
-        f"Over {plural(len(shares), 'configuration')} the stopwatch gives {phase(worst)} {span(min(watch), max(watch))}, kernel "
+        f"Over {plural(len(both), 'configuration')} the stopwatch gives {phase(worst)} {span(min(watch), max(watch))}, kernel "
         f"time {span(min(kernel), max(kernel))}."
     )
 
