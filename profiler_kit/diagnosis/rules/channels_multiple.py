@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import MULTIPLE, Channels, channels_of, padded
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import is_product
 from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
@@ -75,10 +76,8 @@ def check(report: Report) -> Iterator[Finding]:
             piece
             for case in cases
             for piece in (
-                Evidence(
-                    name="padded share", value=100.0 * case.channels.padded_share, unit="percent", where=case.node.path
-                ),
-                Evidence(name="device time", value=case.ns, unit="ns", where=f"{case.node.path}, {run.config.name}"),
+                *known(case.node.path, ("padded share", 100.0 * case.channels.padded_share, "percent")),
+                *known(f"{case.node.path}, {run.config.name}", ("device time", case.ns, "ns")),
             )
         ),
         paths=(case.node.path for case in cases),
@@ -91,15 +90,14 @@ def _case(run: ConfigRun, node: ModuleNode) -> _Case | None:
     channels = channels_of(node)
     if channels is None or not channels.uneven:
         return None
-    times: dict[str, int] = {}
-    for item in run.modules:
-        for kernel in item.kernels if item.path == node.path else ():
-            if kernel.math in TENSOR_CORE_MATH and is_product(kernel.family):
-                times[kernel.math] = times.get(kernel.math, 0) + kernel.kernel_ns
+    times: Counter[str] = Counter()
+    for kernel in (kernel for item in run.modules if item.path == node.path for kernel in item.kernels):
+        if kernel.math in TENSOR_CORE_MATH and is_product(kernel.family):
+            times[kernel.math] += kernel.kernel_ns
     if not times:
         return None
     math = max(sorted(times), key=lambda name: times[name])
-    return _Case(node=node, channels=channels, ns=sum(times.values()), math=math)
+    return _Case(node=node, channels=channels, ns=times.total(), math=math)
 
 
 def _said(case: _Case) -> str:

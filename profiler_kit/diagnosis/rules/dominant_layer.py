@@ -60,16 +60,16 @@ def check(report: Report) -> Iterator[Finding]:
         path = most_time[0]
     else:
         return
-    share = _work_share(report.static, path)
+    static, node = report.static, node_of(report.static, path)
+    share = ratio(_amount(node, static), _amount(static, static)) if node is not None and static is not None else None
     spent = ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
-    node = node_of(report.static, path)
     options = _options(report, run, node)
-    unit = "MACs" if report.static is not None and report.static.forward.macs > 0 else "FLOPs"
+    unit = "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
     yield RULE.finding(
         severity=_severity(spent),
         title=_title(path, unit, share, spent),
         explanation=sentences(_cost(node), _rate(report, run, node), _rest(share, spent)),
-        advice=_advice(report.static, node, spent, options, run),
+        advice=_advice(static, node, spent, options, run),
         evidence=_evidence(report, run, path, unit, share, spent, options),
         paths=(path,),
         weight=spent if spent is not None else share or 0.0,
@@ -83,22 +83,18 @@ def _severity(spent: float | None) -> Severity:
     return "medium" if spent >= MEDIUM else "low"
 
 
-def _amount(node: ModuleNode, static: StaticCount) -> int:
-    return node.forward.macs if static.forward.macs > 0 else node.forward.flops
-
-
-def _whole(static: StaticCount) -> int:
-    return static.forward.macs or static.forward.flops
+def _amount(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
+    return counted.forward.macs if static.forward.macs > 0 else counted.forward.flops
 
 
 def _by_work(static: StaticCount | None) -> tuple[str, float] | None:
-    if static is None or _whole(static) <= 0:
+    if static is None or _amount(static, static) <= 0:
         return None
     working = [node for node in static.modules if node.path not in PSEUDO_PATHS and _amount(node, static) > 0]
     if len(working) < 2:
         return None
     top = max(working, key=lambda node: _amount(node, static))
-    return top.path, _amount(top, static) / _whole(static)
+    return top.path, _amount(top, static) / _amount(static, static)
 
 
 def _by_time(run: ConfigRun | None) -> tuple[str, float] | None:
@@ -106,11 +102,6 @@ def _by_time(run: ConfigRun | None) -> tuple[str, float] | None:
         return None
     times = [(path, ns) for path, ns in time_by_path(run).most_common() if path not in PSEUDO_PATHS]
     return (times[0][0], times[0][1] / run.device_ns) if len(times) > 1 else None
-
-
-def _work_share(static: StaticCount | None, path: str) -> float | None:
-    node = node_of(static, path)
-    return ratio(_amount(node, static), _whole(static)) if node is not None and static is not None else None
 
 
 def _title(path: str, unit: str, share: float | None, spent: float | None) -> str:

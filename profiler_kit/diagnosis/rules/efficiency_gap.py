@@ -84,12 +84,9 @@ def check(report: Report) -> Iterator[Finding]:
         explanation=sentences(
             f"In {quoted(run)} it takes {text(worst.ns, 'ns')}, by {family_words(worst.family)} at "
             f"{text(worst.rate, 'flops/s')}; the ceiling is {text(line.roof.peak(worst.math), 'flops/s')} ({source}).",
-            f"At the other's share of its ceiling it would save {percent(stake)} of the device time."
-            if not others
-            else "",
             f"So it is with {listing(others)}; together {percent(stake)} of the device time would be saved."
             if others
-            else "",
+            else f"At the other's share of its ceiling it would save {percent(stake)} of the device time.",
             f"In the way: {listing(reasons)}." if reasons else "",
             tried.sentence(),
         ),

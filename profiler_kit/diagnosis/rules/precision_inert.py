@@ -39,10 +39,10 @@ def check(report: Report) -> Iterator[Finding]:
         inert = [run for run in runs if _forbids(run) is not None and tf32_convolution_ns(run) > 0]
         if inert:
             yield _inert(inert)
-        unset = [run for run in runs if run.config.allow_tf32 is False and _flag(run, PER_KIND) == "tf32"]
+        unset = [run for run in runs if run.config.allow_tf32 is False and _value(run, PER_KIND) == "tf32"]
         if unset:
             yield _unset(unset)
-        overridden = [run for run in runs if run.config.allow_tf32 is True and _variable(run, OVERRIDE) == "0"]
+        overridden = [run for run in runs if run.config.allow_tf32 is True and _value(run, OVERRIDE) == "0"]
         if overridden:
             yield _overridden(overridden)
     unreadable = [(run, name) for run in runs for name in _unreadable(run)]
@@ -50,14 +50,10 @@ def check(report: Report) -> Iterator[Finding]:
         yield _raises(unreadable)
 
 
-def _flag(run: ConfigRun, name: str) -> str | None:
-    flags = run.environment.flags if run.environment is not None else ()
-    return next((flag.value for flag in flags if flag.name == name), None)
-
-
-def _variable(run: ConfigRun, name: str) -> str | None:
-    variables = run.environment.variables if run.environment is not None else ()
-    return next((item.value for item in variables if item.name == name), None)
+def _value(run: ConfigRun, name: str) -> str | None:
+    """The value of a flag or an environment variable in the run; None where it was not read."""
+    settings = (*run.environment.flags, *run.environment.variables) if run.environment is not None else ()
+    return next((item.value for item in settings if item.name == name), None)
 
 
 def _forbids(run: ConfigRun) -> str | None:
@@ -65,7 +61,7 @@ def _forbids(run: ConfigRun) -> str | None:
     if run.config.allow_tf32 is False:
         return "the configuration"
     for name, value in ((PER_KIND, "ieee"), (LEGACY, "False")):
-        if _flag(run, name) == value:
+        if _value(run, name) == value:
             return f"{name} = {value}"
     return None
 
@@ -73,7 +69,7 @@ def _forbids(run: ConfigRun) -> str | None:
 def _unreadable(run: ConfigRun) -> tuple[str, ...]:
     """The precision flags that raised; one that this version of torch does not have did not."""
     names = (LEGACY, PER_KIND, "cudnn.rnn.fp32_precision", "cuda.matmul.allow_tf32")
-    values = ((name, _flag(run, name) or "") for name in names)
+    values = ((name, _value(run, name) or "") for name in names)
     return tuple(name for name, value in values if value.startswith(UNREADABLE) and "no attribute" not in value)
 
 
@@ -142,7 +138,7 @@ def _raises(found: list[tuple[ConfigRun, str]]) -> Finding:
         evidence=(
             Evidence(name="configurations", value=len(runs), unit="count"),
             *(
-                Evidence(name=name, value=(_flag(run, name) or "")[:200], unit="text", where=run.config.name)
+                Evidence(name=name, value=(_value(run, name) or "")[:200], unit="text", where=run.config.name)
                 for run, name in found
             ),
         ),

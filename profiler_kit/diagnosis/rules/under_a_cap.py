@@ -74,8 +74,11 @@ def _finding(cases: list[_Case]) -> Finding:
         ),
     )
     ordered = [worst, *(case for case in cases if case is not worst)]
+    severity: Severity = "high" if worst.free.config.enabled is not False else "low"
+    if worst.tried is not None:
+        severity = "medium" if worst.tried.verdict == "worse" and worst.price >= PRICE else "info"
     return RULE.finding(
-        severity=_severity(worst),
+        severity=severity,
         title=_title(worst),
         explanation=sentences(*(_words(case) for case in ordered)),
         advice=_advice(worst),
@@ -84,12 +87,6 @@ def _finding(cases: list[_Case]) -> Finding:
         attempt=Attempt(trial=worst.tried),
         weight=worst.price if worst.tried is not None else 1.0,
     )
-
-
-def _severity(case: _Case) -> Severity:
-    if case.tried is None:
-        return "high" if case.free.config.enabled is not False else "low"
-    return "medium" if case.tried.verdict == "worse" and case.price >= PRICE else "info"
 
 
 def _limit(run: ConfigRun) -> str:
