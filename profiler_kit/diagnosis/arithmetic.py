@@ -7,12 +7,13 @@ recurrent layers use TF32 unless ``cudnn.allow_tf32`` is off, float32 matrix pro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.families import LAYOUT
 from profiler_kit.records.counts import CountPhase, ModuleNode, StaticCount
+from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.target import TargetInfo
@@ -65,10 +66,10 @@ def is_convolution(node: ModuleNode, static: StaticCount) -> bool:
 
 def kernel_math(kernels: Iterable[KernelStat]) -> str | None:
     """The arithmetic that most time of the contractions among `kernels` is in; None where no name says."""
-    times: dict[str, int] = {}
+    times: Counter[str] = Counter()
     for kernel in kernels:
         if kernel.math is not None and kernel.family.startswith(_CONTRACTIONS) and kernel.family != LAYOUT:
-            times[kernel.math] = times.get(kernel.math, 0) + kernel.kernel_ns
+            times[kernel.math] += kernel.kernel_ns
     return min(times, key=lambda math: (-times[math], math)) if times else None
 
 

@@ -38,16 +38,12 @@ def parts_that_differ(run: ConfigRun) -> tuple[str, ...]:
 
 def only_within(first: ConfigRun, second: ConfigRun | Repeat) -> tuple[Part, ...]:
     """The parts that repeat within the first process (and the second, where it says), and differ between the two."""
-    found = []
+    parts = []
     for part in PARTS:
-        within = [_within(run, part) for run in (first, second) if isinstance(run, ConfigRun)]
+        runs = [run for run in (first, second) if isinstance(run, ConfigRun)]
+        # what holds for all of a run where the part alone is not known
+        repeats = [run.repeatable if part.repeats(run) is None else part.repeats(run) for run in runs]
         a, b = part.digest(first), part.digest(second)
-        if all(value is True for value in within) and a is not None and b is not None and a != b:
-            found.append(part)
-    return tuple(found)
-
-
-def _within(run: ConfigRun, part: Part) -> bool | None:
-    """Whether the part repeats in the run's process; what holds for all of it where the part alone is not known."""
-    known = part.repeats(run)
-    return run.repeatable if known is None else known
+        if all(repeats) and a is not None and b is not None and a != b:
+            parts.append(part)
+    return tuple(parts)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from profiler_kit.devices.device import Peaks
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
-from profiler_kit.diagnosis.timing import layer_timing
+from profiler_kit.diagnosis.rule import known
+from profiler_kit.diagnosis.timing import layer_timing, node_of
 from profiler_kit.diagnosis.words import work
 from profiler_kit.records.counts import CountPhase, Phase
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_words
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -41,32 +41,34 @@ class Efficiency:
 
     def sentence(self) -> str:
         """A sentence's end: ``runs 402.7 GFLOP in 9.7 ms, an effective 41.5 TFLOP/s …, by implicit GEMM (xmma).``"""
-        said = f"does {work(self.flops, 'FLOP')} in {text(self.ns, 'ns')}, an effective {_rate(self)}"
-        if self.peak_flops_per_s is not None:
-            share = percent(self.rate_flops_per_s / self.peak_flops_per_s)
-            said += (
-                f", {share} of the {text(self.peak_flops_per_s, 'flops/s')} that {self.device} reaches in {self.math}"
+        rate, peak = self.rate_flops_per_s, self.peak_flops_per_s
+        beside = ""
+        if peak is not None:
+            beside = (
+                f", {percent(rate / peak)} of the {text(peak, 'flops/s')} that {self.device} reaches in {self.math}"
             )
-        return f"{said}, by {family_words(self.family)}."
+        return (
+            f"does {work(self.flops, 'FLOP')} in {text(self.ns, 'ns')}, an effective {text(rate, 'flops/s')}{beside}, by "
+            f"{family_words(self.family)}."
+        )
 
-    def evidence(self) -> tuple[Evidence, ...]:
+    def evidence(self) -> Iterator[Evidence]:
         """Time, rate, and share of the peak where it is known."""
         where = f"{self.path}, {self.phase}, {self.config}"
-        found = [
-            Evidence(name="device time", value=self.ns, unit="ns", where=where),
-            Evidence(name="effective rate", value=self.rate_flops_per_s, unit="flops/s", where=where),
-            Evidence(name="algorithm", value=family_words(self.family), unit="text", where=where),
-        ]
-        if self.peak_flops_per_s is not None:
-            share = 100.0 * self.rate_flops_per_s / self.peak_flops_per_s
-            found.append(Evidence(name=f"share of {self.math} peak", value=share, unit="percent", where=where))
-        return tuple(found)
+        rate, peak = self.rate_flops_per_s, self.peak_flops_per_s
+        return known(
+            where,
+            ("device time", self.ns, "ns"),
+            ("effective rate", rate, "flops/s"),
+            ("algorithm", family_words(self.family), "text"),
+            (f"share of {self.math} peak", 100.0 * rate / peak if peak is not None else None, "percent"),
+        )
 
 
 def efficiency(report: Report, run: ConfigRun, path: str, phase: CountPhase) -> Efficiency | None:
     """The layer's efficiency in `run`; None without a count, without device time, or on a CPU's operator clock."""
     timing = layer_timing(run, path, phase)
-    node = next((n for n in report.static.modules if n.path == path), None) if report.static is not None else None
+    node = node_of(report.static, path)
     if timing is None or node is None or run.clock != "kernel" or timing.kernel_ns <= 0:
         return None
     found = algorithm(timing.kernels)
@@ -74,7 +76,7 @@ def efficiency(report: Report, run: ConfigRun, path: str, phase: CountPhase) -> 
     if found is None or flops <= 0:
         return None
     device = run.environment.device_name if run.environment is not None else None
-    peaks = peaks_of(device)
+    peaks = peaks_of(device) if found.family not in FEWER_OPERATIONS else None
     return Efficiency(
         path=path,
         phase=phase,
@@ -84,13 +86,5 @@ def efficiency(report: Report, run: ConfigRun, path: str, phase: CountPhase) -> 
         family=found.family,
         math=found.math,
         device=device or "",
-        peak_flops_per_s=_peak(peaks, found.family, found.math),
+        peak_flops_per_s=peaks.for_math(found.math) if peaks is not None else None,
     )
-
-
-def _peak(peaks: Peaks | None, family: str, math: str | None) -> float | None:
-    return peaks.for_math(math) if peaks is not None and family not in FEWER_OPERATIONS else None
-
-
-def _rate(found: Efficiency) -> str:
-    return text(found.rate_flops_per_s, "flops/s")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from profiler_kit.diagnosis.words import quoted
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
+from profiler_kit.units import text
 
 Flag = Literal["benchmark", "deterministic", "allow_tf32"]
 _FLAGS: Final = ("enabled", "benchmark", "deterministic", "allow_tf32")
@@ -78,6 +80,11 @@ class Pair:
     on: ConfigRun
     before: Interval
     after: Interval
+
+    def words(self) -> str:
+        """Both names and steps: ``"default" to "benchmark" 26.2 ms to 15 ms``."""
+        steps = f"{text(self.before.median, 'ns')} to {text(self.after.median, 'ns')}"
+        return f"{quoted(self.off)} to {quoted(self.on)} {steps}"
 
 
 def pairs(report: Report, flag: Flag) -> tuple[Pair, ...]:

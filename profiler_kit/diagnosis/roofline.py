@@ -129,19 +129,11 @@ def floor_of(cost: Cost, math: str | None, roof: Roof) -> tuple[float, float]:
     """What the arithmetic and what the bytes of `cost` need alone, in ns; contractions in `math`."""
     fp32 = roof.peak(FP32)
     assert fp32 is not None, f"{roof.hardware} has no fp32 peak"
-    contracted = 2 * cost.macs / _peak(math, roof)
+    peak = roof.peak(math) if math is not None and math != FP32 else None
     pointwise = (cost.flops - 2 * cost.macs) / fp32
-    same_units = math is None or roof.peak(math) is None or math == FP32
-    compute = contracted + pointwise if same_units else max(contracted, pointwise)
+    # on the same units without one; where none is known, as for float64, no device here is faster than in fp32
+    compute = 2 * cost.macs / fp32 + pointwise if peak is None else max(2 * cost.macs / peak, pointwise)
     return 1e9 * compute, 1e9 * cost.bytes_moved / roof.bandwidth_bytes_per_s
-
-
-def _peak(math: str | None, roof: Roof) -> float:
-    """The peak of `math`; the fp32 one where none is known, as for float64, which no device here does faster."""
-    known = roof.peak(math) if math is not None else None
-    fp32 = roof.peak(FP32)
-    assert fp32 is not None, f"{roof.hardware} has no fp32 peak"
-    return known if known is not None else fp32
 
 
 def _layer_bound(work: _Work, roof: Roof) -> LayerBound:

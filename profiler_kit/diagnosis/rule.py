@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.diagnosis.advice import UNTRIED, Attempt
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.units import Unit
 
 Topic = Literal["runs", "place", "cause", "remedy", "reading", "memory", "note"]
 
@@ -33,7 +35,43 @@ class Rule:
     topic: Topic = "note"
     check_trace: Callable[[TraceReport], Iterable[Finding]] | None = None
 
+    def finding(
+        self,
+        *,
+        severity: Severity,
+        title: str,
+        explanation: str,
+        advice: str,
+        evidence: Iterable[Evidence],
+        paths: Iterable[str] = (),
+        attempt: Attempt = UNTRIED,
+        weight: float = 0.0,
+        computed: bool = False,
+    ) -> Finding:
+        """A finding of this rule: each path once, `weight` cut to 0 to 1, with what came of trying its advice."""
+        return Finding(
+            rule=self.name,
+            severity=severity,
+            title=title,
+            explanation=explanation,
+            advice=advice,
+            evidence=tuple(evidence),
+            paths=tuple(dict.fromkeys(paths)),
+            config=attempt.config,
+            trial=attempt.trial,
+            tries=attempt.tries,
+            weight=min(1.0, max(0.0, weight)),
+            computed=computed,
+        )
+
 
 def never(report: Report) -> Iterable[Finding]:
     """The check of a rule whose evidence stands in no report of measured runs."""
     return ()
+
+
+def known(where: str, *measures: tuple[str, int | float | str | bool | None, Unit]) -> Iterator[Evidence]:
+    """Those of `measures` (name, value, unit) whose value is not None, as evidence from `where`."""
+    for name, value, unit in measures:
+        if value is not None:
+            yield Evidence(name=name, value=value, unit=unit, where=where)

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal
 
-from profiler_kit.diagnosis.families import is_convolution
-from profiler_kit.records.counts import Phase
+from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
+from profiler_kit.records.families import LAYOUT, Algorithm, algorithm, is_convolution
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+
+
+def node_of(static: StaticCount | None, path: str) -> ModuleNode | None:
+    """The counted module at `path`; None without a count."""
+    return next((node for node in static.modules if node.path == path), None) if static is not None else None
+
+
+def is_product(family: str) -> bool:
+    """Whether kernels of `family` multiply, as convolutions and matrix products do; layout conversions do not."""
+    return family.startswith(("conv", "gemm")) and family != LAYOUT
+
+
+def layer_algorithm(run: ConfigRun, path: str, phase: Phase) -> Algorithm | None:
+    """What the run computes one owner's phase by; None where nothing of it is known."""
+    timing = layer_timing(run, path, phase)
+    return algorithm(timing.kernels) if timing is not None else None
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -64,10 +81,15 @@ def tf32_convolution_ns(run: ConfigRun) -> int:
 
 def median_kernel_ns(run: ConfigRun) -> float | None:
     """The duration that half of the launched kernels stay below, from each kernel's mean duration and its calls."""
-    lengths = sorted((k.kernel_ns / k.calls, k.calls) for k in kernels(run) if k.calls > 0)
-    total = sum(calls for _, calls in lengths)
+    return median_length((k.kernel_ns / k.calls, k.calls) for k in kernels(run) if k.calls > 0)
+
+
+def median_length(lengths: Iterable[tuple[float, int]]) -> float | None:
+    """The length that half of all calls stay below, from (length, calls); None without any."""
+    ordered = sorted(lengths)
+    total = sum(calls for _, calls in ordered)
     seen = 0
-    for length, calls in lengths:
+    for length, calls in ordered:
         seen += calls
         if 2 * seen >= total:
             return length

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from profiler_kit.diagnosis.timing import median_length
 from profiler_kit.diagnosis.words import listing, plural
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
@@ -78,14 +79,7 @@ def kernels_ns(trace: TraceSummary, which: Callable[[TraceKernel], bool]) -> int
 
 def median_kernel_ns(kernels: Iterable[TraceKernel]) -> float | None:
     """The duration that half of all kernels stay below, from each name's mean and its calls; copies and fills left out."""
-    lengths = sorted((k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset")
-    half = sum(calls for _, calls in lengths) / 2
-    seen = 0
-    for length, calls in lengths:
-        seen += calls
-        if seen >= half:
-            return length
-    return None
+    return median_length((k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset")
 
 
 def step_count(trace: TraceSummary) -> int:

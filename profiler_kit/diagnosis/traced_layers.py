@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.timing import is_product
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
 from profiler_kit.diagnosis.words import capital, listing, opening, phase, sentences
-from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
@@ -44,8 +44,7 @@ def dominant_module(report: TraceReport, least: float) -> Dominant | None:
         path, ns = times[0]
         return (path, ns / trace.busy_ns) if ns >= least * trace.busy_ns else None
 
-    seen = gravest(report, look, lambda found: found[1])
-    if seen is None:
+    if (seen := gravest(report, look, lambda found: found[1])) is None:
         return None
     path, share = seen.found
     own = [module for module in seen.trace.modules if module.path == path]
@@ -73,17 +72,17 @@ def dominant_module(report: TraceReport, least: float) -> Dominant | None:
 
 def dominant_calls(report: TraceReport, least: float) -> Dominant | None:
     """At most three kernels, each run once a step, that take at least `least` of the busy time of a trace without modules."""
-    seen = gravest(report, lambda trace: _once_a_step(trace, least), lambda found: found[1])
-    if seen is None:
+    if (seen := gravest(report, lambda trace: _once_a_step(trace, least), lambda found: found[1])) is None:
         return None
     kernels, share = seen.found
     spent = sum(kernel.kernel_ns for kernel in kernels)
     said = [f"{_WHAT.get(kernel.op or '', 'one')} {text(kernel.kernel_ns, 'ns')}" for kernel in kernels]
-    count = {1: "one kernel", 2: "two kernels", 3: "three kernels"}[len(kernels)]
+    count = "one kernel run once a step, takes"
+    if len(kernels) > 1:
+        count = f"{'three' if len(kernels) > 2 else 'two'} kernels, each run once a step, take"
     return Dominant(
         share=share,
-        title=f"{capital(count)}{', each' if len(kernels) > 1 else ''} run once a step, {_verb(kernels)} {percent(share)} of the "
-        f"device time{_guess(kernels)}",
+        title=f"{capital(count)} {percent(share)} of the device time{_guess(kernels)}",
         explanation=sentences(
             f"{seen.place}Of {text(seen.trace.busy_ns, 'ns')} they take {text(spent, 'ns')}: {listing(said)}."
             if len(kernels) > 1
@@ -105,7 +104,8 @@ def _once_a_step(trace: TraceSummary, least: float) -> tuple[tuple[TraceKernel, 
     if steps < 2 or not on_device(trace) or module_times(trace):
         return None
     # one call more: the profiler starts while the step before it still runs
-    once = [k for k in trace.kernels if 0 < k.calls <= steps + 1 and _is_layers(k)]
+    layers = [k for k in trace.kernels if is_product(k.family) or k.family.startswith("attention")]
+    once = [kernel for kernel in layers if 0 < kernel.calls <= steps + 1]
     longest = sorted(once, key=lambda kernel: -kernel.kernel_ns)[:MOST_KERNELS]
     share = sum(kernel.kernel_ns for kernel in longest) / trace.busy_ns
     # those that are nothing beside the first are of other layers
@@ -113,19 +113,11 @@ def _once_a_step(trace: TraceSummary, least: float) -> tuple[tuple[TraceKernel, 
     return (kept, sum(kernel.kernel_ns for kernel in kept) / trace.busy_ns) if share >= least else None
 
 
-def _is_layers(kernel: TraceKernel) -> bool:
-    return kernel.family.startswith(("conv", "gemm", "attention")) and kernel.family != LAYOUT
-
-
 def _guess(kernels: tuple[TraceKernel, ...]) -> str:
     """That they are one convolution's, where each does another part of it."""
     parts = {kernel.op for kernel in kernels}
     one = None not in parts and len(parts) == len(kernels) and all(k.family.startswith("conv") for k in kernels)
     return ": one convolution layer, as it seems" if one else ""
-
-
-def _verb(kernels: tuple[TraceKernel, ...]) -> str:
-    return "take" if len(kernels) > 1 else "takes"
 
 
 def _where(path: str, trace: str) -> str:

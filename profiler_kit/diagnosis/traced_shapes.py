@@ -18,8 +18,7 @@ LAYERS: Final = ("conv", "gemm", "attention", "rnn")
 
 def dominant_shape(report: TraceReport, least: float) -> Dominant | None:
     """The operator whose calls with the same shapes take at least `least` of the busy time of a trace without modules."""
-    seen = gravest(report, lambda trace: _dominant(trace, least), lambda one: one.kernel_ns)
-    if seen is None:
+    if (seen := gravest(report, lambda trace: _dominant(trace, least), lambda one: one.kernel_ns)) is None:
         return None
     trace, one = seen.trace, seen.found
     share = one.kernel_ns / trace.busy_ns

@@ -60,7 +60,10 @@ class Noise:
 
     def own_gap(self, run: ConfigRun) -> float | None:
         """How far the run's own two processes lie apart."""
-        return _gap(run.step_ns, self.second(run))
+        first, second = run.step_ns, self.second(run)
+        if first is None or second is None or first.median <= 0:
+            return None
+        return abs(second.median - first.median) / first.median
 
     def limit(self, *runs: ConfigRun) -> float:
         """The gain that a comparison of `runs` has to exceed: `FLOOR` beyond the largest gap, their own ones included."""
@@ -86,12 +89,6 @@ def noise_of(report: Report) -> Noise:
         if (gap := noise.own_gap(run)) is not None
     ]
     return replace(noise, gap=max(gaps, default=None), twice=len(gaps))
-
-
-def _gap(first: Interval | None, second: Interval | None) -> float | None:
-    if first is None or second is None or first.median <= 0:
-        return None
-    return abs(second.median - first.median) / first.median
 
 
 def saving(before: Interval, after: Interval) -> float:

@@ -13,7 +13,6 @@ from profiler_kit.records.comparison import Verdict
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.noise import Noise, mean_saving, noise_of, verdict
 from profiler_kit.units import percent
 
@@ -67,12 +66,8 @@ def step_verdict(a: Report, b: Report, one: ConfigRun, other: ConfigRun) -> tupl
 
 def overlap(one: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
     """Whether a 95 % interval of one run's step reaches one of the other's, second processes included."""
-    sides = [_intervals(run, noise) for run in (one, other)]
+    sides = [[step for step in (run.step_ns, noise.second(run)) if step is not None] for run in (one, other)]
     if not all(sides):
         return False
     faster, slower = sorted(sides, key=lambda intervals: intervals[0].median)
     return max(interval.high for interval in faster) >= min(interval.low for interval in slower)
-
-
-def _intervals(run: ConfigRun, noise: Noise) -> tuple[Interval, ...]:
-    return tuple(interval for interval in (run.step_ns, noise.second(run)) if interval is not None)

@@ -26,7 +26,7 @@ def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Tri
     if after is None or after.failure is not None or before.step_ns is None or after.step_ns is None:
         return None
     low, high = saving_bounds(before, after, noise)
-    made = Trial(
+    trial = Trial(
         config=after.config.name,
         before_ns=before.step_ns,
         after_ns=after.step_ns,
@@ -37,7 +37,7 @@ def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Tri
         gain_low_percent=_percent(low),
         gain_high_percent=_percent(high),
     )
-    return _with_effects(made, before, after)
+    return _with_effects(trial, before, after)
 
 
 def pair_trial(
@@ -62,12 +62,15 @@ def pair_trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
         )
     factor = example_factor(off[0], on[0])
+    outcome: Outcome = "same"
     gain = gain_of_processes([run.steps_ns for run in off], [run.steps_ns for run in on], factor)
-    made = Trial(
+    if gain.is_sure and abs(gain.percent) >= WORTH_A_LINE_PERCENT:
+        outcome = "better" if gain.percent > 0 else "worse"
+    trial = Trial(
         config=config.name,
         before_ns=before_ns,
         after_ns=median_interval([ns for run in on for ns in run.steps_ns]),
-        verdict=_verdict(gain),
+        verdict=outcome,
         note=f'Beside "{off[0].config.name}", {len(off)} and {len(on)} fresh processes, interleaved.',
         tried=True,
         per_example=factor != 1.0,
@@ -75,7 +78,7 @@ def pair_trial(
         gain_low_percent=gain.low,
         gain_high_percent=gain.high,
     )
-    return _with_effects(made, *swept)
+    return _with_effects(trial, *swept)
 
 
 def is_undecided(trial: Trial | None) -> bool:
@@ -84,12 +87,6 @@ def is_undecided(trial: Trial | None) -> bool:
         return False
     gain = Gain(percent=trial.gain_percent, low=trial.gain_low_percent, high=trial.gain_high_percent)
     return abs(gain.percent) >= WORTH_A_LINE_PERCENT and not gain.is_sure
-
-
-def _verdict(gain: Gain) -> Outcome:
-    if not gain.is_sure or abs(gain.percent) < WORTH_A_LINE_PERCENT:
-        return "same"
-    return "better" if gain.percent > 0 else "worse"
 
 
 def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:

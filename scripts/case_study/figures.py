@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import Phase, StaticCount
+from profiler_kit.records.families import algorithm
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, LayerTiming, PhaseTiming
 from profiler_kit.records.samples import Interval

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from profiler_kit.diagnosis.families import IM2COL
 from profiler_kit.records.document import Value
+from profiler_kit.records.families import IM2COL
 from profiler_kit.units import text
 from scripts.case_study.figures import Figures, RunFigures
 from scripts.case_study.judgement import Judgement, Verdict, all_or_some, kernel_words, make_table, percent

@@ -9,12 +9,11 @@ from diagnose_cases import DIRECT, FFT, IM2COL, MIB, MS, XMMA, around, config, l
 from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled, twice
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.trials import attempt, changed
+from profiler_kit.diagnosis.advice import attempt, changed
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
-from profiler_kit.statistics.noise import noise_of
 
 LAB, TROUBLED, CAPPED = laboratory(), troubled(), capped()
 DEFAULT, BENCHMARK = v0().runs[:2]
@@ -164,12 +163,12 @@ def test_advice_names_configurations_that_were_not_run() -> None:
 def test_advice_that_means_nothing_is_not_given(word: str, change: dict[str, object], offered: bool) -> None:
     source = report(DEFAULT)
     source = replace(source, target=replace(source.target, **change))  # type: ignore[arg-type]
-    assert (attempt(source, DEFAULT, (word,), noise_of(source)).tries == (word,)) is offered
+    assert (attempt(source, DEFAULT, (word,)).tries == (word,)) is offered
 
 
 def test_of_several_tries_the_best_is_shown_and_the_others_are_said() -> None:
     source = report(DEFAULT, also(DEFAULT, 25.0, compile="on"), also(DEFAULT, 20.0, cuda_graph="on"))
-    found = attempt(source, DEFAULT, ("batch=2x", "compile", "cuda_graph"), noise_of(source))
+    found = attempt(source, DEFAULT, ("batch=2x", "compile", "cuda_graph"))
     assert found.tries == ("batch=2x", "compile", "cuda_graph")
     assert (found.config, found.trial is not None and found.trial.verdict) == ("cuda_graph", "better")
     assert found.sentence() == 'Also tried: "compile" (4.6 % less time).'
@@ -178,7 +177,7 @@ def test_of_several_tries_the_best_is_shown_and_the_others_are_said() -> None:
 def test_what_failed_is_not_advised_again() -> None:
     failed = replace(also(DEFAULT, 25.0, compile="on"), failure=Failure(kind="error", message="no"))
     source = report(DEFAULT, failed)
-    assert attempt(source, DEFAULT, ("compile", "batch=2x"), noise_of(source)).tries == ("batch=2x",)
+    assert attempt(source, DEFAULT, ("compile", "batch=2x")).tries == ("batch=2x",)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from torch import nn
 
 from profiler_kit.counting.modules import config_text
 from profiler_kit.diagnosis.convolution import convolution_of
-from profiler_kit.diagnosis.families import algorithm, is_convolution
 from profiler_kit.diagnosis.pairs import counterpart, measured, pairs
 from profiler_kit.diagnosis.timing import device_share, median_kernel_ns, phase_shares, ratio
 from profiler_kit.diagnosis.words import listing, plural
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import algorithm, family_words, is_convolution
 from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
 
 

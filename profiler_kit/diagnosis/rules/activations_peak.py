@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.advice import attempt
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Half of the peak: nothing else can lower it as much.
@@ -35,19 +34,18 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.memory is None or report.target.mode != "train" or run.memory.peak_bytes <= 0:
         return
-    share = run.memory.saved_activations / run.memory.peak_bytes
+    share = min(1.0, run.memory.saved_activations / run.memory.peak_bytes)
     if share < SHARE:
         return
     device = run.environment.device_memory_bytes if run.environment is not None else None
     of_device = ratio(run.peak_allocated_bytes, device)
     module = _module(report.static)
-    again = _again(report.static, module.path) if module is not None else None
-    tried = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else (), noise_of(report))
+    again = _again(report.static, module)
+    tried = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else ())
     saved = text(run.memory.saved_activations, "bytes")
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if of_device is not None and of_device > OF_DEVICE else "info",
-        title=f"Activations kept for backward, {saved}, are {percent(min(1.0, share))} of the memory peak",
+        title=f"Activations kept for backward, {saved}, are {percent(share)} of the memory peak",
         explanation=sentences(
             f"{quoted(run)} peaks at {text(run.memory.peak_bytes, 'bytes')}.",
             f"That is {percent(of_device)} of the device's memory." if of_device is not None else "",
@@ -61,14 +59,13 @@ def check(report: Report) -> Iterator[Finding]:
         advice=_advice(module),
         evidence=(
             Evidence(name="saved activations", value=run.memory.saved_activations, unit="bytes", where=run.config.name),
-            Evidence(name="share of the peak", value=100.0 * min(1.0, share), unit="percent", where=run.config.name),
-            *_module_evidence(module, again),
+            Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=run.config.name),
+            *(known(f"{module.path}, computed", ("kept inside", module.inside_bytes, "bytes")) if module else ()),
+            *known("computed", ("computed again", 100.0 * again if again is not None else None, "percent")),
         ),
         paths=(module.path,) if module is not None else (),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        attempt=tried,
+        weight=share,
         computed=module is not None,
     )
 
@@ -82,11 +79,11 @@ def _module(static: StaticCount | None) -> ModuleMemory | None:
     return most if most is not None and most.inside_bytes > 0 and most.inside_bytes >= LEAST_INSIDE * whole else None
 
 
-def _again(static: StaticCount | None, path: str) -> float | None:
-    """The share of the step's FLOPs that running `path` again adds."""
-    if static is None:
+def _again(static: StaticCount | None, module: ModuleMemory | None) -> float | None:
+    """The share of the step's FLOPs that running `module` again adds."""
+    if static is None or module is None:
         return None
-    nodes = (node for node in static.modules if node.path == path or node.path.startswith(f"{path}."))
+    nodes = (node for node in static.modules if f"{node.path}.".startswith(f"{module.path}."))
     return ratio(sum(node.forward.flops for node in nodes), static.step.flops)
 
 
@@ -95,13 +92,6 @@ def _advice(module: ModuleMemory | None) -> str:
     if module is None:
         return f"Where memory is short: {rest}."
     return f"Where memory is short: torch.utils.checkpoint around {layer(module.path)} keeps its inputs alone; {rest}."
-
-
-def _module_evidence(module: ModuleMemory | None, again: float | None) -> Iterator[Evidence]:
-    if module is not None:
-        yield Evidence(name="kept inside", value=module.inside_bytes, unit="bytes", where=f"{module.path}, computed")
-    if again is not None:
-        yield Evidence(name="computed again", value=100.0 * again, unit="percent", where="computed")
 
 
 RULE = Rule("activations_peak", DOC, check, "memory")

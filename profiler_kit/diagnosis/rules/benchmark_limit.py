@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import pairs, run_of, with_settings, without
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.tuning import planned, tuning_ns
 from profiler_kit.diagnosis.words import plural, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
 from profiler_kit.statistics.trials import sweep_trial
@@ -46,18 +47,20 @@ def check(report: Report) -> Iterator[Finding]:
     off = next((pair.off for pair in pairs(report, "benchmark") if pair.on is default), None)
     if default is None or off is None:
         return
-    found = (_row(off, run) for run in (*swept, default))
-    rows = sorted((row for row in found if row is not None), key=lambda row: (int(row.limit) == 0, int(row.limit)))
+    rows = [row for run in (*swept, default) if (row := _row(off, run)) is not None]
+    rows.sort(key=lambda row: (int(row.limit) == 0, int(row.limit)))
     if len(rows) < 2 or all(row.run is not default for row in rows):
         return
     steps = report.asked.steps_planned if report.asked is not None else None
     noise = noise_of(report)
     best = _best(rows, off, steps, noise)
     usual = best.run is default
-    yield Finding(
-        rule=RULE.name,
+    name = f"The default benchmark_limit of {DEFAULT_LIMIT}" if usual else f"benchmark_limit {best.limit}"
+    over = f" over {plural(steps, 'step')}" if steps else ""
+    yield RULE.finding(
         severity="info" if usual else "low",
-        title=_title(best, steps, usual),
+        title=f"{name} is the best{over}: "
+        f"{text(best.tuning_ns, 'ns')} of search, then {text(best.step_ns, 'ns')} a step",
         explanation=sentences(
             "By limit: " + "; ".join(_row_words(row, off, steps) for row in rows) + ".",
             f"Without benchmark the step takes {text(off.step_ns.median, 'ns')}." if off.step_ns is not None else "",
@@ -66,10 +69,12 @@ def check(report: Report) -> Iterator[Finding]:
         advice="Leave torch.backends.cudnn.benchmark_limit as it is."
         if usual
         else f"Set torch.backends.cudnn.benchmark_limit = {best.limit} beside benchmark = True, before the first step.",
-        evidence=tuple(piece for row in (best, *(r for r in rows if r is not best)) for piece in _evidence(row)),
-        config=best.run.config.name,
-        trial=sweep_trial(off, best.run, noise),
-        tries=(best.run.config.name,),
+        evidence=(
+            piece
+            for row in (best, *(r for r in rows if r is not best))
+            for piece in known(row.run.config.name, ("tuning", row.tuning_ns, "ns"), ("median step", row.step_ns, "ns"))
+        ),
+        attempt=Attempt(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
     )
 
 
@@ -96,24 +101,11 @@ def _slower(row: _Row, fastest: _Row, noise: Noise) -> bool:
     return verdict(row.run, fastest.run, noise) == "better" and saving(row.run.step_ns, fastest.run.step_ns) >= WORTH
 
 
-def _title(best: _Row, steps: int | None, usual: bool) -> str:
-    over = f" over {plural(steps, 'step')}" if steps else ""
-    cost = f"{text(best.tuning_ns, 'ns')} of search, then {text(best.step_ns, 'ns')} a step"
-    if usual:
-        return f"The default benchmark_limit of {DEFAULT_LIMIT} is the best{over}: {cost}"
-    return f"benchmark_limit {best.limit} is the best{over}: {cost}"
-
-
 def _row_words(row: _Row, off: ConfigRun, steps: int | None) -> str:
     name = {"0": "all algorithms", DEFAULT_LIMIT: f"{DEFAULT_LIMIT} (default)"}.get(row.limit, row.limit)
     whole = planned(off, row.run, steps)
     total = f", {text(whole.on_ns, 'ns')} for {plural(whole.steps, 'step')}" if whole is not None else ""
     return f"{name}: {text(row.tuning_ns, 'ns')} of search, {text(row.step_ns, 'ns')} a step{total}"
-
-
-def _evidence(row: _Row) -> Iterator[Evidence]:
-    yield Evidence(name="tuning", value=row.tuning_ns, unit="ns", where=row.run.config.name)
-    yield Evidence(name="median step", value=row.step_ns, unit="ns", where=row.run.config.name)
 
 
 RULE = Rule("benchmark_limit", DOC, check, "remedy")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt, changed
 from profiler_kit.diagnosis.pairs import Pair, pairs
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import changed
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.tuning import TUNING_SHARE, Planned, planned
 from profiler_kit.diagnosis.words import interval, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
@@ -52,8 +52,7 @@ def check(report: Report) -> Iterator[Finding]:
     whole = planned(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
     dear = pays and whole is not None and whole.share > TUNING_SHARE
     few = changed(pair.on.config, FEW).name
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(pair, noise, whole),
         title=_title(pair, pays, even, noise, whole),
         explanation=sentences(
@@ -68,9 +67,9 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice=_advice(pays, even, whole, dear),
         evidence=_evidence(pair, pays, even, whole),
-        config=pair.on.config.name,
-        trial=sweep_trial(pair.off, pair.on, noise),
-        tries=(pair.on.config.name, *([few] if dear else [])),
+        attempt=Attempt(
+            tries=(pair.on.config.name, *([few] if dear else [])), trial=sweep_trial(pair.off, pair.on, noise)
+        ),
         weight=saving(pair.before, pair.after) if pays else 0.0,
     )
 
@@ -131,41 +130,34 @@ def _cold(pair: Pair) -> str:
 def _plan(whole: Planned | None) -> str:
     if whole is None:
         return ""
-    said = (
-        f"{plural(whole.steps, 'step')} take {text(whole.off_ns, 'ns')} without it and {text(whole.on_ns, 'ns')} with it, the "
-        "search included"
-    )
     part = f", of which it is {percent(whole.share)}" if whole.share > TUNING_SHARE else ""
-    return f"{said}{part}."
+    return (
+        f"{plural(whole.steps, 'step')} take {text(whole.off_ns, 'ns')} without it and {text(whole.on_ns, 'ns')} with it, the "
+        f"search included{part}."
+    )
 
 
 def _memory(pair: Pair) -> str:
-    parts = []
     first_off, first_on = pair.off.first_step_peak_bytes, pair.on.first_step_peak_bytes
-    if first_off is not None and first_on is not None and first_on > first_off:
-        parts.append(
-            f"While it searches, the peak is {text(first_on, 'bytes')}, {text(first_on - first_off, 'bytes')} more than in "
-            "the first step without it."
-        )
-    if pair.off.peak_allocated_bytes is not None and pair.on.peak_allocated_bytes is not None:
-        parts.append(
-            f"The steady step peaks at {text(pair.on.peak_allocated_bytes, 'bytes')} with it and "
-            f"{text(pair.off.peak_allocated_bytes, 'bytes')} without."
-        )
-    return " ".join(parts)
+    off, on = pair.off.peak_allocated_bytes, pair.on.peak_allocated_bytes
+    return sentences(
+        f"While it searches, the peak is {text(first_on, 'bytes')}, {text(first_on - first_off, 'bytes')} more than in the "
+        "first step without it."
+        if first_off is not None and first_on is not None and first_on > first_off
+        else "",
+        f"The steady step peaks at {text(on, 'bytes')} with it and {text(off, 'bytes')} without."
+        if off is not None and on is not None
+        else "",
+    )
 
 
 def _others(rest: tuple[Pair, ...], noise: Noise) -> str:
-    said = []
+    outcomes = []
     for pair in rest:
-        steps = f"{text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
         even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after)
-        if not _pays(pair.off, pair.on, noise):
-            when = "never pays"
-        else:
-            when = f"pays after {plural(even, 'step')}" if even is not None else "pays"
-        said.append(f"{quoted(pair.off)} to {quoted(pair.on)} {steps}, {when}")
-    return f"With other flags: {'; '.join(said)}." if said else ""
+        pays = f"pays after {plural(even, 'step')}" if even is not None else "pays"
+        outcomes.append(f"{pair.words()}, {pays if _pays(pair.off, pair.on, noise) else 'never pays'}")
+    return f"With other flags: {'; '.join(outcomes)}." if outcomes else ""
 
 
 def _advice(pays: bool, even: int | None, whole: Planned | None, dear: bool) -> str:
@@ -182,30 +174,22 @@ def _advice(pays: bool, even: int | None, whole: Planned | None, dear: bool) -> 
     )
 
 
-def _evidence(pair: Pair, pays: bool, even: int | None, whole: Planned | None) -> tuple[Evidence, ...]:
+def _evidence(pair: Pair, pays: bool, even: int | None, whole: Planned | None) -> Iterator[Evidence]:
     off, on = pair.off.config.name, pair.on.config.name
-    found = [
-        Evidence(name="saving", value=100.0 * saving(pair.before, pair.after), unit="percent", where=on),
-        Evidence(name="median step without benchmark", value=pair.before.median, unit="ns", where=off),
-        Evidence(name="median step with benchmark", value=pair.after.median, unit="ns", where=on),
-    ]
-    if pair.on.tuning_ns is not None:
-        found.append(Evidence(name="tuning", value=pair.on.tuning_ns, unit="ns", where=on))
-    if even is not None:
-        found.append(Evidence(name="break-even steps", value=even, unit="count", where=on))
-    elif not pays:
-        found.append(Evidence(name="break-even steps", value="never", unit="text", where=on))
+    yield Evidence(name="saving", value=100.0 * saving(pair.before, pair.after), unit="percent", where=on)
+    yield Evidence(name="median step without benchmark", value=pair.before.median, unit="ns", where=off)
+    yield Evidence(name="median step with benchmark", value=pair.after.median, unit="ns", where=on)
+    never = "never" if not pays else None
+    yield from known(on, ("tuning", pair.on.tuning_ns, "ns"))
+    yield from known(
+        on, ("break-even steps", even, "count") if even is not None else ("break-even steps", never, "text")
+    )
     if whole is not None:
-        found += [
-            Evidence(name=f"{whole.steps:,} planned steps", value=whole.off_ns, unit="ns", where=off),
-            Evidence(name=f"{whole.steps:,} planned steps", value=whole.on_ns, unit="ns", where=on),
-            Evidence(name="tuning of the planned steps", value=100.0 * whole.share, unit="percent", where=on),
-        ]
-    for run in (pair.off, pair.on):
-        peak = run.first_step_peak_bytes
-        if peak is not None:
-            found.append(Evidence(name="first step's peak", value=peak, unit="bytes", where=run.config.name))
-    return tuple(found)
+        yield Evidence(name=f"{whole.steps:,} planned steps", value=whole.off_ns, unit="ns", where=off)
+        yield Evidence(name=f"{whole.steps:,} planned steps", value=whole.on_ns, unit="ns", where=on)
+        yield Evidence(name="tuning of the planned steps", value=100.0 * whole.share, unit="percent", where=on)
+    yield from known(off, ("first step's peak", pair.off.first_step_peak_bytes, "bytes"))
+    yield from known(on, ("first step's peak", pair.on.first_step_peak_bytes, "bytes"))
 
 
 RULE = Rule("benchmark_pays", DOC, check, "remedy")

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import plural, sentences, threshold, times
 from profiler_kit.records.laboratory import ShapeSchedule
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.schedules import (
     SchedulePair,
     cycle_ns,
@@ -73,12 +73,8 @@ def _loses(pair: SchedulePair) -> bool:
 
 def _scatter_ns(pair: SchedulePair) -> int:
     """How far two cycles of one schedule differed that met no new shape: the noise of a cycle."""
-    gaps = []
-    for schedule in (pair.off, pair.on):
-        second, third = cycle_ns(schedule, 2), cycle_ns(schedule, 3)
-        if second is not None and third is not None:
-            gaps.append(abs(second - third))
-    return max(gaps, default=0)
+    cycles = [(cycle_ns(schedule, 2), cycle_ns(schedule, 3)) for schedule in (pair.off, pair.on)]
+    return max((abs(a - b) for a, b in cycles if a is not None and b is not None), default=0)
 
 
 def _lost(report: Report, pair: SchedulePair) -> Finding:
@@ -87,10 +83,8 @@ def _lost(report: Report, pair: SchedulePair) -> Finding:
     steps = cycles * cycle_times(pair.off)[0].steps if cycles is not None else None
     planned = report.asked.steps_planned if report.asked is not None else None
     pays = steps is not None and planned is not None and steps <= planned
-    severity: Severity = "low" if pays else "high" if on > HIGH * off else "medium"
-    return Finding(
-        rule=RULE.name,
-        severity=severity,
+    return RULE.finding(
+        severity="low" if pays else "high" if on > HIGH * off else "medium",
         title=f"Over {_shapes(pair.off)}, cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')}",
         explanation=sentences(
             "Its search runs anew for every shape.",
@@ -107,15 +101,14 @@ def _lost(report: Report, pair: SchedulePair) -> Finding:
             *_evidence(pair.on),
             *_paid(pair, cycles),
         ),
-        weight=max(0.0, min(1.0, (on - off) / on)),
+        weight=(on - off) / on,
     )
 
 
 def _slow(schedule: ShapeSchedule, slow: list[ShapeSchedule]) -> Finding:
     factor = new_factor(schedule) or 0.0  # known, as the schedule is slow
     others = [other for other in slow if other is not schedule]
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low" if schedule.benchmark else "medium",
         title=f'The first step of a new shape takes {times(factor)} a later one\'s, under "{schedule.config}"',
         explanation=sentences(
@@ -130,7 +123,7 @@ def _slow(schedule: ShapeSchedule, slow: list[ShapeSchedule]) -> Finding:
             Evidence(name="new shape's step over a seen one's", value=factor, unit="ratio", where=schedule.config),
             *_evidence(schedule),
         ),
-        weight=max(0.0, min(1.0, 1.0 - 1.0 / factor)),
+        weight=1.0 - 1.0 / factor,
     )
 
 
@@ -166,13 +159,8 @@ def _shapes(schedule: ShapeSchedule) -> str:
 
 def _by_cycle(schedule: ShapeSchedule, *, capital: bool = True) -> str:
     cycles = cycle_times(schedule)
-    listed = ", ".join(text(time.ns, "ns") for time in cycles)
-    the = "The" if capital else "the"
-    return (
-        f"{the} cycles take {listed}"
-        if len(cycles) > 1
-        else f"{the} {plural(len(schedule.steps), 'step')} take {listed}"
-    )
+    what = "cycles" if len(cycles) > 1 else plural(len(schedule.steps), "step")
+    return f"{'The' if capital else 'the'} {what} take {', '.join(text(time.ns, 'ns') for time in cycles)}"
 
 
 def _new(schedule: ShapeSchedule) -> str:
@@ -196,8 +184,7 @@ def _last(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
 
 
 def _advice(schedule: ShapeSchedule, *, leave: bool) -> str:
-    drop = "drop a smaller last batch (drop_last=True)"
-    few = f"Have fewer shapes: sort sizes into a few buckets and pad within each, and {drop}."
+    few = "Have fewer shapes: sort sizes into a few buckets and pad within each, and drop a smaller last batch (drop_last=True)."
     if leave and schedule.benchmark:
         return f"Leave torch.backends.cudnn.benchmark at False while shapes change. {few}"
     return few
@@ -208,14 +195,13 @@ def _evidence(schedule: ShapeSchedule) -> Iterator[Evidence]:
     for time in cycle_times(schedule):
         yield Evidence(name=f"cycle {time.cycle}", value=time.ns, unit="ns", where=schedule.config)
     last = last_batch(schedule)
-    for name, ns in (
-        ("new shape's step", new_ns(schedule)),
-        ("seen shape's step", seen_ns(schedule)),
-        ("last batch, first time", last.first_ns if last is not None else None),
-        ("last batch, later", last.seen_ns if last is not None else None),
-    ):
-        if ns is not None:
-            yield Evidence(name=name, value=ns, unit="ns", where=schedule.config)
+    yield from known(
+        schedule.config,
+        ("new shape's step", new_ns(schedule), "ns"),
+        ("seen shape's step", seen_ns(schedule), "ns"),
+        ("last batch, first time", last.first_ns if last is not None else None, "ns"),
+        ("last batch, later", last.seen_ns if last is not None else None, "ns"),
+    )
 
 
 def _paid(pair: SchedulePair, cycles: int | None) -> Iterator[Evidence]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.channels import MULTIPLE, Channels, channels_of, padded
-from profiler_kit.diagnosis.families import LAYOUT
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.convolution import MULTIPLE, Channels, channels_of, padded
+from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.timing import is_product
 from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -51,19 +52,16 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns or report.static is None:
         return
-    found = (_case(run, node) for node in report.static.modules)
-    cases = [
-        case
-        for case in found
-        if case is not None and case.ns >= LEAST_SHARE * run.device_ns and case.channels.padded_share >= LEAST_PADDING
-    ]
+    found = [case for node in report.static.modules if (case := _case(run, node)) is not None]
+    large = [case for case in found if case.ns >= LEAST_SHARE * run.device_ns]
+    cases = sorted(
+        (case for case in large if case.channels.padded_share >= LEAST_PADDING), key=lambda case: -case.padding_ns
+    )
     if not cases:
         return
-    cases.sort(key=lambda case: -case.padding_ns)
     worst = cases[0]
     stake = min(1.0, sum(case.padding_ns for case in cases) / run.device_ns)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if stake >= MEDIUM else "low",
         title=f"{opening(worst.node.path)} pads {percent(worst.channels.padded_share)} of its multiplications: "
         f"{listing([str(count) for count in worst.channels.uneven])} channels, no multiple of {MULTIPLE}",
@@ -78,13 +76,11 @@ def check(report: Report) -> Iterator[Finding]:
             piece
             for case in cases
             for piece in (
-                Evidence(
-                    name="padded share", value=100.0 * case.channels.padded_share, unit="percent", where=case.node.path
-                ),
-                Evidence(name="device time", value=case.ns, unit="ns", where=f"{case.node.path}, {run.config.name}"),
+                *known(case.node.path, ("padded share", 100.0 * case.channels.padded_share, "percent")),
+                *known(f"{case.node.path}, {run.config.name}", ("device time", case.ns, "ns")),
             )
         ),
-        paths=tuple(case.node.path for case in cases),
+        paths=(case.node.path for case in cases),
         weight=stake,
         computed=True,
     )
@@ -94,19 +90,14 @@ def _case(run: ConfigRun, node: ModuleNode) -> _Case | None:
     channels = channels_of(node)
     if channels is None or not channels.uneven:
         return None
-    times: dict[str, int] = {}
-    for item in run.modules:
-        for kernel in item.kernels if item.path == node.path else ():
-            if (
-                kernel.math in TENSOR_CORE_MATH
-                and kernel.family.startswith(("conv", "gemm"))
-                and kernel.family != LAYOUT
-            ):
-                times[kernel.math] = times.get(kernel.math, 0) + kernel.kernel_ns
+    times: Counter[str] = Counter()
+    for kernel in (kernel for item in run.modules if item.path == node.path for kernel in item.kernels):
+        if kernel.math in TENSOR_CORE_MATH and is_product(kernel.family):
+            times[kernel.math] += kernel.kernel_ns
     if not times:
         return None
     math = max(sorted(times), key=lambda name: times[name])
-    return _Case(node=node, channels=channels, ns=sum(times.values()), math=math)
+    return _Case(node=node, channels=channels, ns=times.total(), math=math)
 
 
 def _said(case: _Case) -> str:

@@ -26,13 +26,11 @@ ranks, given together, tell which.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace with the largest exposed share."""
-    seen = gravest(report, _look, lambda found: found[1])
-    if seen is None:
+    if (seen := gravest(report, _look, lambda found: found[1])) is None:
         return
     (found, share), trace = seen.found, seen.trace
     kinds = [f"{plural(kind.events, kind.kind.replace('_', '-'))} {text(kind.sum_ns, 'ns')}" for kind in found.by_kind]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=f"Communication that no computation covers takes {percent(share)} of the time",
         explanation=sentences(
@@ -53,7 +51,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="communication", value=found.union_ns, unit="ns", where=seen.where),
             Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import plain
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
@@ -41,15 +42,11 @@ def _off(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
     tried = sweep_trial(without, base, noise_of(report)) if without is not None and base is not None else None
     grave = tried is not None and tried.verdict == "better"
     where = f"line{'' if len(lines) == 1 else 's'} {listing([str(line) for line in lines])}"
-    title = (
-        "The target's file sets cudnn.enabled = False"
-        if is_set
-        else f"{report.target.spec}, {where}: cudnn.flags() without enabled=True turns cuDNN off inside its block"
-    )
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high" if grave else "medium",
-        title=title,
+        title="The target's file sets cudnn.enabled = False"
+        if is_set
+        else f"{report.target.spec}, {where}: cudnn.flags() without enabled=True turns cuDNN off inside its block",
         explanation=sentences(
             "The default of that argument is enabled=False, so the block runs PyTorch's own convolutions."
             if lines
@@ -62,18 +59,11 @@ def _off(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
         ),
         advice="Remove the line, or pass enabled=True: torch.backends.cudnn.flags(enabled=True, ...).",
         evidence=(
-            *(
-                Evidence(name="cudnn.enabled", value="False", unit="text", where="set by the file")
-                for _ in range(is_set)
-            ),
-            *(
-                Evidence(name="cudnn.flags without enabled", value=f"line {line}", unit="text", where="")
-                for line in lines
-            ),
+            *known("set by the file", ("cudnn.enabled", "False" if is_set else None, "text")),
+            *(Evidence(name="cudnn.flags without enabled", value=f"line {line}", unit="text") for line in lines),
         ),
-        config=tried.config if tried is not None else None,
-        trial=tried,
-        weight=min(1.0, max(0.0, (tried.gain_percent or 0.0) / 100.0)) if tried is not None else 0.0,
+        attempt=Attempt(trial=tried),
+        weight=(tried.gain_percent or 0.0) / 100.0 if tried is not None else 0.0,
     )
 
 
@@ -88,9 +78,8 @@ def _price(without: ConfigRun | None, base: ConfigRun | None, tried: Trial | Non
 
 def _others(report: Report, flags: list[NamedValue]) -> Finding:
     said = listing([f"cudnn.{flag.name} = {flag.value}" for flag in flags])
-    run = next((run for run in plain(report) if all(_has(run, flag) for flag in flags)), None)
-    return Finding(
-        rule=RULE.name,
+    run = next((r for r in plain(report) if all(str(getattr(r.config, f.name, None)) == f.value for f in flags)), None)
+    return RULE.finding(
         severity="info",
         title=f"The target's file sets {said}; each configuration here sets its own",
         explanation=sentences(
@@ -103,10 +92,6 @@ def _others(report: Report, flags: list[NamedValue]) -> Finding:
             *(Evidence(name=f"cudnn.{flag.name}", value=flag.value, unit="text") for flag in flags),
         ),
     )
-
-
-def _has(run: ConfigRun, flag: NamedValue) -> bool:
-    return str(getattr(run.config, flag.name, None)) == flag.value
 
 
 RULE = Rule("cudnn_off_by_accident", DOC, check, "reading")

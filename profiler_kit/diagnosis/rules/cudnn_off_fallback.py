@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import IM2COL
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import plain
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import kernels, ratio
 from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.families import IM2COL
+from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of, saving, verdict
 from profiler_kit.statistics.trials import sweep_trial
@@ -41,10 +42,8 @@ def check(report: Report) -> Iterator[Finding]:
     factor = ratio(off.step_ns.median, fair.step_ns.median)
     if factor is None:
         return
-    severity: Severity = "low" if outcome == "better" else "info"
-    yield Finding(
-        rule=RULE.name,
-        severity=severity,
+    yield RULE.finding(
+        severity="low" if outcome == "better" else "info",
         title=_title(outcome, factor, fair),
         explanation=sentences(
             *(_beside(off, r) for r in with_it),
@@ -56,15 +55,11 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="step against cuDNN on", value=factor, unit="ratio", where=off.config.name),
             Evidence(name="median step", value=off.step_ns.median, unit="ns", where=off.config.name),
             Evidence(name="median step", value=fair.step_ns.median, unit="ns", where=fair.config.name),
-            *(
-                Evidence(name="peak", value=r.peak_allocated_bytes, unit="bytes", where=r.config.name)
-                for r in (off, fair)
-                if r.peak_allocated_bytes is not None
-            ),
+            *known(off.config.name, ("peak", off.peak_allocated_bytes, "bytes")),
+            *known(fair.config.name, ("peak", fair.peak_allocated_bytes, "bytes")),
         ),
-        config=off.config.name if outcome == "better" else None,
-        trial=sweep_trial(fair, off, noise) if outcome == "better" else None,
-        weight=max(0.0, saving(fair.step_ns, off.step_ns)) if outcome == "better" else 0.0,
+        attempt=Attempt(trial=sweep_trial(fair, off, noise) if outcome == "better" else None),
+        weight=saving(fair.step_ns, off.step_ns) if outcome == "better" else 0.0,
     )
 
 
@@ -90,10 +85,8 @@ def _beside(off: ConfigRun, on: ConfigRun) -> str:
     more = ratio(off.peak_allocated_bytes, on.peak_allocated_bytes)
     if more is None or more <= 1.0 + MORE_MEMORY:
         return f"{said}."
-    return (
-        f"{said}, and peaks at {text(off.peak_allocated_bytes, 'bytes')} instead of "
-        f"{text(on.peak_allocated_bytes, 'bytes')}."
-    )
+    peaks = text(off.peak_allocated_bytes, "bytes"), text(on.peak_allocated_bytes, "bytes")
+    return f"{said}, and peaks at {peaks[0]} instead of {peaks[1]}."
 
 
 def _im2col(off: ConfigRun) -> str:

@@ -51,8 +51,7 @@ def check(report: Report) -> Iterator[Finding]:
     timing = next((t for t in run.phases if t.phase == "data"), None)
     if share is None or timing is None or timing.stopwatch_ns is None or share <= SHARE:
         return
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=f"Fetching the batch takes {percent(share)} of the step",
         explanation=f"In {quoted(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of every step in next(loader)."
@@ -62,22 +61,20 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="data phase by stopwatch", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="data phase", value=timing.stopwatch_ns, unit="ns", where=run.config.name),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace whose device waits for data most."""
-    seen = gravest(report, _waits, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _waits, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     waited = idle_ns(trace, "waiting for data")
     loading = trace.phase("data")
     steps = plural(len(trace.steps), "step")
     loader = trace.loaders[0] if trace.loaders else ""
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=f"The device waits for data for {percent(share)} of the time",
         explanation=sentences(
@@ -95,7 +92,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="waiting for data", value=waited, unit="ns", where=seen.where),
             Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

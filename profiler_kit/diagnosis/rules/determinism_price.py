@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import algorithm
-from profiler_kit.diagnosis.pairs import Pair, pairs
+from profiler_kit.diagnosis.advice import Attempt
+from profiler_kit.diagnosis.pairs import pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import interval, layer, phase, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.diagnosis.words import interval, layer, phase, sentences, threshold
+from profiler_kit.records.families import algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
-from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
+from profiler_kit.records.samples import Outcome
+from profiler_kit.statistics.noise import WORTH, noise_of, saving, verdict
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -35,21 +36,20 @@ def check(report: Report) -> Iterator[Finding]:
     tried = pairs(report, "deterministic")
     if not tried:
         return
-    off, on = tried[0].off, tried[0].on
-    before, after = tried[0].before, tried[0].after
+    off, on, before, after = tried[0].off, tried[0].on, tried[0].before, tried[0].after
     noise = noise_of(report)
-    price = -saving(before, after)
-    costs = verdict(off, on, noise) == "worse" and price >= WORTH
+    price, outcome = -saving(before, after), verdict(off, on, noise)
+    costs = outcome == "worse" and price >= WORTH
+    grave: Severity = "high" if price >= HIGH_PRICE else "medium" if price >= PRICE else "low"
     slower = _slowest_change(off, on) if costs else None
-    yield Finding(
-        rule=RULE.name,
-        severity=_severity(costs, price),
-        title=_title(tried[0], noise),
+    yield RULE.finding(
+        severity=grave if costs else "info",
+        title=_title(outcome, price),
         explanation=sentences(
             f"The median step takes {interval(before)} without it and {interval(after)} with it.",
             noise.sentence(),
             _where_words(slower),
-            _others(tried[1:]),
+            f"With other flags: {'; '.join(pair.words() for pair in tried[1:])}." if len(tried) > 1 else "",
         ),
         advice=_advice(costs),
         evidence=(
@@ -59,21 +59,12 @@ def check(report: Report) -> Iterator[Finding]:
             *_where_evidence(slower, off, on),
         ),
         paths=(slower[0].path,) if slower is not None else (),
-        config=on.config.name,
-        trial=sweep_trial(off, on, noise),
-        weight=min(1.0, price) if costs else 0.0,
+        attempt=Attempt(trial=sweep_trial(off, on, noise)),
+        weight=price if costs else 0.0,
     )
 
 
-def _severity(costs: bool, price: float) -> Severity:
-    if not costs:
-        return "info"
-    return "high" if price >= HIGH_PRICE else "medium" if price >= PRICE else "low"
-
-
-def _title(pair: Pair, noise: Noise) -> str:
-    price = -saving(pair.before, pair.after)
-    outcome = verdict(pair.off, pair.on, noise)
+def _title(outcome: Outcome, price: float) -> str:
     if outcome == "worse" and price >= WORTH:
         return f"cudnn.deterministic=True makes the step {percent(price)} longer"
     if outcome == "worse":
@@ -84,11 +75,12 @@ def _title(pair: Pair, noise: Noise) -> str:
 
 def _slowest_change(off: ConfigRun, on: ConfigRun) -> tuple[LayerTiming, LayerTiming] | None:
     """(without, with) of the layer and phase that lost most device time."""
-    both = []
-    for with_it in on.modules:
-        without = layer_timing(off, with_it.path, with_it.phase)
-        if without is not None and with_it.kernel_ns > without.kernel_ns:
-            both.append((without, with_it))
+    both = [
+        (without, with_it)
+        for with_it in on.modules
+        if (without := layer_timing(off, with_it.path, with_it.phase)) is not None
+        and with_it.kernel_ns > without.kernel_ns
+    ]
     return max(both, key=lambda pair: pair[1].kernel_ns - pair[0].kernel_ns, default=None)
 
 
@@ -96,40 +88,26 @@ def _where_words(slower: tuple[LayerTiming, LayerTiming] | None) -> str:
     if slower is None:
         return ""
     before, after = slower
-    said = (
-        f"Most of it is in {phase(after.phase)} of {layer(after.path)}: {text(before.kernel_ns, 'ns')} becomes "
-        f"{text(after.kernel_ns, 'ns')}"
-    )
     was, now = algorithm(before.kernels), algorithm(after.kernels)
-    if was is None or now is None or was.kernel == now.kernel:
-        return f"{said}."
+    change = (
+        f", as {family_words(was.family)} ({was.kernel}) gives way to {family_words(now.family)} ({now.kernel})"
+        if was is not None and now is not None and was.kernel != now.kernel
+        else ""
+    )
     return (
-        f"{said}, as {family_words(was.family)} ({was.kernel}) gives way to {family_words(now.family)} ({now.kernel})."
+        f"Most of it is in {phase(after.phase)} of {layer(after.path)}: {text(before.kernel_ns, 'ns')} becomes "
+        f"{text(after.kernel_ns, 'ns')}{change}."
     )
 
 
 def _where_evidence(
     slower: tuple[LayerTiming, LayerTiming] | None, off: ConfigRun, on: ConfigRun
-) -> tuple[Evidence, ...]:
+) -> Iterator[Evidence]:
     if slower is None:
-        return ()
-    return tuple(
-        Evidence(
-            name="device time",
-            value=timing.kernel_ns,
-            unit="ns",
-            where=f"{timing.path}, {timing.phase}, {run.config.name}",
-        )
-        for timing, run in zip(slower, (off, on), strict=True)
-    )
-
-
-def _others(rest: tuple[Pair, ...]) -> str:
-    said = [
-        f"{quoted(pair.off)} to {quoted(pair.on)} {text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
-        for pair in rest
-    ]
-    return f"With other flags: {'; '.join(said)}." if said else ""
+        return
+    for timing, run in zip(slower, (off, on), strict=True):
+        where = f"{timing.path}, {timing.phase}, {run.config.name}"
+        yield Evidence(name="device time", value=timing.kernel_ns, unit="ns", where=where)
 
 
 def _advice(costs: bool) -> str:

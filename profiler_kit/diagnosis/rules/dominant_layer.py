@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.alternatives import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnosis.convolution import by, convolution_of
 from profiler_kit.diagnosis.efficiency import efficiency
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import ratio, time_by_path
+from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.timing import node_of, ratio, time_by_path
 from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnosis.traced_shapes import dominant_shape
-from profiler_kit.diagnosis.what_if import Change, StepBounds, changes, step_bounds
 from profiler_kit.diagnosis.words import opening, plural, sentences, threshold, times, work
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
@@ -60,18 +60,19 @@ def check(report: Report) -> Iterator[Finding]:
         path = most_time[0]
     else:
         return
-    share, spent = _work_share(report.static, path), _time_share(run, path)
-    node = _node(report.static, path)
+    static, node = report.static, node_of(report.static, path)
+    share = ratio(_amount(node, static), _amount(static, static)) if node is not None and static is not None else None
+    spent = ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
     options = _options(report, run, node)
-    yield Finding(
-        rule=RULE.name,
+    unit = "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
+    yield RULE.finding(
         severity=_severity(spent),
-        title=_title(report.static, path, share, spent),
+        title=_title(path, unit, share, spent),
         explanation=sentences(_cost(node), _rate(report, run, node), _rest(share, spent)),
-        advice=_advice(report.static, node, spent, options, run),
-        evidence=_evidence(report, run, node, path, share, spent, options),
+        advice=_advice(static, node, spent, options, run),
+        evidence=_evidence(report, run, path, unit, share, spent, options),
         paths=(path,),
-        weight=min(1.0, spent if spent is not None else share or 0.0),
+        weight=spent if spent is not None else share or 0.0,
         computed=bool(options) and not (spent is not None and spent < MEDIUM),
     )
 
@@ -82,22 +83,18 @@ def _severity(spent: float | None) -> Severity:
     return "medium" if spent >= MEDIUM else "low"
 
 
-def _amount(node: ModuleNode, static: StaticCount) -> int:
-    return node.forward.macs if static.forward.macs > 0 else node.forward.flops
-
-
-def _whole(static: StaticCount) -> int:
-    return static.forward.macs or static.forward.flops
+def _amount(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
+    return counted.forward.macs if static.forward.macs > 0 else counted.forward.flops
 
 
 def _by_work(static: StaticCount | None) -> tuple[str, float] | None:
-    if static is None or _whole(static) <= 0:
+    if static is None or _amount(static, static) <= 0:
         return None
     working = [node for node in static.modules if node.path not in PSEUDO_PATHS and _amount(node, static) > 0]
     if len(working) < 2:
         return None
     top = max(working, key=lambda node: _amount(node, static))
-    return top.path, _amount(top, static) / _whole(static)
+    return top.path, _amount(top, static) / _amount(static, static)
 
 
 def _by_time(run: ConfigRun | None) -> tuple[str, float] | None:
@@ -107,27 +104,10 @@ def _by_time(run: ConfigRun | None) -> tuple[str, float] | None:
     return (times[0][0], times[0][1] / run.device_ns) if len(times) > 1 else None
 
 
-def _node(static: StaticCount | None, path: str) -> ModuleNode | None:
-    return next((node for node in static.modules if node.path == path), None) if static is not None else None
-
-
-def _work_share(static: StaticCount | None, path: str) -> float | None:
-    node = _node(static, path)
-    return ratio(_amount(node, static), _whole(static)) if node is not None and static is not None else None
-
-
-def _time_share(run: ConfigRun | None, path: str) -> float | None:
-    return ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
-
-
-def _unit_of(static: StaticCount | None) -> str:
-    return "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
-
-
-def _title(static: StaticCount | None, path: str, share: float | None, spent: float | None) -> str:
+def _title(path: str, unit: str, share: float | None, spent: float | None) -> str:
     parts = []
     if share is not None:
-        parts.append(f"does {percent(share)} of the forward pass's {_unit_of(static)}")
+        parts.append(f"does {percent(share)} of the forward pass's {unit}")
     if spent is not None:
         parts.append(f"takes {percent(spent)} of the measured time")
     # work without time is no reason to act: say it as the contrast it is
@@ -230,45 +210,35 @@ def _step_words(bounds: StepBounds | None, run: ConfigRun | None) -> str:
 def _evidence(
     report: Report,
     run: ConfigRun | None,
-    node: ModuleNode | None,
     path: str,
+    unit: str,
     share: float | None,
     spent: float | None,
     options: list[_Option],
-) -> tuple[Evidence, ...]:
-    found: list[Evidence] = []
-    macs = report.static is not None and report.static.forward.macs > 0
+) -> Iterator[Evidence]:
     if share is not None:
-        name = "share of forward MACs" if macs else "share of forward FLOPs"
-        found.append(Evidence(name=name, value=100.0 * share, unit="percent", where=path))
+        yield Evidence(name=f"share of forward {unit}", value=100.0 * share, unit="percent", where=path)
     if spent is not None and run is not None:
-        found.append(
-            Evidence(
-                name="share of measured time", value=100.0 * spent, unit="percent", where=f"{path}, {run.config.name}"
-            )
+        where = f"{path}, {run.config.name}"
+        yield Evidence(name="share of measured time", value=100.0 * spent, unit="percent", where=where)
+    node = node_of(report.static, path)
+    if report.static is None or node is None:
+        return
+    yield Evidence(name="forward MACs a step", value=node.forward.macs, unit="macs", where=path)
+    step = ratio(node.step_cost.flops, report.static.step.flops)
+    if step is not None:
+        yield Evidence(name="share of the step's FLOPs", value=100.0 * step, unit="percent", where=path)
+    rate = efficiency(report, run, path, "forward") if run is not None else None
+    if rate is not None:
+        yield from rate.evidence()
+    for change, bounds in options:
+        what = change.what.partition(" (")[0]
+        yield from known(
+            "computed",
+            (f"forward MACs with {what}", _after(report.static, node, change), "macs"),
+            (f"step with {what}, at most", bounds.high_ns if bounds is not None else None, "ns"),
+            (f"step with {what}, at least", bounds.low_ns if bounds is not None else None, "ns"),
         )
-    if node is not None:
-        found.append(Evidence(name="forward MACs a step", value=node.forward.macs, unit="macs", where=path))
-        step = ratio(node.step_cost.flops, report.static.step.flops) if report.static is not None else None
-        if step is not None:
-            found.append(Evidence(name="share of the step's FLOPs", value=100.0 * step, unit="percent", where=path))
-        rate = efficiency(report, run, path, "forward") if run is not None else None
-        if rate is not None:
-            found.extend(rate.evidence())
-        if report.static is not None:
-            found.extend(piece for option in options for piece in _option_evidence(report.static, node, option))
-    return tuple(found)
-
-
-def _option_evidence(static: StaticCount, node: ModuleNode, option: _Option) -> Iterator[Evidence]:
-    change, bounds = option
-    what = change.what.partition(" (")[0]
-    after = _after(static, node, change)
-    yield Evidence(name=f"forward MACs with {what}", value=after, unit="macs", where="computed")
-    if bounds is not None:
-        yield Evidence(name=f"step with {what}, at most", value=bounds.high_ns, unit="ns", where="computed")
-        if bounds.low_ns is not None:
-            yield Evidence(name=f"step with {what}, at least", value=bounds.low_ns, unit="ns", where="computed")
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
@@ -278,15 +248,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
     if found is None:
         return
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity=_severity(found.share),
         title=found.title,
         explanation=sentences(found.explanation, _rest(None, found.share)),
         advice=found.advice,
         evidence=found.evidence,
         paths=found.paths,
-        weight=min(1.0, found.share),
+        weight=found.share,
     )
 
 

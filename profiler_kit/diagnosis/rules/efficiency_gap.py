@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.channels import MULTIPLE, channels_of
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
+from profiler_kit.diagnosis.advice import attempt
+from profiler_kit.diagnosis.convolution import MULTIPLE, channels_of
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import attempt
+from profiler_kit.diagnosis.timing import node_of
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Under a third of what the device reaches in this arithmetic something is in the way; past 60 % it is as good as it gets.
@@ -75,33 +73,28 @@ def check(report: Report) -> Iterator[Finding]:
     slow.sort(key=lambda op: -_at_stake(op, peer))
     worst = slow[0]
     stake = min(1.0, sum(_at_stake(op, peer) for op in slow) / run.device_ns)
-    tried = attempt(report, run, ("benchmark", "channels_last"), noise_of(report))
+    tried = attempt(report, run, ("benchmark", "channels_last"))
+    source = "measured" if line.roof.source == "measured" else "by the datasheet"
     reasons = list(_reasons(report, worst))
     others = [f"{op.said} ({percent(op.share)})" for op in slow[1:]]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if stake >= LARGE else "medium",
         title=f"{capital(worst.said)} reaches {percent(worst.share)} of the {worst.math} ceiling, {peer.said} "
         f"{percent(peer.share)}",
         explanation=sentences(
             f"In {quoted(run)} it takes {text(worst.ns, 'ns')}, by {family_words(worst.family)} at "
-            f"{text(worst.rate, 'flops/s')}; the ceiling is {_ceiling(line, worst.math)}.",
-            f"At the other's share of its ceiling it would save {percent(stake)} of the device time."
-            if not others
-            else "",
+            f"{text(worst.rate, 'flops/s')}; the ceiling is {text(line.roof.peak(worst.math), 'flops/s')} ({source}).",
             f"So it is with {listing(others)}; together {percent(stake)} of the device time would be saved."
             if others
-            else "",
+            else f"At the other's share of its ceiling it would save {percent(stake)} of the device time.",
             f"In the way: {listing(reasons)}." if reasons else "",
             tried.sentence(),
         ),
         advice="Check which algorithm it runs by under other configurations, round its channels to a multiple of "
         f"{MULTIPLE}, and leave free memory for workspaces.",
         evidence=tuple(piece for op in (worst, peer, *slow[1:]) for piece in _evidence(op, run)),
-        paths=tuple(dict.fromkeys(op.path for op in slow)),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        paths=(op.path for op in slow),
+        attempt=tried,
         weight=stake,
     )
 
@@ -109,11 +102,6 @@ def check(report: Report) -> Iterator[Finding]:
 def _at_stake(op: _Op, peer: _Op) -> float:
     """The ns that the op would save at the peer's share of the ceiling."""
     return op.ns * (1.0 - op.share / peer.share)
-
-
-def _ceiling(line: Roofline, math: str) -> str:
-    how = "measured" if line.roof.source == "measured" else "by the datasheet"
-    return f"{text(line.roof.peak(math), 'flops/s')} ({how})"
 
 
 def _parts(run: ConfigRun, line: Roofline) -> Iterator[_Op]:
@@ -162,7 +150,7 @@ def _layers(report: Report, run: ConfigRun, line: Roofline) -> Iterator[_Op]:
 
 
 def _reasons(report: Report, op: _Op) -> Iterator[str]:
-    node = _node(report, op.path)
+    node = node_of(report.static, op.path)
     channels = channels_of(node) if node is not None else None
     if channels is not None and channels.uneven:
         yield f"{listing([str(count) for count in channels.uneven])} channels, no multiple of {MULTIPLE}"
@@ -170,12 +158,6 @@ def _reasons(report: Report, op: _Op) -> Iterator[str]:
         yield f"layout conversions, {percent(op.layout_ns / op.ns)} of its time"
     if op.workspace_bytes == 0:
         yield "an algorithm that takes no workspace"
-
-
-def _node(report: Report, path: str) -> ModuleNode | None:
-    return (
-        next((node for node in report.static.modules if node.path == path), None) if report.static is not None else None
-    )
 
 
 def _evidence(op: _Op, run: ConfigRun) -> Iterator[Evidence]:

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import Convolution, convolution_of
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, FFT
 from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import ratio
+from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.timing import node_of, ratio
 from profiler_kit.diagnosis.words import listing, opening, quoted, sentences, threshold, times, work
-from profiler_kit.records.counts import ModuleNode, StaticCount
-from profiler_kit.records.families import family_words
+from profiler_kit.records.counts import ModuleNode
+from profiler_kit.records.families import FEWER_OPERATIONS, FFT, family_words
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
@@ -99,14 +98,10 @@ def check(report: Report) -> Iterator[Finding]:
 def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
     for timing in run.convolutions:
         share = ratio(timing.kernel_ns, run.device_ns)
-        macs = timing.macs if timing.macs is not None else _macs(_node(report.static, timing.path))
+        macs = timing.macs if timing.macs is not None else _macs(node_of(report.static, timing.path))
         if timing.counters is None or not macs or share is None or share < LEAST_SHARE:
             continue
         yield _Case(run=run, timing=timing, counters=timing.counters, counted_flops=2 * macs, share=min(share, 1.0))
-
-
-def _node(static: StaticCount | None, path: str) -> ModuleNode | None:
-    return next((node for node in static.modules if node.path == path), None) if static is not None else None
 
 
 def _macs(node: ModuleNode | None) -> int | None:
@@ -119,13 +114,11 @@ def _of_padding(report: Report, cases: list[_Case]) -> Finding:
     here = sorted((case for case in cases if case.run is run), key=lambda case: -case.padding)
     worst = here[0]
     stake = min(1.0, sum(case.padding for case in here))
-    severity: Severity = "medium" if stake >= MEDIUM else "low"
-    node = _node(report.static, worst.timing.path)
+    node = node_of(report.static, worst.timing.path)
     conv = convolution_of(node) if node is not None else None
     tiles = _tiles(conv, worst.factor)
-    return Finding(
-        rule=RULE.name,
-        severity=severity,
+    return RULE.finding(
+        severity="medium" if stake >= MEDIUM else "low",
         title=f"{opening(worst.timing.path)} executes {times(worst.factor)} its counted FLOPs under {quoted(run)}: padding",
         explanation=sentences(
             _amounts(worst),
@@ -150,8 +143,7 @@ def _of_fewer(cases: list[_Case]) -> Finding:
     room = case.timing.workspace_bytes
     rate = case.timing.flops_per_s
     family = FFT if case.timing.family == "gemm:complex" else case.timing.family  # the product between FFT's transforms
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="info",
         title=f"{opening(case.timing.path)} executes {times(case.factor)} its counted FLOPs under {quoted(run)}: "
         f"{family_words(family)}",
@@ -278,19 +270,17 @@ def _channels(tiles: _Tiles | None) -> str:
     )
 
 
-def _evidence(cases: list[_Case]) -> tuple[Evidence, ...]:
-    found: list[Evidence] = []
+def _evidence(cases: list[_Case]) -> Iterator[Evidence]:
     for case in cases:
-        where = f"{case.timing.path}, {case.timing.part}, {case.run.config.name}"
-        found += (
-            Evidence(name="executed over counted", value=case.factor, unit="ratio", where=where),
-            Evidence(name="executed FLOPs", value=case.counters.flops, unit="flops", where=where),
-            Evidence(name="counted FLOPs", value=case.counted_flops, unit="flops", where=where),
-            Evidence(name="DRAM bytes", value=case.counters.dram_bytes, unit="bytes", where=where),
-            Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where),
-            Evidence(name="kernel", value=case.timing.kernel, unit="text", where=where),
+        yield from known(
+            f"{case.timing.path}, {case.timing.part}, {case.run.config.name}",
+            ("executed over counted", case.factor, "ratio"),
+            ("executed FLOPs", case.counters.flops, "flops"),
+            ("counted FLOPs", case.counted_flops, "flops"),
+            ("DRAM bytes", case.counters.dram_bytes, "bytes"),
+            ("share of device time", 100.0 * case.share, "percent"),
+            ("kernel", case.timing.kernel, "text"),
         )
-    return tuple(found)
 
 
 def _by_multiple(conv: Convolution | None, path: str) -> Iterator[Evidence]:

@@ -42,8 +42,7 @@ def check(report: Report) -> Iterator[Finding]:
     nothing = report.baseline() is None
     for (kind, message), failed in groups.items():
         names = [quoted(run) for run, _ in failed]
-        yield Finding(
-            rule=RULE.name,
+        yield RULE.finding(
             severity="info" if kind == "interrupted" else "high" if nothing else "medium",
             title=f"{listing(names)} {_WHAT[kind]}",
             explanation=f"{plural(len(failed), 'configuration')} of {len(report.runs)} "

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.bits import Part, only_within
 from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import attempt
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.laboratory import Repeat
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 
 DOC = """
 Two passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
@@ -55,11 +54,8 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
     parts = listing(list(dict.fromkeys(part.name for case in cases for part in case.parts)))
     strict = any(case.first.config.deterministic is True for case in cases)
     verb = "repeats" if len(cases) == 1 else "repeat"
-    tried = attempt(
-        report, first, ("deterministic",) if first is report.baseline() and not benchmark else (), noise_of(report)
-    )
-    return Finding(
-        rule=RULE.name,
+    tried = attempt(report, first, ("deterministic",) if first is report.baseline() and not benchmark else ())
+    return RULE.finding(
         severity="info" if parts == "loss" else "medium" if strict else "low",
         title=f"{names} {verb} within a process, but two processes give different {parts}",
         explanation=sentences(
@@ -79,17 +75,15 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
             else "Set cudnn.deterministic, and seed everything that draws random numbers when the model is built."
         ),
         evidence=tuple(
-            Evidence(
-                name=f"{part.name} digest, {which} process", value=value, unit="text", where=case.first.config.name
-            )
+            piece
             for case in cases
             for part in case.parts
             for which, run in (("first", case.first), ("second", case.second))
-            if (value := part.digest(run)) is not None
+            for piece in known(
+                case.first.config.name, (f"{part.name} digest, {which} process", part.digest(run), "text")
+            )
         ),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        attempt=tried,
     )
 
 

@@ -8,7 +8,6 @@ from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.records.runs import ConfigRun
 
 DOC = """
 A cuDNN flag reads otherwise after a run's steps than before them, so the model, its loss or its optimizer sets it: `high` for
@@ -26,12 +25,12 @@ def check(report: Report) -> Iterator[Finding]:
         return
     changes = list(dict.fromkeys(change for run in runs for change in run.flags_changed))
     names = {change.partition(":")[0].rpartition(".")[2].strip() for change in changes}
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if "enabled" in names else "medium",
         title=f"The model changes cuDNN's flags while it runs: {listing(changes)}",
         explanation=sentences(
-            f"It does so in {_where(runs)}: these runs are not only what their configurations say.",
+            f"It does so in {plural(len(runs), 'configuration')} ({listing([quoted(run) for run in runs])}): these runs are not "
+            "only what their configurations say.",
             "benchmark, set after a shape was seen, changes nothing for that shape: its algorithm is kept."
             if "benchmark" in names
             else "",
@@ -50,10 +49,6 @@ def check(report: Report) -> Iterator[Finding]:
             for change in run.flags_changed
         ),
     )
-
-
-def _where(runs: list[ConfigRun]) -> str:
-    return f"{plural(len(runs), 'configuration')} ({listing([quoted(run) for run in runs])})"
 
 
 RULE = Rule("flags_changed", DOC, check, "reading")

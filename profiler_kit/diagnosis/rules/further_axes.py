@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt, outcome
 from profiler_kit.diagnosis.pairs import is_limited, run_of, with_settings
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import outcome
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
-from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import Noise, noise_of
@@ -60,71 +59,46 @@ def check(report: Report) -> Iterator[Finding]:
     better = [case for case in cases if case.tried.verdict == "better"]
     first = better[0] if better else cases[0]
     share = (first.tried.gain_percent or 0.0) / 100.0
+    grade: Severity = "high" if share >= LARGE else "medium" if share >= SMALL else "low"
     ordered = [first, *(case for case in cases if case is not first)]
-    yield Finding(
-        rule=RULE.name,
-        severity=_severity(share) if better else "info",
+    yield RULE.finding(
+        severity=grade if better else "info",
         title=_title(first, len(cases), len(better)),
         explanation=sentences(*(_words(case, base) for case in ordered), noise.sentence()),
         advice=_advice(better),
         evidence=tuple(piece for case in ordered for piece in _evidence(case)),
-        config=first.run.config.name,
-        trial=first.tried,
-        tries=tuple(case.run.config.name for case in ordered),
-        weight=min(1.0, max(0.0, share)) if better else 0.0,
+        attempt=Attempt(tries=tuple(case.run.config.name for case in ordered), trial=first.tried),
+        weight=share if better else 0.0,
     )
 
 
 def _case(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Case | None:
     tried = sweep_trial(base, run, noise)
-    bare = RunConfig(
-        name="",
-        enabled=run.config.enabled,
-        benchmark=run.config.benchmark,
-        deterministic=run.config.deterministic,
-        allow_tf32=run.config.allow_tf32,
-    )
-    twin = run_of(report, bare)
+    twin = run_of(report, replace(run.config, settings=()))
     twin = twin if twin is not None and twin is not base else None
     beside = sweep_trial(twin, run, noise) if twin is not None and twin.failure is None else None
     return _Case(run=run, tried=tried, twin=twin, beside_twin=beside) if tried is not None else None
-
-
-def _severity(share: float) -> Severity:
-    return "high" if share >= LARGE else "medium" if share >= SMALL else "low"
 
 
 def _title(first: _Case, count: int, better: int) -> str:
     if not better and count > 1:
         return f"Not one of {plural(count, 'further configuration')} is surely faster"
     if not better:
-        return f"{quoted(first.run)} is not surely faster: {_change(first.tried)}"
+        change = percent(-(first.tried.gain_percent or 0.0) / 100.0)
+        return f"{quoted(first.run)} is not surely faster: the time changes by {change}"
     rest = f", the best of {plural(count, 'further configuration')}" if count > 1 else ""
     return f"{quoted(first.run)} takes {outcome(first.tried)}{rest}"
 
 
-def _change(tried: Trial) -> str:
-    share = (tried.gain_percent or 0.0) / 100.0
-    return f"the time changes by {percent(-share)}"
-
-
 def _words(case: _Case, base: ConfigRun) -> str:
     tried, run = case.tried, case.run
-    said = [f"{quoted(run)}: {_time(case, base)}, {_verdict(tried)}"]
-    said.append(_peak(tried))
-    said.append(_error(tried))
+    change = f" ({percent(-(tried.gain_percent or 0.0) / 100.0)})" if tried.verdict == "same" else ""
+    parts = [f"{quoted(run)}: {_time(case, base)}, {outcome(tried)}{change}", _peak(tried), _error(tried)]
     if tried.same_bits is not None:
-        said.append("the outputs are equal to the bit" if tried.same_bits else "the outputs differ in their bits")
+        parts.append("the outputs are equal to the bit" if tried.same_bits else "the outputs differ in their bits")
     if case.beside_twin is not None and case.twin is not None:
-        said.append(f"beside {quoted(case.twin)} {outcome(case.beside_twin)}")
-    return "; ".join(part for part in said if part) + "."
-
-
-def _verdict(tried: Trial) -> str:
-    if tried.verdict == "same":
-        share = (tried.gain_percent or 0.0) / 100.0
-        return f"no sure difference ({percent(-share)})"
-    return outcome(tried)
+        parts.append(f"beside {quoted(case.twin)} {outcome(case.beside_twin)}")
+    return "; ".join(part for part in parts if part) + "."
 
 
 def _time(case: _Case, base: ConfigRun) -> str:
@@ -146,9 +120,8 @@ def _error(tried: Trial) -> str:
     before, after = tried.before_error, tried.after_error
     if before is None or after is None or min(before, after) <= 0:
         return ""
-    if 1 / MORE_ERROR < after / before < MORE_ERROR:
-        return ""
-    return f"error against float64 {digits(before, 2)} to {digits(after, 2)}"
+    is_like = 1 / MORE_ERROR < after / before < MORE_ERROR
+    return "" if is_like else f"error against float64 {digits(before, 2)} to {digits(after, 2)}"
 
 
 def _advice(better: list[_Case]) -> str:
@@ -160,17 +133,15 @@ def _advice(better: list[_Case]) -> str:
 
 
 def _evidence(case: _Case) -> Iterator[Evidence]:
-    tried, where = case.tried, case.run.config.name
-    if tried.gain_percent is not None:
-        unit = "time saved per example" if tried.per_example else "time saved"
-        yield Evidence(name=unit, value=tried.gain_percent, unit="percent", where=where)
-    yield Evidence(name="median step", value=tried.after_ns.median, unit="ns", where=where)
-    if tried.after_peak_bytes is not None:
-        yield Evidence(name="peak", value=tried.after_peak_bytes, unit="bytes", where=where)
-    if tried.after_error is not None:
-        yield Evidence(name="largest relative error", value=tried.after_error, unit="text", where=where)
-    if tried.same_bits is not None:
-        yield Evidence(name="same bits as the baseline", value=tried.same_bits, unit="bool", where=where)
+    tried = case.tried
+    return known(
+        case.run.config.name,
+        ("time saved per example" if tried.per_example else "time saved", tried.gain_percent, "percent"),
+        ("median step", tried.after_ns.median, "ns"),
+        ("peak", tried.after_peak_bytes, "bytes"),
+        ("largest relative error", tried.after_error, "text"),
+        ("same bits as the baseline", tried.same_bits, "bool"),
+    )
 
 
 RULE = Rule("further_axes", DOC, check, "remedy")

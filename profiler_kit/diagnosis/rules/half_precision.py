@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, LAYOUT
+from profiler_kit.diagnosis.advice import attempt, is_float32, outcome
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import kernels, ratio
-from profiler_kit.diagnosis.trials import attempt, is_float32, outcome
+from profiler_kit.diagnosis.timing import is_product, kernels, ratio
 from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
+from profiler_kit.records.families import FEWER_OPERATIONS
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat
-from profiler_kit.statistics.noise import WORTH, noise_of
+from profiler_kit.statistics.noise import WORTH
 from profiler_kit.units import percent, text
 
 # Below a fifth of the step, twice the speed of its products saves less than a tenth of it.
@@ -35,13 +35,12 @@ def check(report: Report) -> Iterator[Finding]:
     spent = sum(kernel.kernel_ns for kernel in kernels(run) if _is_tf32(kernel))
     share = ratio(spent, run.step_ns.median)
     factor = ratio(line.roof.peak("bf16"), line.roof.peak("tf32"))
-    tried = attempt(report, run, ("amp_bf16",), noise_of(report))
+    tried = attempt(report, run, ("amp_bf16",))
     if share is None or share < SHARE or factor is None or factor <= 1.0 or not tried.tries:
         return
     saved = min(1.0, share) * (1.0 - 1.0 / factor)
     helps = tried.trial is None or tried.trial.verdict == "better"
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="low" if helps and saved >= WORTH else "info",
         title=_title(saved, tried.trial),
         explanation=sentences(
@@ -58,22 +57,14 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="TF32 products' time", value=spent, unit="ns", where=run.config.name),
             Evidence(name="bfloat16 ceiling over TF32's", value=factor, unit="ratio", where=line.roof.hardware),
         ),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        attempt=tried,
         weight=saved,
         computed=True,
     )
 
 
 def _is_tf32(kernel: KernelStat) -> bool:
-    family = kernel.family
-    return (
-        kernel.math == "tf32"
-        and family.startswith(("conv", "gemm"))
-        and family != LAYOUT
-        and family not in FEWER_OPERATIONS
-    )
+    return kernel.math == "tf32" and is_product(kernel.family) and kernel.family not in FEWER_OPERATIONS
 
 
 def _title(saved: float, tried: Trial | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device, step_count
 from profiler_kit.diagnosis.words import plural, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import TraceKernel, TraceSummary
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
 # A batch is a handful of tensors. More copies than this a step are numbers sent one by one.
@@ -39,13 +39,11 @@ class _Copies:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace whose copies take the largest share."""
-    seen = gravest(report, _look, lambda copies: copies.share + copies.per_step / 1e6)
-    if seen is None:
+    if (seen := gravest(report, _look, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
     found = seen.found
     many = found.per_step > MANY
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if found.share > SHARE else "low",
         title=f"{plural(found.calls, 'copy', 'copies')} between host and device take {percent(found.share)} of the time",
         explanation=sentences(
@@ -62,7 +60,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="their time", value=found.spent_ns, unit="ns", where=seen.where),
             Evidence(name="of it pageable", value=found.pageable_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, found.share),
+        weight=found.share,
     )
 
 
@@ -70,29 +68,22 @@ def _look(trace: TraceSummary) -> _Copies | None:
     copies = [kernel for kernel in trace.kernels if _BETWEEN.search(kernel.name)]
     if not copies or not on_device(trace):
         return None
-    found = _counted(copies, step_count(trace), trace.span_ns)
+    calls, spent = sum(copy.calls for copy in copies), sum(copy.kernel_ns for copy in copies)
+    pageable = sum(copy.kernel_ns for copy in copies if _PAGEABLE.search(copy.name))
+    found = _Copies(calls, spent, pageable, per_step=calls / step_count(trace), share=spent / trace.span_ns)
     # without marked steps nobody knows how many steps the copies are of
     many = found.per_step > MANY and bool(trace.steps)
     return found if many or found.share > SHARE else None
 
 
-def _counted(copies: Sequence[TraceKernel], steps: int, span_ns: int) -> _Copies:
-    calls, spent = sum(copy.calls for copy in copies), sum(copy.kernel_ns for copy in copies)
-    pageable = sum(copy.kernel_ns for copy in copies if _PAGEABLE.search(copy.name))
-    return _Copies(calls=calls, spent_ns=spent, pageable_ns=pageable, per_step=calls / steps, share=spent / span_ns)
-
-
 def _advice(many: bool, pageable: bool) -> str:
-    said = []
-    if many:
-        said.append(
-            "Send numbers together, as one tensor, or make them on the device (device=... where a tensor is created)."
-        )
-    if pageable:
-        said.append("Pin what is sent: DataLoader(pin_memory=True) and .to(device, non_blocking=True).")
-    return (
-        sentences(*said)
-        or "Send less: smaller types (uint8 images, converted on the device), or batches made on the device."
+    if not many and not pageable:
+        return "Send less: smaller types (uint8 images, converted on the device), or batches made on the device."
+    return sentences(
+        "Send numbers together, as one tensor, or make them on the device (device=... where a tensor is created)."
+        if many
+        else "",
+        "Pin what is sent: DataLoader(pin_memory=True) and .to(device, non_blocking=True)." if pageable else "",
     )
 
 

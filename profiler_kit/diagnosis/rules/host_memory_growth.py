@@ -54,8 +54,7 @@ def check(report: Report) -> Iterator[Finding]:
     schedule, slope = max(found, key=lambda item: item[1].low)
     grown = slope.bytes * MANY
     others = [f'Under "{s.config}" it is {text(other.bytes, "bytes")}.' for s, other in found if s is not schedule]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if grown > 2**30 else "low",
         title=f"Host memory grows by {text(slope.bytes, 'bytes')} with every new input shape",
         explanation=sentences(
@@ -72,7 +71,6 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="new shapes", value=slope.points, unit="count", where=schedule.config),
             *_ends(schedule),
         ),
-        weight=0.0,
     )
 
 
@@ -115,9 +113,9 @@ def _advice(schedule: ShapeSchedule) -> str:
 
 
 def _ends(schedule: ShapeSchedule) -> Iterator[Evidence]:
-    known = [step.rss_bytes for step in schedule.steps if step.rss_bytes is not None]
-    yield Evidence(name="host memory after the first step", value=known[0], unit="bytes", where=schedule.config)
-    yield Evidence(name="host memory after the last step", value=known[-1], unit="bytes", where=schedule.config)
+    sizes = [step.rss_bytes for step in schedule.steps if step.rss_bytes is not None]
+    yield Evidence(name="host memory after the first step", value=sizes[0], unit="bytes", where=schedule.config)
+    yield Evidence(name="host memory after the last step", value=sizes[-1], unit="bytes", where=schedule.config)
 
 
 RULE = Rule("host_memory_growth", DOC, check, "memory")

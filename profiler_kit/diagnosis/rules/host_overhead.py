@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.traced import gravest
 from profiler_kit.diagnosis.words import quoted, sentences, threshold
@@ -48,40 +48,31 @@ def check(report: Report) -> Iterator[Finding]:
     inside = ratio(operators_ns, step_ns)
     if inside is None or 1.0 - inside <= OUTSIDE:
         return
-    whole = (
-        f"a step without its data loading takes {text(step_ns, 'ns')}"
-        if data_ns
-        else f"a step takes {text(step_ns, 'ns')}"
-    )
     aside = ", data loading aside," if data_ns else ""
-    found = [
-        Evidence(name="share outside operators", value=100.0 * (1.0 - inside), unit="percent", where=run.config.name),
-        Evidence(name="median step", value=run.step_ns.median, unit="ns", where=run.config.name),
-        Evidence(name="operator time", value=operators_ns, unit="ns", where=run.config.name),
-    ]
-    if data_ns:
-        found.insert(2, Evidence(name="data phase", value=data_ns, unit="ns", where=run.config.name))
-    outside = (step_ns - operators_ns) / run.step_ns.median
-    yield Finding(
-        rule=RULE.name,
+    step = "a step without its data loading" if data_ns else "a step"
+    yield RULE.finding(
         severity="medium",
         title=f"At least {percent(1.0 - inside)} of the step{aside} is spent outside operators",
-        explanation=f"In {quoted(run)} {whole}, its operators {text(operators_ns, 'ns')}. The other "
+        explanation=f"In {quoted(run)} {step} takes {text(step_ns, 'ns')}, its operators {text(operators_ns, 'ns')}. The other "
         f"{text(step_ns - operators_ns, 'ns')} are Python, autograd's bookkeeping, and threads waiting.",
         advice=ADVICE,
-        evidence=tuple(found),
-        weight=outside,
+        evidence=known(
+            run.config.name,
+            ("share outside operators", 100.0 * (1.0 - inside), "percent"),
+            ("median step", run.step_ns.median, "ns"),
+            ("data phase", data_ns or None, "ns"),
+            ("operator time", operators_ns, "ns"),
+        ),
+        weight=(step_ns - operators_ns) / run.step_ns.median,
     )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace, of those without a device, with the largest share outside operators."""
-    seen = gravest(report, _outside, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _outside, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"{percent(share)} of the time is spent outside operators",
         explanation=sentences(
@@ -95,7 +86,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
             Evidence(name="operator time", value=trace.busy_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.pairs import is_limited, with_settings
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, median_kernel_ns, phase_shares
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -66,15 +66,12 @@ def check(report: Report) -> Iterator[Finding]:
     """Fires for the baseline, and for the fastest of the further configurations that are faster: what holds that one back."""
     base = report.baseline()
     yield from _bound(report, base, TRIES)
+    if base is None:
+        return
     noise = noise_of(report)
-    faster = [
-        run
-        for run in with_settings(report)
-        if base is not None and not is_limited(run.config) and verdict(base, run, noise) == "better"
-    ]
-    first = (
-        max(faster, key=lambda run: mean_saving(base, run, noise) or 0.0, default=None) if base is not None else None
-    )
+    further = [run for run in with_settings(report) if not is_limited(run.config)]
+    faster = [run for run in further if verdict(base, run, noise) == "better"]
+    first = max(faster, key=lambda run: mean_saving(base, run, noise) or 0.0, default=None)
     if first is not None and not {item.name for item in first.config.settings} & LAUNCH_LESS:
         yield from _bound(report, first, TRIES_ON_TOP)
 
@@ -87,12 +84,11 @@ def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Ite
         return
     if phase_shares(run, "stopwatch").get("data", 0.0) > (1.0 - busy) / 2:
         return  # the device waits for the loader
-    tried = attempt(report, run, tries, noise_of(report))
+    tried = attempt(report, run, tries)
     name = "" if run is report.baseline() else f"{quoted(run)} is "
     count = sum(k.calls for k in kernels(run))
     idle = listing([f"{cause} {text(ns, 'ns')}" for cause, ns in idle_by_cause(run.idle).items()][:MOST_CAUSES])
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if busy < BUSY else "medium" if busy < WORTH_ACTING else "low",
         title=f"{_title(name, busy)}: kernels run for {percent(busy)} of the step, the device waits for the rest",
         explanation=sentences(
@@ -111,10 +107,8 @@ def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Ite
             Evidence(name="median kernel", value=median, unit="ns", where=run.config.name),
             Evidence(name="kernels a step", value=count, unit="count", where=run.config.name),
         ),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=max(0.0, 1.0 - busy),
+        attempt=tried,
+        weight=1.0 - busy,
     )
 
 
@@ -125,15 +119,13 @@ def _title(name: str, busy: float) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace whose device waits for launches most."""
-    seen = gravest(report, _waits_for_launches, lambda found: 1.0 - found[0])
-    if seen is None:
+    if (seen := gravest(report, _waits_for_launches, lambda found: 1.0 - found[0])) is None:
         return
     (busy, median), trace = seen.found, seen.trace
     causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCHING if (ns := idle_ns(trace, cause))]
     launching_ns = idle_ns(trace, *LAUNCHING)
     share = launching_ns / trace.span_ns
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if busy < BUSY else "medium" if busy < WORTH_ACTING else "low",
         title=f"{_title('', busy)}: the device works for {percent(busy)} of the time and waits for launches for {percent(share)}",
         explanation=sentences(
@@ -151,7 +143,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="median kernel", value=median, unit="ns", where=seen.where),
             Evidence(name="device events", value=trace.device_events, unit="count", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -9,7 +9,7 @@ from profiler_kit.diagnosis.rule import Rule, never
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import phase, plural, sentences
 from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
+from profiler_kit.records.traces import Queue, TraceSummary
 from profiler_kit.units import text
 
 # Marks of steps that are as long as what the device takes for one need no sentence.
@@ -26,13 +26,11 @@ the host mislead.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace whose launches wait longest."""
-    seen = gravest(report, _look, lambda queue: float(queue.delay_ns))
-    if seen is None:
+    if (seen := gravest(report, _look, lambda queue: float(queue.delay_ns))) is None:
         return
     queue, trace = seen.found, seen.trace
     depth = plural(queue.max_depth, "launch", "launches")
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if queue.full else "low",
         title=(
             f"The launch queue is full ({depth}): times taken on the host are not those of the work"
@@ -57,7 +55,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=seen.where),
             Evidence(name="launching waited", value=queue.blocked_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, queue.blocked_ns / trace.span_ns),
+        weight=queue.blocked_ns / trace.span_ns,
     )
 
 
@@ -71,7 +69,7 @@ def _worst(trace: TraceSummary) -> str:
     timed = [timing for timing in trace.phases if timing.host_ns and timing.kernel_ns]
     if not timed:
         return ""
-    worst = max(timed, key=_difference_ns)
+    worst = max(timed, key=lambda timing: abs((timing.host_ns or 0) - timing.kernel_ns))
     host, device = text(worst.host_ns, "ns"), text(worst.kernel_ns, "ns")
     return f"By the host {phase(worst.phase)} takes {host}, by the device {device}."
 
@@ -83,10 +81,6 @@ def _steps(trace: TraceSummary) -> str:
         return ""
     low, high = text(min(marks), "ns"), text(max(marks), "ns")
     return f"Single steps take {low} to {high} by their marks on the host, {text(trace.step_ns, 'ns')} on the device."
-
-
-def _difference_ns(timing: PhaseTime) -> int:
-    return abs((timing.host_ns or 0) - timing.kernel_ns)
 
 
 RULE = Rule("launch_queue_full", DOC, never, "reading", check_trace)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import LAYOUT
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, listing, plural, quoted, sentences, threshold
+from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # A twentieth of the device time is worth one line of code, and more than the noise of a trace.
@@ -46,10 +45,9 @@ def check(report: Report) -> Iterator[Finding]:
         for m in run.modules
         if any(k.family == LAYOUT for k in m.kernels)
     }
-    tried = attempt(report, run, ("channels_last",), noise_of(report))
+    tried = attempt(report, run, ("channels_last",))
     paths = tuple(sorted(by_path, key=lambda path: -by_path[path]))
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"Converting memory layouts takes {percent(share)} of the device time",
         explanation=sentences(
@@ -68,23 +66,19 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="layout kernels a step", value=calls, unit="count", where=run.config.name),
         ),
         paths=paths,
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        attempt=tried,
+        weight=share,
     )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace that spends the largest share on layouts."""
-    seen = gravest(report, _converts, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _converts, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     found = [kernel for kernel in trace.kernels if _is_layout(kernel)]
     spent, calls = sum(kernel.kernel_ns for kernel in found), sum(kernel.calls for kernel in found)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"Converting memory layouts takes {percent(share)} of the device time",
         explanation=sentences(
@@ -99,7 +93,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="layout kernels' time", value=spent, unit="ns", where=seen.where),
             Evidence(name="layout kernels", value=calls, unit="count", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.advice import attempt
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.roofline import LayerBound, Roofline
+from profiler_kit.records.roofline import LayerBound
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Half of the device time: moving fewer bytes then helps more than any faster arithmetic.
@@ -49,22 +48,21 @@ def check(report: Report) -> Iterator[Finding]:
     line = report.roofline_of(run) if run is not None else None
     if run is None or line is None or not run.device_ns:
         return
-    bound = sorted(
-        (one for one in line.layers if one.binds == "memory" and one.time_ns), key=lambda one: -(one.time_ns or 0)
-    )
-    spent = sum(one.time_ns or 0 for one in bound)
+    bound = [item for item in line.layers if item.binds == "memory" and item.time_ns]
+    bound.sort(key=lambda item: -(item.time_ns or 0))
+    spent = sum(item.time_ns or 0 for item in bound)
     share = spent / run.device_ns
     if share < SHARE:
         return
-    tried = attempt(report, run, TRIES, noise_of(report))
+    tried = attempt(report, run, TRIES)
+    source = "as measured" if line.roof.source == "measured" else "by the datasheet"
     reached = min(1.0, sum(one.floor_ns for one in bound) / spent)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"Memory-bound: layers that move bytes rather than multiply take {percent(share)} of the device time",
         explanation=sentences(
             f"In {quoted(run)} they take {text(spent, 'ns')} a step; at {text(line.roof.bandwidth_bytes_per_s, 'bytes/s')} "
-            f"({_source(line)}) their bytes need {percent(reached)} of that.",
+            f"({source}) their bytes need {percent(reached)} of that.",
             f"Most of it: {listing(_places(bound))}.",
             tried.sentence(),
         ),
@@ -72,33 +70,24 @@ def check(report: Report) -> Iterator[Finding]:
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="memory-bound layers' time", value=spent, unit="ns", where=run.config.name),
-            Evidence(
-                name="share of the bandwidth reached", value=100.0 * reached, unit="percent", where=run.config.name
-            ),
+            *known(run.config.name, ("share of the bandwidth reached", 100.0 * reached, "percent")),
         ),
-        paths=tuple(dict.fromkeys(one.path for one in bound)),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        paths=(one.path for one in bound),
+        attempt=tried,
+        weight=share,
     )
 
 
-def _source(line: Roofline) -> str:
-    return "as measured" if line.roof.source == "measured" else "by the datasheet"
-
-
 def _places(bound: list[LayerBound]) -> list[str]:
-    times: dict[str, int] = {}
-    for one in bound:
-        times[one.path] = times.get(one.path, 0) + (one.time_ns or 0)
-    return [f"{layer(path)} {text(times[path], 'ns')}" for path in sorted(times, key=lambda path: -times[path])[:3]]
+    times: Counter[str] = Counter()
+    for item in bound:
+        times[item.path] += item.time_ns or 0
+    return [f"{layer(path)} {text(ns, 'ns')}" for path, ns in times.most_common(3)]
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace whose kernels move bytes for the largest share."""
-    seen = gravest(report, _moving, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _moving, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     times: Counter[str] = Counter()
@@ -106,8 +95,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         if kernel.family in MOVING:
             times[kernel.family] += kernel.kernel_ns
     most = [f"{family_words(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"Memory-bound: kernels that move bytes rather than multiply take {percent(share)} of the device time",
         explanation=sentences(
@@ -122,7 +110,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
                 for family in sorted(times)
             ),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -74,8 +74,7 @@ def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
     first = max(misses, key=lambda miss: (miss.run is baseline, abs(miss.off)))
     told = first.by_rules if first.explained else first.best
     others = [miss.run.config.name for miss in misses if miss is not first]
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="info" if first.explained else "low",
         title=f"{quoted(first.run)} peaks at {text(first.measured, 'bytes')}, {percent(abs(first.off))} "
         f"{'above' if first.off > 0 else 'below'} the predicted {text(told.allocated_bytes, 'bytes')}",
@@ -85,8 +84,7 @@ def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
         ),
         advice="Plan with the measured peak; predictions for other batch sizes are likely off by as much.",
         evidence=tuple(piece for miss in misses for piece in _evidence(miss)),
-        config=None,
-        weight=min(max(abs(miss.off) for miss in misses), 1.0),
+        weight=max(abs(miss.off) for miss in misses),
     )
 
 

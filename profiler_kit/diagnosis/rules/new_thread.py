@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.words import listing, quoted, sentences, times
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -41,8 +41,7 @@ def check(report: Report) -> Iterator[Finding]:
     assert run.new_thread is not None  # it has a factor
     first_ns, steady_ns = run.new_thread.first_ns, run.new_thread.steady_ns
     others = [f"{quoted(other)} ({times(f)})" for other, f in found if other is not run]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if run is baseline and first_ns - steady_ns >= LONG_NS else "low",
         title=f"The first forward pass in a new thread takes {times(factor)} a later one: {text(first_ns, 'ns')}, "
         f"then {text(steady_ns, 'ns')}",
@@ -55,9 +54,18 @@ def check(report: Report) -> Iterator[Finding]:
         "devices with DistributedDataParallel, not DataParallel, which starts its threads anew in every step.",
         evidence=(
             Evidence(name="first pass over a steady one", value=factor, unit="ratio", where=run.config.name),
-            *(item for other, _ in found for item in _evidence(other)),
+            *(
+                item
+                for other, _ in found
+                if (thread := other.new_thread) is not None
+                for item in known(
+                    other.config.name,
+                    ("first pass in a new thread", thread.first_ns, "ns"),
+                    ("steady pass there", thread.steady_ns, "ns"),
+                )
+            ),
         ),
-        weight=max(0.0, min(1.0, 1.0 - 1.0 / factor)),
+        weight=1.0 - 1.0 / factor,
     )
 
 
@@ -71,14 +79,6 @@ def _factor(run: ConfigRun) -> float | None:
 
 def _lost_ns(run: ConfigRun) -> int:
     return run.new_thread.first_ns - run.new_thread.steady_ns if run.new_thread is not None else 0
-
-
-def _evidence(run: ConfigRun) -> Iterator[Evidence]:
-    if run.new_thread is not None:
-        yield Evidence(
-            name="first pass in a new thread", value=run.new_thread.first_ns, unit="ns", where=run.config.name
-        )
-        yield Evidence(name="steady pass there", value=run.new_thread.steady_ns, unit="ns", where=run.config.name)
 
 
 RULE = Rule("new_thread", DOC, check, "note")

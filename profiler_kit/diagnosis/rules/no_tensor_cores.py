@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.families import LAYOUT
+from profiler_kit.diagnosis.advice import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import kernels, ratio, tf32_convolution_ns
+from profiler_kit.diagnosis.timing import is_product, kernels, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
-from profiler_kit.diagnosis.trials import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # A tenth of the device time is what one would notice if it took an eighth of itself.
@@ -48,16 +47,15 @@ def check(report: Report) -> Iterator[Finding]:
     if share < SHARE:
         return
     convolutions = sum(kernel.kernel_ns for kernel in found if kernel.family.startswith("conv"))
-    by_path: dict[str, int] = {}
+    by_path: Counter[str] = Counter()
     for item in run.modules:
-        by_path[item.path] = by_path.get(item.path, 0) + sum(k.kernel_ns for k in item.kernels if _is_plain(k))
-    paths = tuple(sorted((path for path, ns in by_path.items() if ns), key=lambda path: -by_path[path]))
+        by_path[item.path] += sum(k.kernel_ns for k in item.kernels if _is_plain(k))
+    paths = tuple(path for path, ns in by_path.most_common() if ns)
     # products first where most of the time is theirs
     switches = ("default", "matmul_tf32") if 2 * convolutions >= spent else ("matmul_tf32", "default")
     wanted = [word for word in switches if word == "default" or spent > convolutions]
-    tried = attempt(report, run, (*wanted, "amp_bf16"), noise_of(report))
-    yield Finding(
-        rule=RULE.name,
+    tried = attempt(report, run, (*wanted, "amp_bf16"))
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"No tensor cores: float32 products take {percent(share)} of the device time",
         explanation=sentences(
@@ -67,38 +65,30 @@ def check(report: Report) -> Iterator[Finding]:
             _ceilings(report, run),
             tried.sentence(),
         ),
-        advice=_advice(run, convolutions, spent),
+        advice=_options(convolutions > 0 and not tf32_convolution_ns(run), spent > convolutions),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="float32 kernels' time", value=spent, unit="ns", where=run.config.name),
             Evidence(name="of it in convolutions", value=convolutions, unit="ns", where=run.config.name),
         ),
         paths=paths,
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share),
+        attempt=tried,
+        weight=share,
     )
 
 
 def _is_plain(kernel: KernelStat | TraceKernel) -> bool:
-    return kernel.math == "fp32" and kernel.family.startswith(("conv", "gemm")) and kernel.family != LAYOUT
+    return kernel.math == "fp32" and is_product(kernel.family)
 
 
 def _ceilings(report: Report, run: ConfigRun) -> str:
     line = report.roofline_of(run)
-    if line is None:
-        return ""
-    plain, tf32 = line.roof.peak("fp32"), line.roof.peak("tf32")
+    plain, tf32 = (line.roof.peak("fp32"), line.roof.peak("tf32")) if line is not None else (None, None)
     factor = ratio(tf32, plain)
     if factor is None:
         return ""
     rates = f"{text(plain, 'flops/s')} in float32 here and {text(tf32, 'flops/s')} in TF32"
     return f"Large products reach {rates}, {times(factor)} as much."
-
-
-def _advice(run: ConfigRun, convolutions: int, spent: int) -> str:
-    return _options(bool(convolutions) and not tf32_convolution_ns(run), spent > convolutions)
 
 
 def _options(convolutions: bool, products: bool) -> str:
@@ -114,14 +104,12 @@ def _options(convolutions: bool, products: bool) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace with the largest share of float32 products."""
-    seen = gravest(report, _plain_share, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _plain_share, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     spent = kernels_ns(trace, _is_plain)
     convolutions = kernels_ns(trace, lambda kernel: _is_plain(kernel) and kernel.family.startswith("conv"))
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"No tensor cores: float32 products take {percent(share)} of the device time",
         explanation=sentences(
@@ -135,21 +123,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="float32 kernels' time", value=spent, unit="ns", where=seen.where),
             Evidence(name="of it in convolutions", value=convolutions, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 
 def _plain_share(trace: TraceSummary) -> float | None:
-    if not works(trace) or not _has_them(trace):
+    peaks = [peaks_of(name) for name in trace.devices]
+    has_them = any(row is not None and row.tf32 is not None for row in peaks)
+    if not works(trace) or not (has_them or any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)):
         return None
     share = kernels_ns(trace, _is_plain) / trace.busy_ns
     return share if share >= SHARE else None
-
-
-def _has_them(trace: TraceSummary) -> bool:
-    peaks = [peaks_of(name) for name in trace.devices]
-    known = any(row is not None and row.tf32 is not None for row in peaks)
-    return known or any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)
 
 
 RULE = Rule("no_tensor_cores", DOC, check, "cause", check_trace)

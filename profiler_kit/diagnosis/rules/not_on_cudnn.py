@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import IM2COL, algorithm
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.traced import gravest, on_device
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
+from profiler_kit.records.families import IM2COL, algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.runs import LayerTiming
 from profiler_kit.records.traces import TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
 
@@ -39,17 +39,17 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns or run.config.enabled is not True:
         return
-    found = [item for item in run.modules if _is_fallback(item)]
-    spent = sum(_fallback_ns(item) for item in found)
+    times: Counter[str] = Counter()
+    for item in run.modules:
+        used = algorithm(item.kernels)
+        if used is not None and used.family == IM2COL:
+            times[item.path] += sum(k.kernel_ns for k in item.kernels if k.family.startswith(_PRODUCTS))
+    spent = times.total()
     share = spent / run.device_ns
     if share <= SHARE:
         return
-    times: dict[str, int] = {}
-    for item in found:
-        times[item.path] = times.get(item.path, 0) + _fallback_ns(item)
-    paths = tuple(sorted(times, key=lambda path: -times[path]))
-    yield Finding(
-        rule=RULE.name,
+    paths = tuple(path for path, _ in times.most_common())
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"Not on cuDNN: PyTorch's own convolution takes {percent(share)} of the device time",
         explanation=sentences(
@@ -68,40 +68,25 @@ def check(report: Report) -> Iterator[Finding]:
             ),
         ),
         paths=paths,
-        weight=min(1.0, share),
+        weight=share,
     )
-
-
-def _is_fallback(item: LayerTiming) -> bool:
-    found = algorithm(item.kernels)
-    return found is not None and found.family == IM2COL
-
-
-def _fallback_ns(item: LayerTiming) -> int:
-    return sum(kernel.kernel_ns for kernel in item.kernels if kernel.family.startswith(_PRODUCTS))
 
 
 def _configs(report: Report, paths: tuple[str, ...]) -> str:
     """What the layers are, so that a reader sees the dilation."""
     nodes = report.static.modules if report.static is not None else ()
-    said = [
-        f"{layer(node.path)} is {node.class_name}({node.config})"
-        for node in nodes
-        if node.path in paths and node.config
-    ]
-    return f"{listing(said)}." if said else ""
+    configs = [f"{layer(n.path)} is {n.class_name}({n.config})" for n in nodes if n.path in paths and n.config]
+    return f"{listing(configs)}." if configs else ""
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace whose own convolutions take the largest share."""
-    seen = gravest(report, _own_share, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _own_share, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     found = sorted(_own_operators(trace), key=lambda one: -one.kernel_ns)
     spent = sum(one.kernel_ns for one in found)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= LARGE else "medium",
         title=f"Not on cuDNN: PyTorch's own convolution takes {percent(share)} of the device time",
         explanation=sentences(
@@ -115,7 +100,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
             *(Evidence(name="time", value=one.kernel_ns, unit="ns", where=one.name) for one in found),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

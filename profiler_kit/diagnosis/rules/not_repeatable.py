@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.diagnosis.bits import PARTS, Part, differing, parts_that_differ
+from profiler_kit.diagnosis.advice import attempt
+from profiler_kit.diagnosis.bits import PARTS, differing, parts_that_differ
 from profiler_kit.diagnosis.pairs import counterpart, measured
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trials import attempt
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 
 DOC = """
 Two forward and backward passes of one process, from the same weights and inputs, are compared bit by bit: outputs, loss and
@@ -31,10 +30,6 @@ def check(report: Report) -> Iterator[Finding]:
             yield _finding(report, runs, deterministic=deterministic)
 
 
-def _part(run: ConfigRun) -> str:
-    return listing(parts_that_differ(run)) or "outputs or gradients"
-
-
 def _same_part(run: ConfigRun) -> str:
     same = [part.name for part in PARTS if part.repeats(run) is True]
     differ = parts_that_differ(run)
@@ -50,14 +45,14 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
     cures = cure is not None and cure.failure is None and cure.repeatable is True
     failed = cure is not None and not cures
     is_baseline = run is report.baseline()  # what is tried stands beside that one
-    tried = attempt(
-        report, run, ("deterministic",) if is_baseline and not deterministic and not failed else (), noise_of(report)
-    )
-    title = f"Two passes over the same batch give different {_part(run)} in {names}"
-    return Finding(
-        rule=RULE.name,
-        severity="medium" if deterministic and _matters(runs) else "info",
-        title=title + (", although deterministic is set" if deterministic else ""),
+    tried = attempt(report, run, ("deterministic",) if is_baseline and not deterministic and not failed else ())
+    parts = listing(parts_that_differ(run)) or "outputs or gradients"
+    # a loss that differs in its value alone trains nothing
+    matters = any(set(parts_that_differ(r)) != {"loss"} for r in runs)
+    return RULE.finding(
+        severity="medium" if deterministic and matters else "info",
+        title=f"Two passes over the same batch give different {parts} in {names}"
+        + (", although deterministic is set" if deterministic else ""),
         explanation=sentences(
             "The two passes ran in one process, from the same weights and inputs, with no optimizer step between.",
             _same_part(run),
@@ -67,25 +62,14 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
             else "",
         ),
         advice=_advice(deterministic),
-        evidence=tuple(_evidence(runs, PARTS))
-        or (Evidence(name="repeatable", value=False, unit="bool", where=run.config.name),),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
+        evidence=[
+            piece
+            for r in runs
+            for piece in known(r.config.name, *((f"repeatable {p.name}", p.repeats(r), "bool") for p in PARTS))
+        ]
+        or [Evidence(name="repeatable", value=False, unit="bool", where=run.config.name)],
+        attempt=tried,
     )
-
-
-def _matters(runs: list[ConfigRun]) -> bool:
-    """Whether more than the loss's value differs, which trains nothing."""
-    return any(set(parts_that_differ(run)) != {"loss"} for run in runs)
-
-
-def _evidence(runs: list[ConfigRun], parts: tuple[Part, ...]) -> Iterator[Evidence]:
-    for run in runs:
-        for part in parts:
-            value = part.repeats(run)
-            if value is not None:
-                yield Evidence(name=f"repeatable {part.name}", value=value, unit="bool", where=run.config.name)
 
 
 def _advice(deterministic: bool) -> str:

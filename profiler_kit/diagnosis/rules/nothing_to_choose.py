@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import is_convolution
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, time_by_family
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import family_words, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
@@ -37,8 +36,7 @@ def check(report: Report) -> Iterator[Finding]:
     if not others or any(_differs(base, r, noise) for r in others):
         return
     steps = [r.step_ns.median for r in (base, *others) if r.step_ns is not None]
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="info",
         title=f"No choice among {plural(len(others) + 1, 'cuDNN configuration')} changes the step: "
         f"{text(min(steps), 'ns')} to {text(max(steps), 'ns')}",

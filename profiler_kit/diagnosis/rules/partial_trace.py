@@ -29,14 +29,12 @@ without host events has no owners at all.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace with the largest share of such time."""
-    seen = gravest(report, _look, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _look, lambda share: share)) is None:
         return
     trace = seen.trace
     lost, unlinked = trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
     missing = trace.device_events - trace.linked
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if lost > GRAVE else "low",
         title=f"{percent(unlinked)} of the device's work was launched outside the trace, {percent(lost)} has no phase",
         explanation=sentences(
@@ -57,7 +55,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="without a phase", value=100.0 * lost, unit="percent", where=seen.where),
             Evidence(name="given another step's owners", value=trace.aligned_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, max(lost, unlinked)),
+        weight=max(lost, unlinked),
     )
 
 

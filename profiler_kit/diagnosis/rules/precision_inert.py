@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.advice import is_float32
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.trials import is_float32
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -39,10 +39,10 @@ def check(report: Report) -> Iterator[Finding]:
         inert = [run for run in runs if _forbids(run) is not None and tf32_convolution_ns(run) > 0]
         if inert:
             yield _inert(inert)
-        unset = [run for run in runs if run.config.allow_tf32 is False and _flag(run, PER_KIND) == "tf32"]
+        unset = [run for run in runs if run.config.allow_tf32 is False and _value(run, PER_KIND) == "tf32"]
         if unset:
             yield _unset(unset)
-        overridden = [run for run in runs if run.config.allow_tf32 is True and _variable(run, OVERRIDE) == "0"]
+        overridden = [run for run in runs if run.config.allow_tf32 is True and _value(run, OVERRIDE) == "0"]
         if overridden:
             yield _overridden(overridden)
     unreadable = [(run, name) for run in runs for name in _unreadable(run)]
@@ -50,14 +50,10 @@ def check(report: Report) -> Iterator[Finding]:
         yield _raises(unreadable)
 
 
-def _flag(run: ConfigRun, name: str) -> str | None:
-    flags = run.environment.flags if run.environment is not None else ()
-    return next((flag.value for flag in flags if flag.name == name), None)
-
-
-def _variable(run: ConfigRun, name: str) -> str | None:
-    variables = run.environment.variables if run.environment is not None else ()
-    return next((item.value for item in variables if item.name == name), None)
+def _value(run: ConfigRun, name: str) -> str | None:
+    """The value of a flag or an environment variable in the run; None where it was not read."""
+    settings = (*run.environment.flags, *run.environment.variables) if run.environment is not None else ()
+    return next((item.value for item in settings if item.name == name), None)
 
 
 def _forbids(run: ConfigRun) -> str | None:
@@ -65,7 +61,7 @@ def _forbids(run: ConfigRun) -> str | None:
     if run.config.allow_tf32 is False:
         return "the configuration"
     for name, value in ((PER_KIND, "ieee"), (LEGACY, "False")):
-        if _flag(run, name) == value:
+        if _value(run, name) == value:
             return f"{name} = {value}"
     return None
 
@@ -73,7 +69,7 @@ def _forbids(run: ConfigRun) -> str | None:
 def _unreadable(run: ConfigRun) -> tuple[str, ...]:
     """The precision flags that raised; one that this version of torch does not have did not."""
     names = (LEGACY, PER_KIND, "cudnn.rnn.fp32_precision", "cuda.matmul.allow_tf32")
-    values = ((name, _flag(run, name) or "") for name in names)
+    values = ((name, _value(run, name) or "") for name in names)
     return tuple(name for name, value in values if value.startswith(UNREADABLE) and "no attribute" not in value)
 
 
@@ -82,8 +78,7 @@ def _inert(runs: list[ConfigRun]) -> Finding:
     spent = tf32_convolution_ns(first)
     share = ratio(spent, first.device_ns)
     part = f", {percent(share)} of the device time" if share is not None else ""
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high",
         title=f"TF32 was forbidden in {listing([quoted(run) for run in runs])}, yet convolutions compute in TF32",
         explanation=f"Kernels of TF32 arithmetic take {text(spent, 'ns')} of each step in {quoted(first)}{part}, though "
@@ -94,20 +89,17 @@ def _inert(runs: list[ConfigRun]) -> Finding:
             Evidence(name="TF32 convolution kernels", value=tf32_convolution_ns(run), unit="ns", where=run.config.name)
             for run in runs
         ),
-        paths=tuple(
-            dict.fromkeys(
-                item.path
-                for item in first.modules
-                if any(k.math == "tf32" and k.family.startswith("conv") for k in item.kernels)
-            )
+        paths=(
+            item.path
+            for item in first.modules
+            if any(k.math == "tf32" and k.family.startswith("conv") for k in item.kernels)
         ),
         weight=1.0,
     )
 
 
 def _unset(runs: list[ConfigRun]) -> Finding:
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium",
         title=f"TF32 was forbidden in {listing([quoted(run) for run in runs])}, and {PER_KIND} reads tf32",
         explanation="torch has two ways to set the precision of convolutions, and after the flags of the configuration were set "
@@ -119,8 +111,7 @@ def _unset(runs: list[ConfigRun]) -> Finding:
 
 def _overridden(runs: list[ConfigRun]) -> Finding:
     spent = sum(tf32_convolution_ns(run) for run in runs)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low",
         title=f"{OVERRIDE}=0 forbids the TF32 that the flags of {plural(len(runs), 'configuration')} allow",
         explanation=sentences(
@@ -138,19 +129,16 @@ def _overridden(runs: list[ConfigRun]) -> Finding:
 def _raises(found: list[tuple[ConfigRun, str]]) -> Finding:
     names = list(dict.fromkeys(name for _, name in found))
     runs = list(dict.fromkeys(quoted(run) for run, _ in found))
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low",
         title=f"Reading {listing(names)} raises in {plural(len(runs), 'configuration')}",
-        explanation=sentences(
-            f"In {listing(runs)} torch refuses to say the precision: it was set in both of its two ways, so that code that reads "
-            "the flag (torch.backends.cudnn.flags does) fails too.",
-        ),
+        explanation=f"In {listing(runs)} torch refuses to say the precision: it was set in both of its two ways, so that code "
+        "that reads the flag (torch.backends.cudnn.flags does) fails too.",
         advice="Set the precision in one way only, allow_tf32 or fp32_precision, also in the target's file.",
         evidence=(
             Evidence(name="configurations", value=len(runs), unit="count"),
             *(
-                Evidence(name=name, value=(_flag(run, name) or "")[:200], unit="text", where=run.config.name)
+                Evidence(name=name, value=(_value(run, name) or "")[:200], unit="text", where=run.config.name)
                 for run, name in found
             ),
         ),

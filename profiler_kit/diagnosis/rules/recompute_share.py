@@ -25,13 +25,11 @@ time: `low`, `medium` from {threshold(LARGE)}. It buys memory, and whether that 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace that recomputes most."""
-    seen = gravest(report, _look, lambda found: found[1])
-    if seen is None:
+    if (seen := gravest(report, _look, lambda found: found[1])) is None:
         return
     timing, share = seen.found
     forward = seen.trace.phase("forward")
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium" if share >= LARGE else "low",
         title=f"Recomputing activations takes {percent(share)} of the device time",
         explanation=sentences(
@@ -47,7 +45,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="recomputation, of device time", value=100.0 * share, unit="percent", where=seen.where),
             Evidence(name="recomputation", value=timing.kernel_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import Attempt, attempt
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
-from profiler_kit.diagnosis.families import DIRECT, Algorithm, algorithm, is_convolution
 from profiler_kit.diagnosis.pairs import changed_flags, counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, layer, listing, opening, phase, quoted, sentences, threshold, times
 from profiler_kit.records.counts import COUNT_PHASES
-from profiler_kit.records.families import family_words
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.families import DIRECT, Algorithm, algorithm, family_words, is_convolution
+from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
@@ -102,13 +101,9 @@ def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
             continue
         better = _faster_elsewhere(report, run, timing, used)
         if better is not None or used.family in LAST_RESORTS:
-            rate = _rate(report, run, timing)
+            counted = next((name for name in COUNT_PHASES if name == timing.phase), None)
+            rate = efficiency(report, run, timing.path, counted) if counted is not None else None
             yield _Case(run=run, timing=timing, used=used, share=share, rate=rate, faster=better)
-
-
-def _rate(report: Report, run: ConfigRun, timing: LayerTiming) -> Efficiency | None:
-    counted = next((name for name in COUNT_PHASES if name == timing.phase), None)
-    return efficiency(report, run, timing.path, counted) if counted is not None else None
 
 
 def _faster_elsewhere(report: Report, run: ConfigRun, timing: LayerTiming, used: Algorithm) -> _Faster | None:
@@ -118,11 +113,8 @@ def _faster_elsewhere(report: Report, run: ConfigRun, timing: LayerTiming, used:
         by = algorithm(there.kernels) if there is not None else None
         if other is run or other.clock != "kernel" or there is None or by is None or there.kernel_ns <= 0:
             continue
-        if (
-            by.family != used.family
-            and _same_math(run, used, other, by)
-            and there.kernel_ns * FACTOR <= timing.kernel_ns
-        ):
+        is_faster = there.kernel_ns * FACTOR <= timing.kernel_ns
+        if is_faster and by.family != used.family and _same_math(run, used, other, by):
             found.append(_Faster(run=other, timing=there, used=by))
     if not found:
         return None
@@ -143,15 +135,12 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
     case = cases[0]
     tried = case.faster.run if case.faster is not None else _tf32_twin(report, case)
     at_stake = min(1.0, sum(c.at_stake for c in cases))
-    noise = noise_of(report)
-    more = attempt(report, case.run, TRIES if case.run is report.baseline() else (), noise)
-    best = sweep_trial(case.run, tried, noise)
-    if best is None and more.trial is not None:
-        best = more.trial
+    is_baseline = case.run is report.baseline()
+    more = attempt(report, case.run, TRIES if is_baseline else ())
+    best = sweep_trial(case.run, tried, noise_of(report)) or more.trial
     names = ([tried.config.name] if tried is not None else []) + list(more.tries)
-    return Finding(
-        rule=RULE.name,
-        severity=_severity(report, case, at_stake),
+    return RULE.finding(
+        severity="low" if not is_baseline else "high" if at_stake >= LARGE else "medium",
         title=_title(cases),
         explanation=sentences(
             *(_phase_words(c) for c in cases),
@@ -161,9 +150,7 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
         advice=_advice(case, tried),
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
-        config=best.config if best is not None else next(iter(names), None),
-        trial=best,
-        tries=tuple(dict.fromkeys(names)),
+        attempt=Attempt(tries=tuple(dict.fromkeys(names)), trial=best),
         weight=at_stake,
     )
 
@@ -171,12 +158,6 @@ def _finding(report: Report, cases: list[_Case], elsewhere: list[_Case]) -> Find
 def _tf32_twin(report: Report, case: _Case) -> ConfigRun | None:
     twin = counterpart(report, case.run, "allow_tf32", True)
     return twin if twin is not None and twin.failure is None else None
-
-
-def _severity(report: Report, case: _Case, at_stake: float) -> Severity:
-    if case.run is not report.baseline():
-        return "low"
-    return "high" if at_stake >= LARGE else "medium"
 
 
 def _title(cases: list[_Case]) -> str:

@@ -9,7 +9,7 @@ from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold, times
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
@@ -28,7 +28,8 @@ One finding, for the largest such factor; further runs are named.
 
 def check(report: Report) -> Iterator[Finding]:
     """Fires once, for the run with the largest factor."""
-    found = [(run, factor) for run in plain(report) if (factor := _factor(run)) is not None and factor > FACTOR]
+    factors = [(run, ratio(run.first_step_peak_bytes, run.peak_allocated_bytes)) for run in plain(report)]
+    found = [(run, factor) for run, factor in factors if factor is not None and factor > FACTOR]
     if not found:
         return
     run, factor = max(found, key=lambda item: item[1])
@@ -36,11 +37,9 @@ def check(report: Report) -> Iterator[Finding]:
     memory = run.environment.device_memory_bytes if run.environment is not None else None
     of_device = ratio(run.first_step_peak_bytes, memory)
     grave = any(r is report.baseline() for r, _ in found) or (of_device is not None and of_device > OF_DEVICE)
-    severity: Severity = "medium" if grave else "low"
     first, steady = run.first_step_peak_bytes or 0, run.peak_allocated_bytes or 0  # both known, as there is a factor
-    yield Finding(
-        rule=RULE.name,
-        severity=severity,
+    yield RULE.finding(
+        severity="medium" if grave else "low",
         title=f"The first step of {quoted(run)} peaks at {text(first, 'bytes')}, "
         f"later ones at {text(steady, 'bytes')} ({times(factor)})",
         explanation=sentences(
@@ -58,10 +57,6 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         weight=1.0 - 1.0 / factor,
     )
-
-
-def _factor(run: ConfigRun) -> float | None:
-    return ratio(run.first_step_peak_bytes, run.peak_allocated_bytes)
 
 
 def _advice(run: ConfigRun) -> str:

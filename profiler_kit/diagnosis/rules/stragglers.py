@@ -40,9 +40,9 @@ def _finding(one: Straggler, ranks: Ranks) -> Finding:
     step_ns = ranks.step_ns or 1
     share = one.late_ns / step_ns
     where = f"rank {one.rank}"
+    doing = f"more in {one.doing}" if one.doing else "more work"
     what = "step" if ranks.common_steps else "trace"
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=(
             f"Rank {one.rank} comes {text(one.late_ns, 'ns')} late in each {what} ({percent(share)}), and the other ranks wait "
@@ -62,14 +62,9 @@ def _finding(one: Straggler, ranks: Ranks) -> Finding:
             Evidence(name="late a step", value=one.late_ns, unit="ns", where=where),
             Evidence(name="the others wait for it", value=one.cost_ns, unit="ns", where=where),
             Evidence(name="last in collectives", value=one.last, unit="count", where=where),
-            Evidence(
-                name=f"more in {one.doing}" if one.doing else "more work",
-                value=one.doing_excess_ns,
-                unit="ns",
-                where=where,
-            ),
+            Evidence(name=doing, value=one.doing_excess_ns, unit="ns", where=where),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

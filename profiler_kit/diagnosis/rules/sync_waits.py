@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
+from profiler_kit.diagnosis.rule import Rule, known, never
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
 from profiler_kit.diagnosis.words import phase, plural, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -26,13 +26,11 @@ has nothing to do when it is done. Waiting while the device has work costs no de
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires once, for the trace that loses the largest share to waiting."""
-    seen = gravest(report, _look, lambda share: share)
-    if seen is None:
+    if (seen := gravest(report, _look, lambda share: share)) is None:
         return
     trace, share = seen.trace, seen.found
     longest = max(trace.syncs, key=lambda wait: wait.wait_ns, default=None)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high" if share >= HIGH else "medium",
         title=f"The device is idle for {percent(share)} of the time because the host waited for it",
         explanation=sentences(
@@ -46,13 +44,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         evidence=(
             Evidence(name="idle after waits, of the span", value=100.0 * share, unit="percent", where=seen.where),
             Evidence(name="idle after waits", value=idle_ns(trace, "synchronisation"), unit="ns", where=seen.where),
-            *(
-                (Evidence(name=f"waited in {longest.name}", value=longest.wait_ns, unit="ns", where=seen.where),)
-                if longest is not None
-                else ()
-            ),
+            *(known(seen.where, (f"waited in {longest.name}", longest.wait_ns, "ns")) if longest is not None else ()),
         ),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import is_convolution
+from profiler_kit.diagnosis.advice import attempt, is_float32
 from profiler_kit.diagnosis.pairs import counterpart, plain
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.trials import attempt, is_float32
 from profiler_kit.diagnosis.words import quoted, sentences
-from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.families import is_convolution
+from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import digits, percent, text
 
 # One percent of the largest output is an error a training curve can show; TF32 keeps 10 bits, about 1e-3 per product.
@@ -38,11 +37,6 @@ def check(report: Report) -> Iterator[Finding]:
         yield _in_use(report, allowed[0])
 
 
-def _paths(run: ConfigRun) -> tuple[str, ...]:
-    found = (m.path for m in run.modules if any(k.math == "tf32" and is_convolution(k.family) for k in m.kernels))
-    return tuple(dict.fromkeys(found))
-
-
 def _in_use(report: Report, run: ConfigRun) -> Finding:
     exact = counterpart(report, run, "allow_tf32", False)
     if exact is not None and exact.failure is not None:
@@ -54,10 +48,9 @@ def _in_use(report: Report, run: ConfigRun) -> Finding:
         run.step_ns.median if run.step_ns is not None else None,
     )
     error, exact_error = run.max_relative_error, exact.max_relative_error if exact is not None else None
-    tried = attempt(report, run, ("no-tf32",), noise_of(report))
-    return Finding(
-        rule=RULE.name,
-        severity=_severity(error),
+    tried = attempt(report, run, ("no-tf32",))
+    return RULE.finding(
+        severity="medium" if error is not None and error >= LARGE_ERROR else "info",
         title="Convolutions compute in TF32, not float32"
         + (f": {percent(share)} of the device time in {quoted(run)}" if share is not None else f" in {quoted(run)}"),
         explanation=sentences(
@@ -69,16 +62,10 @@ def _in_use(report: Report, run: ConfigRun) -> Finding:
         advice="If that error is acceptable, leave it. If not, set torch.backends.cudnn.allow_tf32 = False (and leave "
         "torch.backends.cudnn.conv.fp32_precision alone: set one of the two, never both).",
         evidence=_evidence(run, exact, spent, share, factor),
-        paths=_paths(run),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, share) if share is not None else 0.0,
+        paths=(m.path for m in run.modules if any(k.math == "tf32" and is_convolution(k.family) for k in m.kernels)),
+        attempt=tried,
+        weight=share if share is not None else 0.0,
     )
-
-
-def _severity(error: float | None) -> Severity:
-    return "medium" if error is not None and error >= LARGE_ERROR else "info"
 
 
 def _error_words(error: float | None, exact_error: float | None) -> str:
@@ -99,21 +86,18 @@ def _speed_words(run: ConfigRun, exact: ConfigRun | None, factor: float | None) 
 
 def _evidence(
     run: ConfigRun, exact: ConfigRun | None, spent: int, share: float | None, factor: float | None
-) -> tuple[Evidence, ...]:
-    name = run.config.name
-    found = [Evidence(name="TF32 convolution kernels", value=spent, unit="ns", where=name)]
-    if share is not None:
-        found.append(Evidence(name="share of device time", value=100.0 * share, unit="percent", where=name))
-    for one in (run, exact):
-        if one is not None and one.max_relative_error is not None:
-            found.append(
-                Evidence(
-                    name="largest relative error", value=one.max_relative_error, unit="text", where=one.config.name
-                )
-            )
-    if factor is not None and exact is not None:
-        found.append(Evidence(name="step without TF32", value=factor, unit="ratio", where=exact.config.name))
-    return tuple(found)
+) -> Iterator[Evidence]:
+    yield from known(
+        run.config.name,
+        ("TF32 convolution kernels", spent, "ns"),
+        ("share of device time", 100.0 * share if share is not None else None, "percent"),
+        ("largest relative error", run.max_relative_error, "text"),
+    )
+    if exact is not None:
+        error = exact.max_relative_error
+        yield from known(
+            exact.config.name, ("largest relative error", error, "text"), ("step without TF32", factor, "ratio")
+        )
 
 
 RULE = Rule("tf32_in_use", DOC, check)

@@ -40,8 +40,7 @@ def _finding(found: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, se
     run, second, gap = found[0]
     times = f"{text(run.step_ns.median if run.step_ns is not None else None, 'ns')} and {text(second.median, 'ns')}"
     others = [f"{quoted(other)} ({percent(share)})" for other, _, share in found[1:]]
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="low" if searched else "medium",
         title=f"Two processes of {quoted(run)} differ by {percent(gap)}: {times} a step"
         + (", as the search chose otherwise" if searched else ""),
@@ -60,7 +59,7 @@ def _finding(found: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, se
             Evidence(name="second process against first", value=100.0 * share, unit="percent", where=one.config.name)
             for one, _, share in found
         ),
-        weight=min(1.0, gap),
+        weight=gap,
     )
 
 

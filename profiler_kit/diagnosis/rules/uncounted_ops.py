@@ -27,8 +27,7 @@ def check(report: Report) -> Iterator[Finding]:
     calls = sum(op.calls for op in ops)
     paths = tuple(dict.fromkeys(path for op in ops for path in op.paths))
     names = listing([op.op for op in ops], most=LISTED)
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="medium",
         title=f"{plural(len(ops), 'op has', 'ops have')} no FLOP formula ({plural(calls, 'call')} a step)",
         explanation=f"No formula is known for {names}. "

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.families import algorithm
+from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import run_of, without
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of, saving
@@ -54,14 +54,10 @@ def check(report: Report) -> Iterator[Finding]:
         if run.config.setting(SETTING) is None or run.config.repeat_of is not None:
             continue
         free = run_of(report, without(run.config, SETTING))
-        if (
-            free is None
-            or free.failure is not None
-            or (run.failure is not None and run.failure.kind != "out_of_memory")
-        ):
+        if free is None or free.failure is not None:
             continue
         tried = sweep_trial(free, run, noise)
-        if tried is not None or run.failure is not None:
+        if tried is not None or (run.failure is not None and run.failure.kind == "out_of_memory"):
             cases.append(_Case(capped=run, free=free, tried=tried, changes=tuple(_changes(free, run))))
     if cases:
         yield _finding(cases)
@@ -77,24 +73,20 @@ def _finding(cases: list[_Case]) -> Finding:
             case.price,
         ),
     )
-    return Finding(
-        rule=RULE.name,
-        severity=_severity(worst),
+    ordered = [worst, *(case for case in cases if case is not worst)]
+    severity: Severity = "high" if worst.free.config.enabled is not False else "low"
+    if worst.tried is not None:
+        severity = "medium" if worst.tried.verdict == "worse" and worst.price >= PRICE else "info"
+    return RULE.finding(
+        severity=severity,
         title=_title(worst),
-        explanation=sentences(*(_words(case) for case in (worst, *(case for case in cases if case is not worst)))),
+        explanation=sentences(*(_words(case) for case in ordered)),
         advice=_advice(worst),
-        evidence=tuple(piece for case in (worst, *(c for c in cases if c is not worst)) for piece in _evidence(case)),
-        paths=tuple(dict.fromkeys(path for path, _ in worst.changes)),
-        config=worst.tried.config if worst.tried is not None else None,
-        trial=worst.tried,
-        weight=min(1.0, max(0.0, worst.price)) if worst.tried is not None else 1.0,
+        evidence=(piece for case in ordered for piece in _evidence(case)),
+        paths=(path for path, _ in worst.changes),
+        attempt=Attempt(trial=worst.tried),
+        weight=worst.price if worst.tried is not None else 1.0,
     )
-
-
-def _severity(case: _Case) -> Severity:
-    if case.tried is None:
-        return "high" if case.free.config.enabled is not False else "low"
-    return "medium" if case.tried.verdict == "worse" and case.price >= PRICE else "info"
 
 
 def _limit(run: ConfigRun) -> str:
@@ -135,27 +127,21 @@ def _words(case: _Case) -> str:
 def _changes(free: ConfigRun, capped: ConfigRun) -> Iterator[tuple[str, str]]:
     """(path, what changed): each convolution's part whose algorithm is another one, by parts where both have them."""
     if free.convolutions and capped.convolutions:
-        before = {(one.path, one.part): one for one in free.convolutions}
+        before = {(part.path, part.part): part for part in free.convolutions}
         for now in capped.convolutions:
             was = before.get((now.path, now.part))
             if was is not None and was.family != now.family:
-                yield (
-                    now.path,
-                    _change(now.path, _PARTS[now.part], was.family, now.family, was.kernel_ns, now.kernel_ns),
-                )
+                part = _PARTS[now.part]
+                yield now.path, _change(now.path, part, was.family, now.family, was.kernel_ns, now.kernel_ns)
         return
     for item in capped.modules:
         timing = layer_timing(free, item.path, item.phase)
         old, new = algorithm(timing.kernels) if timing is not None else None, algorithm(item.kernels)
-        if (
-            timing is None
-            or old is None
-            or new is None
-            or old.family == new.family
-            or not new.family.startswith("conv")
-        ):
+        if timing is None or old is None or new is None or old.family == new.family:
             continue
-        yield item.path, _change(item.path, phase(item.phase), old.family, new.family, timing.kernel_ns, item.kernel_ns)
+        if new.family.startswith("conv"):
+            part = phase(item.phase)
+            yield item.path, _change(item.path, part, old.family, new.family, timing.kernel_ns, item.kernel_ns)
 
 
 def _change(path: str, part: str, was: str, now: str, was_ns: int, now_ns: int) -> str:
@@ -181,9 +167,8 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
         yield Evidence(name="longer", value=100.0 * case.price, unit="percent", where=capped)
         yield Evidence(name="median step", value=case.tried.after_ns.median, unit="ns", where=capped)
         yield Evidence(name="median step", value=case.tried.before_ns.median, unit="ns", where=free)
-    for run in (case.capped, case.free):
-        if run.peak_allocated_bytes is not None:
-            yield Evidence(name="peak", value=run.peak_allocated_bytes, unit="bytes", where=run.config.name)
+    yield from known(capped, ("peak", case.capped.peak_allocated_bytes, "bytes"))
+    yield from known(free, ("peak", case.free.peak_allocated_bytes, "bytes"))
     for path, change in case.changes:
         yield Evidence(name="algorithm", value=change, unit="text", where=f"{path}, {capped}")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -53,8 +53,7 @@ def _reasons(run: ConfigRun) -> tuple[str, ...]:
 def _drifted(report: Report, found: list[tuple[ConfigRun, float]]) -> Finding:
     run, drift = found[0]
     others = [quoted(other) for other, _ in found[1:]]
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium" if any(one is report.baseline() for one, _ in found) else "low",
         title=f"The steps of {quoted(run)} changed while they were measured, by {percent(abs(drift))}",
         explanation=sentences(
@@ -68,7 +67,7 @@ def _drifted(report: Report, found: list[tuple[ConfigRun, float]]) -> Finding:
             Evidence(name="second half against first", value=100.0 * share, unit="percent", where=one.config.name)
             for one, share in found
         ),
-        weight=min(1.0, abs(drift)),
+        weight=abs(drift),
     )
 
 
@@ -83,8 +82,7 @@ def _state(run: ConfigRun) -> str:
 
 def _held(report: Report, runs: list[ConfigRun]) -> Finding:
     reasons = list(dict.fromkeys(reason for run in runs for reason in _reasons(run)))
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="medium" if report.baseline() in runs else "low",
         title=f"The device held its clock down in {listing([quoted(run) for run in runs])}: {listing(reasons)}",
         explanation=sentences(
@@ -93,17 +91,16 @@ def _held(report: Report, runs: list[ConfigRun]) -> Finding:
             "A configuration that works the device harder is then slowed down more.",
         ),
         advice="Cool the device, raise its power limit, or lock its clock below what it can hold; then run again.",
-        evidence=tuple(_held_evidence(run) for run in runs)
-        + tuple(
-            Evidence(name="clock", value=run.device_state.sm_clock_hz, unit="count", where=run.config.name)
-            for run in runs
-            if run.device_state is not None and run.device_state.sm_clock_hz is not None
+        evidence=(
+            *(piece for r in runs for piece in known(r.config.name, ("held down by", ", ".join(_reasons(r)), "text"))),
+            *(
+                piece
+                for run in runs
+                if run.device_state is not None
+                for piece in known(run.config.name, ("clock", run.device_state.sm_clock_hz, "count"))
+            ),
         ),
     )
-
-
-def _held_evidence(run: ConfigRun) -> Evidence:
-    return Evidence(name="held down by", value=", ".join(_reasons(run)), unit="text", where=run.config.name)
 
 
 RULE = Rule("unsteady", DOC, check, "reading")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.families import algorithm
 from profiler_kit.diagnosis.pairs import plain
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import layer_timing
+from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.timing import layer_algorithm
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -54,9 +53,8 @@ def _rules(memory: PeakMemory) -> bool:
 
 
 def _family(run: ConfigRun, memory: PeakMemory) -> str | None:
-    timing = layer_timing(run, memory.peak_path, memory.peak_phase)
-    found = algorithm(timing.kernels) if timing is not None else None
-    return found.family if found is not None and run.clock == "kernel" else None
+    used = layer_algorithm(run, memory.peak_path, memory.peak_phase)
+    return used.family if used is not None and run.clock == "kernel" else None
 
 
 def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, PeakMemory]]) -> Finding:
@@ -68,16 +66,11 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
     algorithm_words = family_words(family) if family is not None else "the library"
     whose = f"{capital(algorithm_words.partition(' (')[0])} workspace" if family is not None else "Library workspace"
     decides = memory.workspace > memory.saved_activations
-    title = (
-        f"{whose} of {layer(memory.peak_path)}, {workspace}, not activations, makes the peak in {quoted(run)}"
-        if decides
-        else f"{whose} of {layer(memory.peak_path)}, {workspace}, is {percent(share)} of the memory peak in {quoted(run)}"
-    )
+    does = "not activations, makes the peak" if decides else f"is {percent(share)} of the memory peak"
     lower = _lower(report, run)
-    return Finding(
-        rule=RULE.name,
+    return RULE.finding(
         severity="high" if in_baseline and decides else "medium",
-        title=title,
+        title=f"{whose} of {layer(memory.peak_path)}, {workspace}, {does} in {quoted(run)}",
         explanation=sentences(
             f"The step peaks at {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
             f"{layer(memory.peak_path)}; {percent(share)} of that is scratch memory of {algorithm_words}.",
@@ -90,7 +83,7 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
         advice=_advice(lower),
         evidence=_evidence(run, memory, family, share, lower),
         paths=(memory.peak_path,),
-        weight=min(1.0, share),
+        weight=share,
     )
 
 
@@ -99,14 +92,12 @@ def _lower(report: Report, run: ConfigRun) -> ConfigRun | None:
     peak = run.peak_allocated_bytes
     if peak is None:
         return None
-    found = [
-        other
+    runs = [
+        (other.step_ns.median, other)
         for other in plain(report)
-        if other.step_ns is not None
-        and other.peak_allocated_bytes is not None
-        and other.peak_allocated_bytes < LOWER * peak
+        if other.step_ns is not None and (other.peak_allocated_bytes or peak) < LOWER * peak
     ]
-    return min(found, key=lambda other: other.step_ns.median if other.step_ns is not None else 0, default=None)
+    return min(runs, key=lambda item: item[0], default=(0, None))[1]
 
 
 def _lower_words(run: ConfigRun, lower: ConfigRun | None) -> str:
@@ -131,21 +122,18 @@ def _advice(lower: ConfigRun | None) -> str:
 
 def _evidence(
     run: ConfigRun, memory: PeakMemory, family: str | None, share: float, lower: ConfigRun | None
-) -> tuple[Evidence, ...]:
+) -> Iterator[Evidence]:
     name = run.config.name
     where = f"{memory.peak_path}, {memory.peak_phase}, {name}"
-    found = [
-        Evidence(name="workspace", value=memory.workspace, unit="bytes", where=where),
-        Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=where),
-        Evidence(name="activations at the peak", value=memory.saved_activations, unit="bytes", where=name),
-        Evidence(name="peak", value=memory.peak_bytes, unit="bytes", where=name),
-        Evidence(name="op", value=memory.peak_op, unit="text", where=where),
-    ]
+    yield Evidence(name="workspace", value=memory.workspace, unit="bytes", where=where)
+    yield Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=where)
+    yield Evidence(name="activations at the peak", value=memory.saved_activations, unit="bytes", where=name)
+    yield Evidence(name="peak", value=memory.peak_bytes, unit="bytes", where=name)
+    yield Evidence(name="op", value=memory.peak_op, unit="text", where=where)
     if family is not None:
-        found.append(Evidence(name="algorithm", value=family_words(family), unit="text", where=where))
-    if lower is not None and lower.peak_allocated_bytes is not None:
-        found.append(Evidence(name="peak", value=lower.peak_allocated_bytes, unit="bytes", where=lower.config.name))
-    return tuple(found)
+        yield Evidence(name="algorithm", value=family_words(family), unit="text", where=where)
+    if lower is not None:
+        yield from known(lower.config.name, ("peak", lower.peak_allocated_bytes, "bytes"))
 
 
 RULE = Rule("workspace_peak", DOC, check, "memory")

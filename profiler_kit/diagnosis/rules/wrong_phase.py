@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, phase_shares
 from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.trials import attempt
 from profiler_kit.diagnosis.words import capital, listing, phase, plural, sentences, span
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import PhaseTime, TraceSummary, WaitedFor
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Percentage points between the two clocks. Below this, launch gaps and rounding explain the difference; the networks that
@@ -56,9 +55,8 @@ def check(report: Report) -> Iterator[Finding]:
         return
     short = max(both, key=lambda p: kernel[p] - stopwatch[p])
     # reading the loss each step keeps the host from running ahead: what that costs can be tried
-    tried = attempt(report, run, ("no_item",) if worst == "loss" else (), noise_of(report))
-    yield Finding(
-        rule=RULE.name,
+    tried = attempt(report, run, ("no_item",) if worst == "loss" else ())
+    yield RULE.finding(
         severity="high",
         title=_title(run, worst, stopwatch[worst], kernel[worst]),
         explanation=sentences(
@@ -69,23 +67,12 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice=_advice(worst),
         evidence=(
-            Evidence(
-                name=f"{worst} by stopwatch", value=100.0 * stopwatch[worst], unit="percent", where=run.config.name
-            ),
-            Evidence(
-                name=f"{worst} by kernel time", value=100.0 * kernel[worst], unit="percent", where=run.config.name
-            ),
-            *(
-                Evidence(name=f"{p} by {clock}", value=100.0 * shares[p], unit="percent", where=run.config.name)
-                for p in both
-                if p != worst
-                for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
-            ),
+            Evidence(name=f"{p} by {clock}", value=100.0 * shares[p], unit="percent", where=run.config.name)
+            for p in (worst, *(p for p in both if p != worst))
+            for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
         ),
-        config=tried.config,
-        trial=tried.trial,
-        tries=tried.tries,
-        weight=min(1.0, excess),
+        attempt=tried,
+        weight=excess,
     )
 
 
@@ -118,16 +105,13 @@ def _why(run: ConfigRun, worst: Phase) -> str:
 
 
 def _everywhere(report: Report, worst: Phase) -> str:
-    shares = [
-        (phase_shares(run, "stopwatch")[worst], phase_shares(run, "kernel")[worst])
-        for run in plain(report)
-        if run.clock == "kernel" and worst in phase_shares(run, "stopwatch") and worst in phase_shares(run, "kernel")
-    ]
-    if len(shares) < 2:
+    runs = [(phase_shares(r, "stopwatch"), phase_shares(r, "kernel")) for r in plain(report) if r.clock == "kernel"]
+    both = [(watch[worst], kernel[worst]) for watch, kernel in runs if worst in watch and worst in kernel]
+    if len(both) < 2:
         return ""
-    watch, kernel = [a for a, _ in shares], [b for _, b in shares]
+    watch, kernel = zip(*both, strict=True)
     return (
-        f"Over {plural(len(shares), 'configuration')} the stopwatch gives {phase(worst)} {span(min(watch), max(watch))}, kernel "
+        f"Over {plural(len(both), 'configuration')} the stopwatch gives {phase(worst)} {span(min(watch), max(watch))}, kernel "
         f"time {span(min(kernel), max(kernel))}."
     )
 
@@ -144,14 +128,12 @@ def _advice(worst: str) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Fires for the trace, and the phase in it, that a stopwatch on the host overrates most by waiting."""
-    seen = gravest(report, _overrated, lambda found: found.host - found.device)
-    if seen is None:
+    if (seen := gravest(report, _overrated, lambda found: found.host - found.device)) is None:
         return
     found, trace = seen.found, seen.trace
     name, wait_ns = found.timing.phase, found.timing.wait_ns
     said = f"by the host's clock {phase(name)} takes {percent(found.host)} of the step, its kernels take {percent(found.device)}"
-    yield Finding(
-        rule=RULE.name,
+    yield RULE.finding(
         severity="high",
         title=f"Not the loss: {said}" if name == "loss" else capital(said),
         explanation=sentences(
@@ -168,7 +150,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="of it waiting for the device", value=wait_ns, unit="ns", where=seen.where),
             Evidence(name=f"{name}'s kernels", value=found.timing.kernel_ns, unit="ns", where=seen.where),
         ),
-        weight=min(1.0, found.host - found.device),
+        weight=found.host - found.device,
     )
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import Convolution, by
-from profiler_kit.diagnosis.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.diagnosis.roofline import FP32, floor_of
 from profiler_kit.diagnosis.timing import device_share, layer_timing
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, ModuleNode
+from profiler_kit.records.families import FEWER_OPERATIONS, algorithm
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun

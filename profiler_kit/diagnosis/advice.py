@@ -7,17 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.devices.device import FIRST_WITH_TF32
-from profiler_kit.diagnosis.pairs import run_of, same_choice
+from profiler_kit.diagnosis.pairs import Flag, run_of, same_choice, with_flag, without
 from profiler_kit.diagnosis.words import listing
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Report, Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import Noise
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent
 
 ON: Final = "on"  # the value of a setting that is a switch
-_FLAG_WORDS: Final = ("benchmark", "deterministic", "no-tf32", "default")
+_FLAG_WORDS: Final[dict[str, tuple[Flag, bool]]] = {
+    "benchmark": ("benchmark", True),
+    "deterministic": ("deterministic", True),
+    "no-tf32": ("allow_tf32", False),
+    "default": ("allow_tf32", True),
+}
 _TRAINING: Final = ("fused_optimizer", "no_item", "checkpoint")
 _IMAGES: Final = (4, 5)  # dimensions of what has channels to put last
 
@@ -26,18 +31,25 @@ _IMAGES: Final = (4, 5)  # dimensions of what has channels to put last
 class Attempt:
     """Configurations that try a piece of advice: `tries` by name, in order of preference; what came of those that ran.
 
-    `config` is the one that gained most of those that ran, else the first; `trial` is its.
+    `trial` is of the one that gained most of those that ran.
     """
 
     tries: tuple[str, ...] = ()
-    config: str | None = None
     trial: Trial | None = None
     others: tuple[Trial, ...] = ()
 
+    @property
+    def config(self) -> str | None:
+        """The configuration of the trial, else the first that would try it."""
+        return self.trial.config if self.trial is not None else next(iter(self.tries), None)
+
     def sentence(self) -> str:
         """What came of the others that ran, in words; empty without any."""
-        said = [f'"{one.config}" ({outcome(one)})' for one in self.others]
-        return f"Also tried: {listing(said)}." if said else ""
+        outcomes = [f'"{trial.config}" ({outcome(trial)})' for trial in self.others]
+        return f"Also tried: {listing(outcomes)}." if outcomes else ""
+
+
+UNTRIED: Final = Attempt()
 
 
 def outcome(tried: Trial) -> str:
@@ -51,30 +63,21 @@ def outcome(tried: Trial) -> str:
     return f"{percent(share)} less time{each}" if share > 0 else f"{percent(-share)} more time{each}"
 
 
-def attempt(report: Report, run: ConfigRun, words: Sequence[str], noise: Noise) -> Attempt:
+def attempt(report: Report, run: ConfigRun, words: Sequence[str]) -> Attempt:
     """How `words` of advice (``amp_bf16``, ``batch=2x``, ``benchmark``) are tried beside `run`, those that mean something."""
-    wanted = [changed(run.config, word) for word in words if not _pointless(report, run, word)]
-    names, tried = [], []
-    for config in wanted:
-        found = run_of(report, config)
-        if same_choice(config, run.config) or (found is not None and found.failure is not None):
+    noise = noise_of(report)
+    names, trials = [], []
+    for config in (changed(run.config, word) for word in words if not _pointless(report, run, word)):
+        swept = run_of(report, config)
+        if same_choice(config, run.config) or (swept is not None and swept.failure is not None):
             continue  # what failed has a finding of its own, and would fail again
-        names.append(found.config.name if found is not None else config.name)
-        one = sweep_trial(run, found, noise)
-        if one is not None:
-            tried.append(one)
-    best = max(tried, key=_worth, default=None)
-    return Attempt(
-        tries=tuple(dict.fromkeys(names)),
-        config=best.config if best is not None else next(iter(names), None),
-        trial=best,
-        others=tuple(one for one in tried if one is not best),
-    )
-
-
-def _worth(tried: Trial) -> tuple[int, float]:
-    rank = {"better": 3, "same": 2, "worse": 1, "failed": 0}
-    return rank[tried.verdict], tried.gain_percent or 0.0
+        names.append(swept.config.name if swept is not None else config.name)
+        if (trial := sweep_trial(run, swept, noise)) is not None:
+            trials.append(trial)
+    rank = ("failed", "worse", "same", "better")
+    best = max(trials, key=lambda trial: (rank.index(trial.verdict), trial.gain_percent or 0.0), default=None)
+    others = tuple(trial for trial in trials if trial is not best)
+    return Attempt(tries=tuple(dict.fromkeys(names)), trial=best, others=others)
 
 
 def changed(config: RunConfig, word: str) -> RunConfig:
@@ -82,20 +85,14 @@ def changed(config: RunConfig, word: str) -> RunConfig:
 
     ``default`` stands for TF32 allowed, which is what the default does.
     """
-    match word:
-        case "benchmark":
-            config = replace(config, benchmark=True)
-        case "deterministic":
-            config = replace(config, deterministic=True)
-        case "no-tf32":
-            config = replace(config, allow_tf32=False)
-        case "default":
-            config = replace(config, allow_tf32=True)
-        case _:
-            name, has_value, value = word.partition("=")
-            others = [item for item in config.settings if item.name != name]
-            item = NamedValue(name=name, value=value if has_value else ON)
-            config = replace(config, settings=tuple(sorted([*others, item], key=lambda one: one.name)))
+    flag, on = _FLAG_WORDS.get(word, (None, True))
+    if flag is not None:
+        config = with_flag(config, flag, on)
+    else:
+        name, has_value, value = word.partition("=")
+        setting = NamedValue(name=name, value=value if has_value else ON)
+        settings = sorted([*without(config, name).settings, setting], key=lambda item: item.name)
+        config = replace(config, settings=tuple(settings))
     return replace(config, name="+".join(_words(config)) or "default")
 
 
@@ -103,8 +100,9 @@ def _words(config: RunConfig) -> Iterator[str]:
     if config.enabled is False:
         yield "cudnn-off"
     else:
-        flags = (config.benchmark is True, config.deterministic is True, config.allow_tf32 is False)
-        yield from (word for word, on in zip(_FLAG_WORDS, flags, strict=False) if on)
+        yield from (
+            word for word, (flag, on) in _FLAG_WORDS.items() if word != "default" and getattr(config, flag) is on
+        )
     for item in config.settings:
         for value in item.value.split(","):
             yield item.name if value == ON else f"{item.name}={value}"
@@ -114,10 +112,8 @@ def _pointless(report: Report, run: ConfigRun, word: str) -> bool:
     """Whether `word` means nothing for the target, or on the run's device."""
     name, target = word.partition("=")[0], report.target
     device = run.environment.device if run.environment is not None else "cuda"
-    if name in ("benchmark", "deterministic") and getattr(run.config, name) is None:
-        return True
-    if name in ("no-tf32", "default") and run.config.allow_tf32 is None:
-        return True
+    if name in _FLAG_WORDS:
+        return getattr(run.config, _FLAG_WORDS[name][0]) is None
     if name == "channels_last":
         return target.channels_last or not any(len(given.shape) in _IMAGES for given in target.inputs)
     if name == "amp_bf16":
@@ -140,8 +136,7 @@ def is_float32(report: Report) -> bool:
 
 def has_tensor_cores(run: ConfigRun) -> bool | None:
     """Whether the run's device has tensor cores for TF32 and bfloat16; None where its capability is not known."""
-    capability = run.environment.capability if run.environment is not None else None
-    if capability is None:
+    if run.environment is None or run.environment.capability is None:
         return None
-    parts = capability.split(".")
+    parts = run.environment.capability.split(".")
     return tuple(int(part) for part in parts[:2] if part.isdigit()) >= divmod(FIRST_WITH_TF32, 10)
