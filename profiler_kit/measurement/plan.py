@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.configurations.axes.choice import size_text
-from profiler_kit.configurations.naming import DEFAULT, all_axes, axis_named, named, parse
+from profiler_kit.configurations.naming import DEFAULT, all_axes, axes_by_name, named, parse
 from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
@@ -125,8 +125,9 @@ class _Chooser:
         return (*first, *dict.fromkeys(self._said))
 
     def _pointless(self, config: RunConfig) -> str | None:
+        axes = axes_by_name()
         for item in config.settings:
-            axis = axis_named(item.name)
+            axis = axes[item.name]
             if self._device not in axis.devices:
                 return f"{axis.name} means nothing on {_DEVICE_WORDS[self._device]}"
             reason = axis.pointless(item.value, self._device, self._info)
