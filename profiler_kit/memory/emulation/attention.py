@@ -74,18 +74,14 @@ def chosen(
 def _takes(kernel: AttentionKernel, device: Device, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
     head = query.shape[-1]
     is_half = query.dtype in HALF and (query.dtype is torch.float16 or device.architecture.capability >= 80)
-    if not torch.backends.cuda.flash_sdp_enabled() and kernel == "flash":
-        return False
-    if not torch.backends.cuda.mem_efficient_sdp_enabled() and kernel == "efficient":
-        return False
-    if not torch.backends.cuda.cudnn_sdp_enabled() and kernel == "cudnn":
-        return False
     match kernel:
         case "cudnn":
-            return is_half and head % _HEAD_MULTIPLE == 0
+            return torch.backends.cuda.cudnn_sdp_enabled() and is_half and head % _HEAD_MULTIPLE == 0
         case "flash":
-            return is_half and mask is None
+            return torch.backends.cuda.flash_sdp_enabled() and is_half and mask is None
         case "efficient":
+            if not torch.backends.cuda.mem_efficient_sdp_enabled():
+                return False
             return head % _alignment(device, query.dtype) == 0 and not grouped and (is_half or query.dtype not in HALF)
         case "math":
             return True

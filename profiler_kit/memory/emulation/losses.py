@@ -1,6 +1,9 @@
-"""Cross entropy under autocast.
+"""Dropout, and cross entropy under autocast.
 
-It hands log_softmax the input's own type, so that this stays in low precision, and the negative log likelihood makes a
+Dropout is one fused op on CUDA, which keeps a mask of one byte per element; elsewhere it is a product with a mask of the
+input's own type. Source: ATen/native/Dropout.cpp, ``is_fused_kernel_acceptable``.
+
+Cross entropy hands log_softmax the input's own type, so that this stays in low precision, and the negative log likelihood makes a
 float32 copy: both are saved.
 
 Source: ATen/native/LossNLL.cpp, ``cross_entropy_loss_prob_target`` and ``cross_entropy_loss``.
@@ -18,6 +21,18 @@ from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulate
 from profiler_kit.memory.emulation.autocast import HALF, is_on
 
 _REDUCTIONS: Final = ("none", "mean", "sum")
+
+
+@emulates("dropout")
+def dropout(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+    """The result of the fused op, where CUDA would take it."""
+    return _dropout(func, *args, **kwargs)
+
+
+def _dropout(func: Call, input: Tensor, p: float = 0.5, train: bool = True) -> object:  # noqa: A002
+    if not train or p in (0, 1) or input.numel() == 0:
+        return func(input, p, train)
+    return torch.native_dropout(input, p, train)[0]
 
 
 @emulates("cross_entropy_loss")
