@@ -22,7 +22,7 @@ from profiler_kit.loading.ownership import Ownership
 from profiler_kit.loading.place import shown, user_frame
 from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.loading.stand_ins import stand_in
-from profiler_kit.memory.fan_in import add_in_place, adds_in_place, exclusive_counts
+from profiler_kit.memory.fan_in import ADD_IN_PLACE, adds_in_place, exclusive_counts
 from profiler_kit.memory.log import Category, Life, Log, Use
 from profiler_kit.memory.scratch import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, scratch_of
 from profiler_kit.records.counts import Phase
@@ -150,7 +150,7 @@ class Tracker(WholeFlexAttention):
         if kwargs is None:
             kwargs = {}
         if self.phase == "backward" and adds_in_place(func, args, kwargs):
-            return add_in_place(args)
+            return ADD_IN_PLACE(*args)  # as the engine would have done
         out = (stand_in(func, args) or func)(*args, **kwargs)
         plan = self._plans.get(id(func)) or self._plan(func)
         if isinstance(out, Tensor):
@@ -168,7 +168,7 @@ class Tracker(WholeFlexAttention):
         return out
 
     def _plan(self, func: Any) -> _Plan:
-        name = name_of(func)
+        name = f"higher_order.{func.name()}" if isinstance(func, HigherOrderOperator) else op_name(func)
         simulated = self._device.is_cuda
         is_used = name in ruled_ops() or name in self._watched
         plan = _Plan(name, simulated and is_used, simulated and self._takes_workspace(name), func)
@@ -230,13 +230,6 @@ class Tracker(WholeFlexAttention):
             if node is not None:
                 return self._ownership.of_node(node)
         return self._ownership.current
-
-
-def name_of(op: Any) -> str:
-    """``aten.relu`` for the op."""
-    if isinstance(op, HigherOrderOperator):
-        return f"higher_order.{op.name()}"
-    return op_name(op)
 
 
 def _workspaces(op: str, architecture: Architecture, *, bias_is_vector: bool) -> tuple[tuple[str, Figure], ...]:

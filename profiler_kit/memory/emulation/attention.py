@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from profiler_kit.devices.device import AttentionKernel, Device
-from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
+from profiler_kit.memory.emulation import Call, Emulation, emulates
 from profiler_kit.memory.emulation.autocast import HALF
 
 _ATEN: Final = torch.ops.aten
@@ -23,12 +23,7 @@ _HEAD_MULTIPLE: Final = 8  # elements, of flash attention and of cuDNN
 
 
 @emulates("scaled_dot_product_attention")
-def attention(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
-    """The output of the kernel that the device would run."""
-    return _attention(emulation, func, *args, **kwargs)
-
-
-def _attention(
+def attention(
     emulation: Emulation,
     func: Call,
     query: Tensor,
@@ -40,6 +35,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
+    """The output of the kernel that the device would run."""
     kernel = chosen(emulation.device, query, key, value, attn_mask, enable_gqa=enable_gqa)
     if kernel == "math":
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
