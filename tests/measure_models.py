@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_kit.measurement.launcher import started_run
+from profiler_kit.measurement.sweep import started_run
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -24,21 +23,21 @@ FLAGS: Final = {
 
 def all_axes() -> tuple[Axis, ...]:
     """All axes of `configurations/axes/`, in the order of their names. Raises TypeError for a file that holds none."""
-    axes_by_name: dict[str, Axis] = {}
+    return tuple(axes_by_name().values())
+
+
+def axes_by_name() -> dict[str, Axis]:
+    """The same by name."""
+    axes: dict[str, Axis] = {}
     for member in members(family):
-        axes = getattr(member, "AXES", None)
-        if not isinstance(axes, tuple) or not all(isinstance(axis, Axis) for axis in axes):
+        family_axes = getattr(member, "AXES", None)
+        if not isinstance(family_axes, tuple) or not all(isinstance(axis, Axis) for axis in family_axes):
             raise TypeError(f"{member.__file__}: wants AXES = (Axis(...), ...)")
-        for axis in axes:
-            if axis.name in axes_by_name:
+        for axis in family_axes:
+            if axis.name in axes:
                 raise TypeError(f"{member.__file__}: there is an axis {axis.name!r} already")
-            axes_by_name[axis.name] = axis
-    return tuple(axes_by_name[name] for name in sorted(axes_by_name))
-
-
-def axis_named(name: str) -> Axis:
-    """The axis called `name`. Raises KeyError."""
-    return {axis.name: axis for axis in all_axes()}[name]
+            axes[axis.name] = axis
+    return dict(sorted(axes.items()))
 
 
 def spelled(axis: Axis) -> str:
@@ -54,7 +53,7 @@ def parse(name: str, plain: RunConfig) -> RunConfig:
     Raises UsageError for a word that is neither a flag nor an axis, for a value that an axis does not take, and for words
     that can't stand together.
     """
-    axes = {axis.name: axis for axis in all_axes()}
+    axes = axes_by_name()
     flags: set[str] = set()
     values: dict[str, list[str]] = {}
     for word in (part.strip() for part in name.split("+")):
@@ -111,22 +110,15 @@ def named(config: RunConfig) -> RunConfig:
 
 def name_of(config: RunConfig) -> str:
     """The configuration's name: what differs from the defaults, joined by ``+``; ``default`` where nothing does."""
-    return "+".join(_words(config)) or DEFAULT
-
-
-def _words(config: RunConfig) -> Iterable[str]:
-    if config.enabled is False:
-        yield OFF
-    else:
-        if config.benchmark:
-            yield "benchmark"
-        if config.deterministic:
-            yield "deterministic"
-        if config.allow_tf32 is False:
-            yield "no-tf32"
+    flags = {
+        "benchmark": config.benchmark,
+        "deterministic": config.deterministic,
+        "no-tf32": config.allow_tf32 is False,
+    }
+    words = [OFF] if config.enabled is False else [flag for flag, is_set in flags.items() if is_set]
     for item in config.settings:
-        for value in item.value.split(","):
-            yield item.name if value == ON else f"{item.name}={value}"
+        words += (item.name if value == ON else f"{item.name}={value}" for value in item.value.split(","))
+    return "+".join(words) or DEFAULT
 
 
 def choices() -> str:

@@ -16,9 +16,8 @@ from profiler_kit.records.target import InputInfo
 AUTO: Final = "auto"
 GENERATED: Final = "generated"
 GIVEN: Final = "given"
-SIZES: Final = (
-    12  # of a generated schedule: more than a network sees by chance, few enough to search algorithms for each
-)
+# Of a generated schedule: more than a network sees by chance, few enough to search algorithms for each.
+SIZES: Final = 12
 CYCLES: Final = 3  # the first meets new shapes; two that meet none show what is steady and how far it scatters
 BELOW: Final = 5  # of the sizes made up for an image, how many lie below the present one
 HINT: Final = "write sizes as 192,224x256 or whole shapes as 8x3x512x512, name a file with one a line, or take auto"

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -73,14 +73,12 @@ def find_ncu() -> Path | None:
         return Path(on_path)
     for pattern in PLACES:
         root = Path(pattern).anchor
-        programs = [path for path in Path(root).glob(pattern.removeprefix(root)) if _can_run(path)]
+        programs = [
+            path for path in Path(root).glob(pattern.removeprefix(root)) if path.is_file() and os.access(path, os.X_OK)
+        ]
         if programs:
             return max(programs, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])
     return None
-
-
-def _can_run(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
 
 
 def count(
@@ -122,25 +120,20 @@ def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) 
 
     A search for algorithms may choose otherwise in each process, and counters of another algorithm would explain nothing.
     """
-    by_part = {(part.path, part.part): part for part in counted.parts}
-    joined = []
-    for timing in convolutions:
-        counted_part = by_part.get((timing.path, timing.part))
-        if counted_part is None or not _same_kernel(timing, counted_part):
-            joined.append(timing)
-        else:
-            joined.append(replace(timing, counters=counted_part.counters, counted_kernels=counted_part.kernels))
-    return tuple(joined)
+    return tuple(
+        replace(timing, counters=part.counters, counted_kernels=part.kernels)
+        if part is not None and _same_kernel(timing, part)
+        else timing
+        for timing, part in _pairs(convolutions, counted)
+    )
 
 
 def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[str, ...]:
     """A note about the parts that ran by another kernel when they were counted; empty where there is none."""
-    by_part = {(part.path, part.part): part for part in counted.parts}
     names = [
         f"{timing.path or 'the model itself'} ({timing.part})"
-        for timing in convolutions
-        if (counted_part := by_part.get((timing.path, timing.part))) is not None
-        and not _same_kernel(timing, counted_part)
+        for timing, part in _pairs(convolutions, counted)
+        if part is not None and not _same_kernel(timing, part)
     ]
     if not names:
         return ()
@@ -148,6 +141,13 @@ def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters)
         f'No counters of {", ".join(names)} under "{counted.config}": in the process that read them another kernel was chosen '
         "than in the one that was timed.",
     )
+
+
+def _pairs(
+    convolutions: Iterable[ConvolutionTiming], counted: Counters
+) -> Iterator[tuple[ConvolutionTiming, CountedPart | None]]:
+    by_part = {(part.path, part.part): part for part in counted.parts}
+    return ((timing, by_part.get((timing.path, timing.part))) for timing in convolutions)
 
 
 @functools.lru_cache(maxsize=4)
@@ -230,12 +230,9 @@ def _parts(rows: tuple[KernelRow, ...]) -> tuple[CountedPart, ...]:
     for row in rows:
         key = (row.path, row.part) if row.path is not None else (REST, None)
         groups.setdefault(key, []).append(row)
-    rest = groups.pop((REST, None), None)
-    if rest is not None:
-        groups[REST, None] = rest  # last, whenever its first kernel ran
     return tuple(
         CountedPart(path=path, part=part, counters=_sum(group), kernels=_by_kernel(group))
-        for (path, part), group in groups.items()
+        for (path, part), group in sorted(groups.items(), key=lambda item: item[0] == (REST, None))  # the rest last
     )
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from profiler_kit import units
+from profiler_kit import process, units
 from profiler_kit.configurations import shapes
 from profiler_kit.configurations.naming import named
 from profiler_kit.measurement import counters
 from profiler_kit.measurement.plan import capped
-from profiler_kit.measurement.schedule import run_schedule
 from profiler_kit.measurement.session import Session, measure_more
-from profiler_kit.process.protocol import OnProgress
-from profiler_kit.records.laboratory import ConvolutionTiming, LaboratoryQuestions, ShapeSchedule
+from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
+from profiler_kit.records.laboratory import ConvolutionTiming, LaboratoryQuestions, ShapeSchedule, ShapeStep
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.serde import from_json
+from profiler_kit.records.target import TargetInfo, TargetSpec
+
+# A large network searches its algorithms for a quarter of a minute per shape, and a generated schedule has 13 shapes.
+LIMIT_S: Final = 1800.0
 
 
 def measure_under_cap(session: Session, limit_bytes: int | None, folder: Path) -> None:
@@ -75,6 +83,57 @@ def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ..
     return tuple(schedules)
 
 
+def run_schedule(
+    spec: TargetSpec,
+    config: RunConfig,
+    *,
+    device: str,
+    text: str,
+    timeout_s: float | None = None,
+    on_progress: OnProgress = silent,
+) -> ShapeSchedule:
+    """The steps of the schedule that `text` names (see `shapes.schedule`), under `config`, in a process of its own.
+
+    A shape that the model cannot take, a crash or a hang ends it: the steps up to there stay, and `failure` says why.
+    `timeout_s` limits the process (default: half an hour). Raises KeyboardInterrupt, the process ended.
+    """
+    limit_s = timeout_s if timeout_s is not None else LIMIT_S
+    with worker_folder() as folder:
+        steps = folder / "steps.jsonl"
+        job = ScheduleJob(spec=spec, config=config, device=device, text=text, steps=str(steps))
+        end, outcome = run_worker(
+            "schedule_run", job, folder, ScheduleEnd, timeout_s=limit_s, on_progress=on_progress
+        )  # fmt: skip
+        schedule = ShapeSchedule(
+            config=config.name,
+            source=shapes.source_of(text),
+            steps=_steps(steps),
+            benchmark=config.benchmark,
+            device=device.partition(":")[0],
+        )
+    if end is None:
+        return replace(schedule, failure=_failure(outcome, limit_s, len(schedule.steps)))
+    return replace(schedule, notes=end.notes, failure=end.failure)
+
+
+def _steps(file: Path) -> tuple[ShapeStep, ...]:
+    """The steps whose lines are whole: a process that was ended may have left half of one."""
+    if not file.exists():
+        return ()
+    whole = file.read_text(encoding="utf-8").split("\n")[:-1]
+    return tuple(from_json(ShapeStep, json.loads(line), f"the worker's step {i}") for i, line in enumerate(whole))
+
+
+def _failure(outcome: process.Outcome, limit_s: float, done: int) -> str:
+    after = f"after {done} {'step' if done == 1 else 'steps'}"
+    if outcome.timed_out:
+        return f"not done after {limit_s:g} s: the process was ended {after}; raise --timeout, or give fewer shapes"
+    if outcome.signal_name == "SIGKILL":
+        return f"killed (SIGKILL) {after}, which is what the system does when host memory runs out"
+    last = f": {outcome.last_words}" if outcome.last_words else ""
+    return f"the process ended ({outcome.ending}) {after}{last}"
+
+
 def count_operations(session: Session, asked: bool) -> None:
     """Adds what hardware counters say to the runs whose convolutions are done differently from those counted before."""
     if not asked or session.interrupted:
@@ -101,23 +160,21 @@ def count_operations(session: Session, asked: bool) -> None:
                 )
                 if counted is not None:
                     notes = (*notes, *counters.otherwise_done(run.convolutions, counted))
-                session.notes.extend(note for note in notes if note not in session.notes)
+                for note in notes:
+                    session.note(note)
                 if counted is None:
                     return
                 seen[kernels] = counters.with_counters(run.convolutions, counted)
             counted_parts = {(part.path, part.part): part for part in seen[kernels]}
-            session.runs[at] = replace(
-                run,
-                convolutions=tuple(_counted_as(part, counted_parts[part.path, part.part]) for part in run.convolutions),
+            same_kernels = ((part, counted_parts[part.path, part.part]) for part in run.convolutions)
+            convolutions = tuple(
+                replace(part, counters=other.counters, counted_kernels=other.counted_kernels)
+                for part, other in same_kernels
             )
+            session.runs[at] = replace(run, convolutions=convolutions)
     except KeyboardInterrupt:
         session.interrupted = True
         session.notes.append("Interrupted while hardware counters were read.")
-
-
-def _counted_as(timing: ConvolutionTiming, other: ConvolutionTiming) -> ConvolutionTiming:
-    """`timing` with the counters of `other`, which runs by the same kernels."""
-    return replace(timing, counters=other.counters, counted_kernels=other.counted_kernels)
 
 
 def _labelled(session: Session, label: str) -> OnProgress:

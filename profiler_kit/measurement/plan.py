@@ -6,12 +6,12 @@ Source: PyTorch's `ConvParams`/cuDNN v8 plan cache (key: shapes, dtype, layout, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.configurations.axes.choice import size_text
-from profiler_kit.configurations.naming import DEFAULT, all_axes, axis_named, named, parse
+from profiler_kit.configurations.naming import DEFAULT, all_axes, axes_by_name, named, parse
 from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
@@ -29,6 +29,12 @@ _DEVICE_OF: Final[dict[Backend, str]] = {
     "cudnn": "cuda", "miopen": "cuda", "native": "cuda", "mps": "mps", "cpu": "cpu",
 }  # fmt: skip
 _DEVICE_WORDS: Final = {"cuda": "a CUDA device", "cpu": "a CPU", "mps": "Metal (MPS)"}
+_WITHOUT_CUDNN: Final[Mapping[Backend, str]] = {
+    "cpu": "The cuDNN flags can be set on a CPU and change nothing: its convolutions run in oneDNN.",
+    "mps": "Metal (MPS) ignores the cuDNN flags.",
+    "native": "One configuration: this torch has no cuDNN (torch.backends.cudnn.is_available() is False), so its flags change "
+    "nothing and convolutions run in torch's own kernels; install a torch that comes with cuDNN.",
+}
 _OF_CONVOLUTIONS: Final = frozenset({"no_onednn", "channels_last"})  # what changes convolutions and what is around them
 
 
@@ -65,15 +71,17 @@ def plan(
     own, notes = _valid(backend, has_tf32 and float32, has_tf32, uses_cudnn)
     chooser = _Chooser(own, _DEVICE_OF[backend], info)
     named_flags = [c for c in (chooser.read(name) for name in only or ()) if c is not None]
-    configs = own if only is None else _in_order(named_flags, own) or own[:1]
+    in_order = [*(c for c in own if c in named_flags), *(c for c in named_flags if c not in own)]
+    configs = own if only is None else in_order or own[:1]
     more = [c for c in (chooser.read(name) for name in also) if c is not None]
-    configs = _distinct([*configs, *more])
+    configs = list(dict.fromkeys([*configs, *more]))
     optional: list[RunConfig] = []
     if only is None and backend in INSTEAD:
         quiet = _Chooser(own, _DEVICE_OF[backend], info)  # nobody asked for these, so nobody is told why not
         tried = (quiet.read(name) for name in INSTEAD[backend])
-        optional = [c for c in tried if c is not None and (uses_cudnn or not _for_convolutions(c))]
-        optional = [c for c in _distinct(optional) if c not in configs]
+        hidden = _OF_CONVOLUTIONS if not uses_cudnn else frozenset()
+        fitting = [c for c in tried if c is not None and hidden.isdisjoint(item.name for item in c.settings)]
+        optional = [c for c in dict.fromkeys(fitting) if c not in configs]
     if again and len(configs) + len(optional) > 1:
         configs = [*configs, replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name)]
     return Plan(configs=tuple(configs), notes=(*notes, *chooser.notes()), optional=tuple(optional))
@@ -125,8 +133,9 @@ class _Chooser:
         return (*first, *dict.fromkeys(self._said))
 
     def _pointless(self, config: RunConfig) -> str | None:
+        axes = axes_by_name()
         for item in config.settings:
-            axis = axis_named(item.name)
+            axis = axes[item.name]
             if self._device not in axis.devices:
                 return f"{axis.name} means nothing on {_DEVICE_WORDS[self._device]}"
             reason = axis.pointless(item.value, self._device, self._info)
@@ -135,34 +144,12 @@ class _Chooser:
         return None
 
 
-def _for_convolutions(config: RunConfig) -> bool:
-    return any(item.name in _OF_CONVOLUTIONS for item in config.settings)
-
-
-def _in_order(chosen: Sequence[RunConfig], own: Sequence[RunConfig]) -> list[RunConfig]:
-    """`chosen` with those of `own` first, in its order."""
-    return _distinct([*(c for c in own if c in chosen), *(c for c in chosen if c not in own)])
-
-
-def _distinct(configs: Sequence[RunConfig]) -> list[RunConfig]:
-    return list(dict.fromkeys(configs))
-
-
 _EVERYWHERE: Final = RunConfig(name=DEFAULT, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
 def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
-    if backend == "cpu":
-        note = "The cuDNN flags can be set on a CPU and change nothing: its convolutions run in oneDNN."
-        return [RunConfig(name=DEFAULT)], [note]
-    if backend == "mps":
-        return [RunConfig(name=DEFAULT)], ["Metal (MPS) ignores the cuDNN flags."]
-    if backend == "native":
-        note = (
-            "One configuration: this torch has no cuDNN (torch.backends.cudnn.is_available() is False), so its flags change "
-            "nothing and convolutions run in torch's own kernels; install a torch that comes with cuDNN."
-        )
-        return [RunConfig(name=DEFAULT)], [note]
+    if backend in _WITHOUT_CUDNN:
+        return [RunConfig(name=DEFAULT)], [_WITHOUT_CUDNN[backend]]
     if not uses_cudnn:
         note = "One cuDNN configuration: the model has no convolution, recurrent layer or batch norm, so no op that it runs."
         return [_EVERYWHERE], [note]

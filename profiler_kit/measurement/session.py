@@ -15,13 +15,12 @@ from typing import Final
 
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement import sweep
-from profiler_kit.measurement.launcher import interrupted
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.visits import Visit, VisitOrder, reverse_pass
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.laboratory import SweepTime
-from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
@@ -66,6 +65,11 @@ class Session:
         """How long it all took, and how much of that the device was needed; None where no run told."""
         return SweepTime(wall_ns=self.wall_ns, needed_ns=self.needed_ns) if self.needed_ns else None
 
+    def note(self, text: str) -> None:
+        """Adds `text` to the notes, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def has_failed(self, config: RunConfig) -> bool:
         """Whether the first process of `config` is known to have failed: a second one would end the same way."""
         return any(run.config == config and run.failure is not None for run in self.runs)
@@ -88,7 +92,10 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
             session.notes.append(f'Not tried, as "{first[0].name}" failed: {_names(left)}.')
             return None
         if not _has_time(session, len(chosen)):
-            session.notes.append(_no_time(left, session))
+            session.notes.append(
+                f"Not tried, for lack of time ({session.budget_s:g} s): {_names(left)}. Give it more with --budget, or name "
+                "them in --also."
+            )
             return None
         chosen.append(config)
         return _not_much_slower(session, _visit(session, config, share_s, folder), first[0])
@@ -255,18 +262,13 @@ def _has_time(session: Session, visited: int) -> bool:
     return spent_s + (VISITS * (visited + 1) - visited) * spent_s / visited <= session.budget_s
 
 
-def _no_time(left: Sequence[RunConfig], session: Session) -> str:
-    return (
-        f"Not tried, for lack of time ({session.budget_s:g} s): {_names(left)}. Give it more with --budget, or name them in "
-        "--also."
-    )
-
-
 def _names(configs: Sequence[RunConfig]) -> str:
     return ", ".join(config.name for config in configs)
 
 
 def _add_interrupted(session: Session, configs: Sequence[RunConfig]) -> None:
     measured = {run.config.name for run in session.runs}
-    missing = [config for config in configs if config.name not in measured]
-    session.runs.extend(interrupted(config, started=config in session.started) for config in missing)
+    for config in configs:
+        if config.name not in measured:
+            message = "interrupted" if config in session.started else "not run: interrupted before"
+            session.runs.append(ConfigRun(config=config, failure=Failure(kind="interrupted", message=message)))

@@ -78,7 +78,7 @@ def _advised(report: Report, read: Read, session: Session, seen: set[str]) -> li
         try:
             config = read(name)
         except UsageError as error:
-            _note(session, f"Not tried: {error.message}.")
+            session.note(f"Not tried: {error.message}.")
             continue
         if config is None or config.name in found:
             continue
@@ -87,15 +87,10 @@ def _advised(report: Report, read: Read, session: Session, seen: set[str]) -> li
         else:
             found[config.name] = config
     if left:
-        _note(
-            session, f"Not tried, as {MOST_TRIALS} trials are enough at a time: {', '.join(left)}. Name them in --also."
+        session.note(
+            f"Not tried, as {MOST_TRIALS} trials are enough at a time: {', '.join(left)}. Name them in --also."
         )
     return list(found.values())
-
-
-def _note(session: Session, said: str) -> None:
-    if said not in session.notes:
-        session.notes.append(said)
 
 
 def _names(finding: Finding) -> tuple[str, ...]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from profiler_kit.devices.device import Device
+import torch
+
+from profiler_kit.devices.architectures import nearest_architecture
+from profiler_kit.devices.cards.cpu import CPU
+from profiler_kit.devices.device import Device, Figure
 from profiler_kit.devices.registry import DEFAULT
 from profiler_kit.loading import Target
 from profiler_kit.loading.compiled import COMPILED_NOTE, nothing_compiled
@@ -17,7 +21,7 @@ from profiler_kit.memory.steps import Setup, record
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 
-__all__ = ["LibraryConfig", "Setup", "simulate", "simulate_measured"]
+__all__ = ["LibraryConfig", "Setup", "device_here", "simulate", "simulate_measured"]
 
 
 def simulate(target: Target, device: Device = DEFAULT, setup: Setup | None = None) -> MemoryEstimate:
@@ -65,3 +69,21 @@ def simulate_measured(
 
     with nothing_compiled():
         return on_first_kind(target, attempt).value
+
+
+def device_here(place: str | None = None) -> Device:
+    """The device at `place` (``cpu``, ``cuda:0``), by default the GPU that is here; without one, the default device.
+
+    A GPU is simulated by the row of its architecture, or of the nearest older one, with its own number of multiprocessors.
+    """
+    if place is not None and not place.startswith("cuda"):
+        return CPU
+    if torch.version.hip is not None or not torch.cuda.is_available():
+        return DEFAULT
+    properties = torch.cuda.get_device_properties(place if place is not None else "cuda")
+    return Device(
+        label=properties.name,
+        names=(properties.name,),
+        architecture=nearest_architecture(10 * properties.major + properties.minor),
+        multiprocessors=Figure(properties.multi_processor_count, f"asked of this machine's {properties.name}"),
+    )

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ADD: Final = torch.ops.aten.add.Tensor
-_ADD_IN_PLACE: Final = torch.ops.aten.add_.Tensor
+ADD_IN_PLACE: Final = torch.ops.aten.add_.Tensor
 
 UseCounts = tuple[int, int]
 
@@ -72,12 +72,6 @@ def adds_in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
         and _use_counts(into) == exclusive_counts()
         and _is_dense(into)
     )
-
-
-def add_in_place(args: tuple[Any, ...]) -> Tensor:
-    """The addition that the engine would have made."""
-    out: Tensor = _ADD_IN_PLACE(*args)
-    return out
 
 
 def _is_dense(tensor: Tensor) -> bool:

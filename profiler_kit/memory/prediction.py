@@ -1,14 +1,17 @@
-"""From a log to figures: the peak taken apart, the timeline, what each module keeps for backward."""
+"""From a log to figures: the peak taken apart, the timeline, what each module keeps for backward.
+
+On a device the log is put through its allocator, with library scratch at one end of its interval.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
+from profiler_kit.memory.allocator import Block, CachingAllocator
 from profiler_kit.memory.log import CATEGORIES, Life, Log, Use
-from profiler_kit.memory.replay import Replay, replay
-from profiler_kit.memory.timeline import timeline
 from profiler_kit.records.counts import (
     DeviceMemory,
     LibraryScratch,
@@ -19,7 +22,10 @@ from profiler_kit.records.counts import (
     Phase,
 )
 
+MOST_POINTS: Final = 64
 _MOST_UNCERTAIN: Final = 5
+
+Bound = Literal["low", "likely", "high"]
 
 
 def predicted(log: Log, device: Device) -> MemoryEstimate:
@@ -33,7 +39,8 @@ def predicted(log: Log, device: Device) -> MemoryEstimate:
     points.append((place, where, levels[place]))
     points.sort(key=lambda point: point[0])
     kept = log.place_of("after loss")
-    saved = [life for life in log.alive(kept) if _is_saved(life)] if kept is not None else []
+    living = log.alive(kept) if kept is not None else ()
+    saved = [life for life in living if life.category is None and life.savers is not None]
     forward_end = kept if kept is not None else log.place_of("after forward")
     return MemoryEstimate(
         peak_bytes=levels[place],
@@ -56,10 +63,6 @@ def _where(life: Life | None) -> str:
     if life is None:
         return "before forward"
     return " ".join(word for word in (life.phase, life.path, life.op) if word)
-
-
-def _is_saved(life: Life) -> bool:
-    return life.category is None and life.savers is not None
 
 
 def _categories(alive: Iterable[Life], workspace: int | None = None) -> MemoryCategories:
@@ -107,13 +110,15 @@ def on_device(log: Log, device: Device) -> DeviceMemory:
     """What the last step of `log` needs on `device`."""
     levels = log.levels()
     likely = replay(log)
-    low, high = (replay(log, "low"), replay(log, "high")) if _is_uncertain(log.uses) else (likely, likely)
+    is_uncertain = any(use.scratch.low != use.scratch.high for use in log.uses)
+    low, high = (replay(log, "low"), replay(log, "high")) if is_uncertain else (likely, likely)
     phase, path, op = _peak_of(log, likely)
     scratch = likely.kept_bytes
     if likely.peak_use is not None and likely.peak_use.keeper is None:
         scratch += likely.peak_use.scratch.likely
     categories = _categories(log.alive(likely.peak_place), workspace=scratch)
     forward_end = log.place_of("after loss") or log.place_of("after forward") or 0
+    kept_by_then = sum(use.scratch.likely for use in log.uses if use.keeper is not None and use.place <= forward_end)
     return DeviceMemory(
         profile=device.architecture.name,
         card=device.label,
@@ -127,7 +132,7 @@ def on_device(log: Log, device: Device) -> DeviceMemory:
         peak_phase=phase,
         peak_path=path,
         peak_op=op,
-        after_forward_bytes=levels[forward_end] + _kept_by(log, forward_end),
+        after_forward_bytes=levels[forward_end] + kept_by_then,
         context_bytes=device.architecture.context.value,
         timeline=timeline(log, levels),
         uncertain=_uncertain(log, levels, low),
@@ -135,12 +140,82 @@ def on_device(log: Log, device: Device) -> DeviceMemory:
     )
 
 
-def _is_uncertain(uses: Iterable[Use]) -> bool:
-    return any(use.scratch.low != use.scratch.high for use in uses)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """The last step's peak and what is held after it.
+
+    `peak_place`: the number of events before the peak; `peak_use`: the scratch that made it, None where a storage's birth
+    did; `kept_bytes`: what libraries hold for good at the peak.
+    """
+
+    allocated_bytes: int
+    peak_place: int
+    peak_use: Use | None
+    kept_bytes: int
+    reserved_bytes: int
 
 
-def _kept_by(log: Log, place: int) -> int:
-    return sum(use.scratch.likely for use in log.uses if use.keeper is not None and use.place <= place)
+def replay(log: Log, bound: Bound = "likely") -> Replay:
+    """Runs the whole `log` through a new allocator, every scratch at `bound`."""
+    allocator = CachingAllocator()
+    blocks: dict[int, Block] = {}
+    starts = set(log.steps)
+    uses = iter(log.uses)
+    use = next(uses, None)
+    kept = 0
+    peaks: list[tuple[int, int, Use | None, int]] = []  # of each step: bytes, place, use, kept then
+    for place in range(len(log.events) + 1):
+        if place in starts:
+            peaks.append((allocator.allocated, place, None, kept))
+        while use is not None and use.place == place:
+            nbytes: int = getattr(use.scratch, bound)
+            if nbytes > 0:
+                block = allocator.allocate(nbytes)
+                if use.keeper is not None:
+                    kept += nbytes
+                if peaks and allocator.allocated > peaks[-1][0]:
+                    peaks[-1] = (allocator.allocated, place, use, kept)
+                if use.keeper is None:
+                    allocator.free(block)
+            use = next(uses, None)
+        if place == len(log.events):
+            break
+        change, life = log.events[place]
+        if change > 0:
+            blocks[id(life)] = allocator.allocate(change)
+            if peaks and allocator.allocated > peaks[-1][0]:
+                peaks[-1] = (allocator.allocated, place + 1, None, kept)
+        else:
+            allocator.free(blocks.pop(id(life)))
+    allocated, at, made_by, kept_then = peaks[-1]
+    return Replay(
+        allocated_bytes=allocated,
+        peak_place=at,
+        peak_use=made_by,
+        kept_bytes=kept_then,
+        reserved_bytes=allocator.reserved,
+    )
+
+
+def timeline(log: Log, levels: list[int]) -> tuple[MemoryPoint, ...]:
+    """The most bytes held in each stretch of births in one phase and module, in order; neighbours are merged if many."""
+    peaks: list[tuple[str, str, int]] = []  # phase, path, bytes
+    start = log.steps[-1]
+    for place in range(start, len(log.events)):
+        change, life = log.events[place]
+        if change <= 0:
+            continue
+        level = levels[place + 1]
+        if peaks and peaks[-1][:2] == (life.phase, life.path):
+            peaks[-1] = (life.phase, life.path, max(peaks[-1][2], level))
+        else:
+            peaks.append((life.phase, life.path, level))
+    at_once = -(-len(peaks) // MOST_POINTS)
+    points = []
+    for first in range(0, len(peaks), max(at_once, 1)):
+        phase, path, level = max(peaks[first : first + at_once], key=lambda peak: peak[2])
+        points.append(MemoryPoint(at=f"{phase} {path}".strip(), bytes=level))
+    return tuple(points)
 
 
 def _peak_of(log: Log, found: Replay) -> tuple[Phase, str, str]:

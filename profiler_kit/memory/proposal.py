@@ -1,7 +1,7 @@
-"""Which modules to checkpoint: the set that computes least again among those that reach a goal.
+"""What to propose: the largest batch that fits, and the modules whose checkpointing reaches a goal at the least cost.
 
-Sets are told good or bad by simulating them. The search is greedy over several families of disjoint modules, then every
-member is tried for leaving out and for a cheaper stand-in.
+Sets of modules are told good or bad by simulating them. The search is greedy over several families of disjoint modules,
+then every member is tried for leaving out and for a cheaper stand-in.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from profiler_kit.records.counts import PSEUDO_PATHS, ModuleMemory, ModuleNode, StaticCount
+from profiler_kit.records.counts import PSEUDO_PATHS, ModuleMemory, ModuleNode, StaticCount, WhatIf
 
 Paths = tuple[str, ...]
+
+MOST_BATCH: Final = 1 << 20
 
 # A module that lets go of less than this share of what is kept is not worth a row of a training script.
 LEAST_SHARE: Final = 0.002
@@ -21,6 +23,39 @@ MOST_TRIALS: Final = 40
 LEAST_TRIALS: Final = 6
 TRIALS_BY_MODULES: Final = 300
 SLACK: Final = 0.9  # the allocator's segments let a set save somewhat more than its bytes, so that this much may do
+
+
+def largest_batch(at: Callable[[int], WhatIf], bytes_of: Callable[[WhatIf], int], goal: int) -> WhatIf | None:
+    """The answer for the largest batch whose `bytes_of` are at most `goal`; None where not even one sample's are.
+
+    They are nearly linear in it: each guess follows from two known answers, which `at` gives.
+    """
+    low = at(1)
+    if bytes_of(low) > goal:
+        return None
+    high = at(2)
+    while bytes_of(high) <= goal:
+        guess = _crossing(low, high, bytes_of, goal)
+        low, high = high, at(min(max(guess, (high.batch or 0) + 1), 2 * MOST_BATCH))
+        if (low.batch or 0) >= MOST_BATCH:
+            return low
+    between = False
+    while (high.batch or 0) - (low.batch or 0) > 1:
+        least, most = (low.batch or 0) + 1, (high.batch or 0) - 1
+        guess = (least + most) // 2 if between else _crossing(low, high, bytes_of, goal)
+        found = at(min(max(guess, least), most))
+        low, high = (found, high) if bytes_of(found) <= goal else (low, found)
+        between = not between  # a straight line may creep along one side
+    return low
+
+
+def _crossing(low: WhatIf, high: WhatIf, bytes_of: Callable[[WhatIf], int], goal: int) -> int:
+    """The last batch below `goal` on the straight line through two answers."""
+    first, second = low.batch or 0, high.batch or 0
+    rise = bytes_of(high) - bytes_of(low)
+    if rise <= 0:
+        return 2 * second
+    return first + (goal - bytes_of(low)) * (second - first) // rise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

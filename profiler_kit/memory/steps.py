@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import torch
-from torch import Tensor
 
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.device import Device
@@ -132,7 +131,8 @@ class _Run:
         with telling("backward"), self._watched():
             if loss.requires_grad:
                 loss.backward()
-        tracker.label(_gradients(target), "gradients")
+        gradients = (parameter.grad for parameter in target.model.parameters())
+        tracker.label((gradient for gradient in gradients if gradient is not None), "gradients")
         tracker.log.mark("after backward")
 
         tracker.enter_phase("optimizer", OPTIMIZER_PATH)
@@ -148,7 +148,7 @@ class _Run:
         with ExitStack() as stack:
             stack.enter_context(self.ownership.watching())
             if saves:
-                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.tracker.pack, _same))
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.tracker.pack, lambda tensor: tensor))
             if self.emulation.device.is_cuda:
                 stack.enter_context(self.emulation)
             stack.enter_context(self.tracker)
@@ -159,11 +159,3 @@ class _Run:
         if amp is not None and self.emulation.device.is_cuda:
             return torch.autocast("cuda", dtype=DTYPES[amp])
         return self.target.autocast() if self.target.device.type != "meta" else contextlib.nullcontext()
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def _gradients(target: Target) -> Iterable[Tensor]:
-    return (parameter.grad for parameter in target.model.parameters() if parameter.grad is not None)

@@ -9,24 +9,29 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 
-from profiler_kit.devices.device import Device, Figure
+from profiler_kit.devices.device import Architecture, Device, Figure
 from profiler_kit.loading.flex import WholeFlexAttention
 from profiler_kit.loading.ownership import Ownership
 from profiler_kit.loading.place import shown, user_frame
 from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.loading.stand_ins import stand_in
-from profiler_kit.memory.calls import call_of
-from profiler_kit.memory.fan_in import add_in_place, adds_in_place, exclusive_counts
+from profiler_kit.memory.fan_in import ADD_IN_PLACE, adds_in_place, exclusive_counts
 from profiler_kit.memory.log import Category, Life, Log, Use
-from profiler_kit.memory.scratch import LibraryConfig, OpCall, exactly, ruled_ops, scratch_of
-from profiler_kit.memory.workspaces import takes_workspace, workspaces
+from profiler_kit.memory.scratch import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, scratch_of
 from profiler_kit.records.counts import Phase
+
+_WITH_BIAS: Final = frozenset(("aten.addmm", "aten._addmm_activation"))
+_PRODUCTS: Final = _WITH_BIAS | {f"aten.{name}" for name in ("mm", "bmm", "baddbmm", "addmv", "mv", "dot")}
+# Without cuDNN a convolution is unfolded, and what is unfolded multiplied (ATen/native/cuda/ConvolutionMM2d.cu): seen on
+# an H100 to take both threads' workspaces.
+_CONVOLUTIONS: Final = frozenset(("aten.convolution", "aten.convolution_backward"))
 
 
 class _Watcher(weakref.ref[torch.UntypedStorage]):
@@ -145,7 +150,7 @@ class Tracker(WholeFlexAttention):
         if kwargs is None:
             kwargs = {}
         if self.phase == "backward" and adds_in_place(func, args, kwargs):
-            return add_in_place(args)
+            return ADD_IN_PLACE(*args)  # as the engine would have done
         out = (stand_in(func, args) or func)(*args, **kwargs)
         plan = self._plans.get(id(func)) or self._plan(func)
         if isinstance(out, Tensor):
@@ -156,19 +161,23 @@ class Tracker(WholeFlexAttention):
                     self._life(tensor, plan.name)
         if plan.is_used:
             called_with = signature(args, kwargs) if self._watched else ""
-            self.use(call_of(plan.name, args, kwargs, out, in_backward=self.in_backward), called_with)
+            self.use(_call_of(plan.name, args, kwargs, out, in_backward=self.in_backward), called_with)
         if plan.is_product:
-            for library, size in workspaces(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
+            for library, size in _workspaces(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
                 self.keep(library, size, plan.name)
         return out
 
     def _plan(self, func: Any) -> _Plan:
-        name = name_of(func)
+        name = f"higher_order.{func.name()}" if isinstance(func, HigherOrderOperator) else op_name(func)
         simulated = self._device.is_cuda
         is_used = name in ruled_ops() or name in self._watched
-        plan = _Plan(name, simulated and is_used, simulated and takes_workspace(name, cudnn=self._config.cudnn), func)
+        plan = _Plan(name, simulated and is_used, simulated and self._takes_workspace(name), func)
         self._plans[id(func)] = plan
         return plan
+
+    def _takes_workspace(self, op: str) -> bool:
+        """Whether `op` is a product that cuBLAS computes, or comes down to one without cuDNN."""
+        return op in _PRODUCTS or (op in _CONVOLUTIONS and not self._config.cudnn)
 
     def _life(self, tensor: Tensor, op: str) -> Life | None:
         if tensor.device.type != self._device_type:
@@ -223,8 +232,31 @@ class Tracker(WholeFlexAttention):
         return self._ownership.current
 
 
-def name_of(op: Any) -> str:
-    """``aten.relu`` for the op."""
-    if isinstance(op, HigherOrderOperator):
-        return f"higher_order.{op.name()}"
-    return op_name(op)
+def _workspaces(op: str, architecture: Architecture, *, bias_is_vector: bool) -> tuple[tuple[str, Figure], ...]:
+    """(library, bytes) of what libraries take at a handle's first use and keep, for each handle that `op` uses.
+
+    There is one workspace per handle, one handle per thread; a product with a bias per column goes to cuBLASLt as well.
+    """
+    if op in _WITH_BIAS and bias_is_vector:
+        return ("cuBLAS", architecture.blas_workspace), ("cuBLASLt", architecture.blaslt_workspace)
+    return (("cuBLAS", architecture.blas_workspace),)
+
+
+def _call_of(op: str, args: Any, kwargs: Mapping[str, Any], out: Any, *, in_backward: bool) -> OpCall:
+    """The call of the op called `op`, which returned `out`, as scratch rules read it: facts in place of tensors."""
+    outputs = out if isinstance(out, (tuple, list)) else (out,)
+    return OpCall(op, _facts(args), {key: _facts(value) for key, value in kwargs.items()}, _facts(outputs), in_backward)
+
+
+def _facts(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        dtype = value.dtype
+        return TensorFacts(tuple(value.shape), value.stride(), _name_of_type(dtype), dtype.itemsize)
+    if isinstance(value, (list, tuple)):
+        return tuple([_facts(item) for item in value])
+    return value
+
+
+@cache
+def _name_of_type(dtype: torch.dtype) -> str:
+    return str(dtype).rpartition(".")[2]

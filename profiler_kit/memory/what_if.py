@@ -8,12 +8,11 @@ from typing import Any, Final, Literal
 
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT
-from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target
 from profiler_kit.loading.in_place import refused, switchable
 from profiler_kit.loading.place import first_line
-from profiler_kit.memory.batch_search import largest
-from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
+from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families, largest_batch
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import MemoryEstimate, MemoryQuestions, StaticCount, WhatIf
 from profiler_kit.records.variation import Variation, told
@@ -21,18 +20,13 @@ from profiler_kit.units import text
 
 AUTO: Final = "auto"
 AS_IT_IS: Final = Variation()
+_STEP_FAILURES: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 
 Simulate = Callable[[Target, Device, Setup], MemoryEstimate]
 Count = Callable[[Target, tuple[str, ...]], StaticCount]
 Price = Callable[[StaticCount], "float | None"]
-
-
-def _silent(_: str) -> None:
-    pass
-
-
-def _unpriced(static: StaticCount) -> float | None:
-    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +46,8 @@ class Study:
     count: Count
     fits_bytes: int | None = None
     batch: int | None = None
-    price: Price = _unpriced
-    say: Callable[[str], None] = _silent
+    price: Price = lambda static: None
+    say: Callable[[str], None] = lambda text: None
     notes: list[str] = field(default_factory=list)
     _known: dict[Variation, WhatIf] = field(default_factory=dict)
     _kept: tuple[Candidate, ...] | None = None
@@ -107,17 +101,7 @@ class Study:
                 if variation.checkpoint
                 else error.hint,
             ) from error
-        except KitError:
-            raise
-        except (
-            ArithmeticError,
-            AssertionError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _STEP_FAILURES as error:
             raise TargetError(
                 f"with {told(variation)} the step can't run: {first_line(error)}",
                 hint="the step as it is can: leave this question out",
@@ -179,7 +163,7 @@ class Study:
         """The largest batch that fits even with the most scratch, then the largest that likely does."""
         goal = self.fits_bytes or 0
         sure, likely = (
-            largest(lambda batch: self.at(Variation(batch=batch)), bytes_of, goal)
+            largest_batch(lambda batch: self.at(Variation(batch=batch)), bytes_of, goal)
             for bytes_of in (lambda answer: answer.total_high_bytes, lambda answer: answer.total_bytes)
         )
         if sure is not None:

@@ -37,7 +37,7 @@ def annotate_trace(
     """
     from profiler_kit.attribution.cutting import Period, clipped, cut
     from profiler_kit.traces.entries import scan
-    from profiler_kit.traces.rewriting import rewrite
+    from profiler_kit.traces.splitting import rewrite
 
     annotation, periods, steady = _understood(trace)
     entries = scan(trace)

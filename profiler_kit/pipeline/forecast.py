@@ -178,7 +178,7 @@ def simulated_device(gpu: str | None = None, place: str | None = None) -> Device
     """
     if gpu is not None:
         return find(gpu, "--gpu", devices(), also=f"; or an architecture: {architecture_names()}")
-    from profiler_kit.memory.choice import device_here
+    from profiler_kit.memory import device_here
 
     return device_here(place)
 

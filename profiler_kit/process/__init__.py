@@ -1,21 +1,9 @@
 """The only room that starts processes: `child` runs one command to its end, `pool` a function over many items."""
 
-from profiler_kit.process.child import (
-    GRACE_S,
-    STDOUT_LIMIT_BYTES,
-    TAIL_LINES,
-    Child,
-    Outcome,
-    child_environment,
-    end_with_parent,
-    run,
-    started,
-)
+from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, end_with_parent, run, started
 from profiler_kit.process.pool import in_processes, usable_cores, workers_for
 
 __all__ = [
-    "GRACE_S",
-    "STDOUT_LIMIT_BYTES",
     "TAIL_LINES",
     "Child",
     "Outcome",

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +165,7 @@ class Child:
         if timed_out:
             _end(self._popen)
         duration_ns = time.monotonic_ns() - self._began_ns
-        _kill_group(self._popen, signal.SIGKILL)
+        kill_group(self._popen, signal.SIGKILL)
         _drain(self._popen, self._sink)
         code = self._popen.wait()
         self._finished = True
@@ -177,7 +176,7 @@ class Child:
             duration_ns=duration_ns,
             stdout=self._sink.text(),
             stdout_cut=self._sink.cut,
-            log_tail=_tail(self._errors),
+            log_tail=tail(self._errors),
         )
 
     def end(self) -> None:
@@ -281,13 +280,9 @@ def _start(
         ) from error
 
 
-def _stdout(child: subprocess.Popen[bytes]) -> IO[bytes]:
-    return cast("IO[bytes]", child.stdout)  # `_start` always asks for the pipe
-
-
 def _follow(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None) -> bool:
     """True once `child` has ended, False if the deadline came first. Its stdout goes to `sink` meanwhile."""
-    pipe = _stdout(child)
+    pipe = cast("IO[bytes]", child.stdout)
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while child.poll() is None:
@@ -310,7 +305,7 @@ def _follow(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None
 
 def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
     """Takes what is left in the pipe. A process that left the group may hold it open for ever, so only for a while."""
-    pipe = _stdout(child)
+    pipe = cast("IO[bytes]", child.stdout)
     until_ns = time.monotonic_ns() + round(DRAIN_S * 1e9)
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
@@ -325,16 +320,17 @@ def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Ends the group: SIGTERM, a grace, SIGKILL. A second Ctrl-C during the grace cuts it short."""
     try:
-        _kill_group(child, signal.SIGTERM)
+        kill_group(child, signal.SIGTERM)
         child.wait(GRACE_S)
     except subprocess.TimeoutExpired:
         pass
     finally:
-        _kill_group(child, signal.SIGKILL)
+        kill_group(child, signal.SIGKILL)
         child.wait()
 
 
-def _kill_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def kill_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Sends `number` to the whole group of `child`, where any of it is left."""
     # A group's id is not given out again while it has a member; without one there is nothing to kill.
     # macOS answers EPERM for a group of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -348,9 +344,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _tail(errors: IO[bytes]) -> str:
-    """The last lines of the log, at most 64 KiB of them."""
-    size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(0, size - TAIL_BYTES))
-    lines = deque(errors.read(TAIL_BYTES).decode("utf-8", errors="replace").splitlines(), maxlen=TAIL_LINES)
-    return "\n".join(lines)
+def tail(log: IO[bytes], most_bytes: int = TAIL_BYTES) -> str:
+    """The last lines of `log`: as many as a report shows, and at most `most_bytes` of them."""
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - most_bytes))
+    return "\n".join(log.read(most_bytes).decode("utf-8", errors="replace").splitlines()[-TAIL_LINES:])

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
 from profiler_kit.errors import KitError
-from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, end_with_parent
+from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, end_with_parent, kill_group, tail
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -104,7 +104,7 @@ class _Pool:
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
-            _kill(worker.popen)
+            kill_group(worker.popen, signal.SIGKILL)
         for worker in self._workers:
             self._reap(worker)
         self._workers.clear()
@@ -167,20 +167,18 @@ class _Pool:
         """What is told of the item at which `worker` died; another takes its place."""
         self._selector.unregister(_pipe(worker.popen.stdout))
         self._workers.remove(worker)
-        _kill(worker.popen)
-        code = self._reap(worker)
+        kill_group(worker.popen, signal.SIGKILL)
+        death = _death(*self._reap(worker))
         if self._next < len(self._items):
             self._spawn()
-        return {} if worker.item is None else {worker.item: _death(code[0], code[1])}
+        return {} if worker.item is None else {worker.item: death}
 
     def _reap(self, worker: _Worker) -> tuple[int, str]:
         try:
             code = worker.popen.wait(GRACE_S)
         except subprocess.TimeoutExpired:  # one that even SIGKILL can't reach, in a call to a dead file system
             code = -signal.SIGKILL
-        size = worker.log.seek(0, os.SEEK_END)
-        worker.log.seek(max(0, size - LOG_BYTES))
-        words = worker.log.read().decode("utf-8", errors="replace").strip()
+        words = tail(worker.log, LOG_BYTES).strip()
         for pipe in (worker.popen.stdin, worker.popen.stdout, worker.log):
             with contextlib.suppress(BrokenPipeError):
                 _pipe(pipe).close()
@@ -224,11 +222,6 @@ def _death(code: int, words: str) -> KitError:
         )
     last = words.splitlines()[-1] if words else "it said nothing"
     return KitError(f"the process that read it {how}: {last}", hint="read it alone to see more")
-
-
-def _kill(popen: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(popen.pid, signal.SIGKILL)
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

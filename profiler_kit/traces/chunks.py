@@ -21,9 +21,8 @@ from profiler_kit.traces.source import HINT_WHAT, Source
 
 Decoded = TypeVar("Decoded")
 
-EVENT_LIMIT_BYTES: Final = (
-    64 << 20
-)  # of one event, or one key's text; the largest seen (a stack of ten thousand frames) has 1 MB
+# Of one event, or one key's text; the largest seen (a stack of ten thousand frames) has 1 MB.
+EVENT_LIMIT_BYTES: Final = 64 << 20
 _VALUE_LIMIT_BYTES: Final = 16 << 20  # of a value beside the events that is kept
 _MOST_KEYS: Final = 10_000  # of the document; a trace has some ten, and those that its program added
 _TRIES: Final = 8
@@ -158,7 +157,10 @@ class Document(Generic[Decoded]):
                 continue
             texts, closed = self._elements()
             if texts:
-                yield self._decoded(texts)
+                try:
+                    yield self._decode(b"".join((b"[", b",".join(texts), b"]")))
+                except NOT_DECODED:
+                    yield Loose(texts)
             if closed:
                 return
             if not texts:
@@ -216,12 +218,6 @@ class Document(Generic[Decoded]):
                 self._damaged("a list ends with another bracket than it began with")
             self._at = close + 1
         return texts, close is not None
-
-    def _decoded(self, texts: list[bytes]) -> Decoded | Loose:
-        try:
-            return self._decode(b"".join((b"[", b",".join(texts), b"]")))
-        except NOT_DECODED:
-            return Loose(texts)
 
     def _next_byte(self) -> bytes:
         """The next byte that is no space, not yet used; none at the end of the text."""

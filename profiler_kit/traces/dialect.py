@@ -90,30 +90,28 @@ NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 NOT_SAID: Final = float("nan")
 
 
-class Event(msgspec.Struct, gc=False):
-    """An entry of the list, its times as floats. What is missing is told from what is there."""
+class AnyEvent(msgspec.Struct, gc=False):
+    """An entry of the list but for its start. What is missing is told from what is there."""
 
     ph: str = ""
     cat: str = ""
     name: str | None = None
     pid: int | str = ""
     tid: int | str = ""
+    dur: float = 0.0
+    args: msgspec.Raw = NO_ARGUMENTS
+
+
+class Event(AnyEvent, gc=False):
+    """With its start as a float."""
+
     ts: float = NOT_SAID
-    dur: float = 0.0
-    args: msgspec.Raw = NO_ARGUMENTS
 
 
-class ExactEvent(msgspec.Struct, gc=False):
-    """The same, its start as text: for times that a float does not hold."""
+class ExactEvent(AnyEvent, gc=False):
+    """With its start as text: for times that a float does not hold."""
 
-    ph: str = ""
-    cat: str = ""
-    name: str | None = None
-    pid: int | str = ""
-    tid: int | str = ""
     ts: msgspec.Raw = NO_TEXT
-    dur: float = 0.0
-    args: msgspec.Raw = NO_ARGUMENTS
 
 
 class Times(msgspec.Struct, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -94,19 +94,6 @@ class Entries:
         return len(self.size)
 
 
-class _Part(NamedTuple):
-    """Columns of some entries."""
-
-    size: Ids
-    start_us: NDArray[np.float64]
-    end_us: NDArray[np.float64]
-    kind: Bytes
-    thread: Ids
-    flow: Ids
-    correlation: Ints
-    sliced: Mask
-
-
 def scan(path: Path) -> Entries:
     """What there is to choose from in the trace at `path`. Raises: TraceError where it is no trace."""
     parts = [_part([], np.zeros(0, np.int32), _Numbers())]
@@ -118,9 +105,9 @@ def scan(path: Path) -> Entries:
         else:
             outside += len(piece.data)
             cut_off = cut_off or (isinstance(piece, Tail) and piece.cut_off)
-    columns = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     pids = frozenset(pid for pid, _ in numbers.threads)
-    return Entries(**columns._asdict(), outside=outside, cut_off=cut_off, pids=pids)
+    return Entries(**columns, outside=outside, cut_off=cut_off, pids=pids)
 
 
 _RUN: Final = msgspec.json.Decoder(list[_Event])
@@ -202,7 +189,8 @@ def _kind(event: _Event) -> int:
     return int(dialect.KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT)
 
 
-def _part(events: list[_Event], size: Ids, numbers: _Numbers) -> _Part:
+def _part(events: list[_Event], size: Ids, numbers: _Numbers) -> dict[str, NDArray[Any]]:
+    """The columns of `events`."""
     count = len(events)
     start = np.fromiter((event.ts for event in events), np.float64, count)
     whats = [numbers.what(event) for event in events]
@@ -217,13 +205,9 @@ def _part(events: list[_Event], size: Ids, numbers: _Numbers) -> _Part:
         end = start + duration
     args = (event.args for event in events)
     correlations = (NONE if each is None or each.correlation is None else each.correlation for each in args)
-    return _Part(
-        size=size,
-        start_us=start,
-        end_us=end,
-        kind=kind,
-        thread=thread,
-        flow=flow,
-        correlation=np.fromiter(correlations, np.int64, count),
-        sliced=np.array([sliced for _, sliced in whats], dtype=np.bool_),
-    )
+    correlation = np.fromiter(correlations, np.int64, count)
+    sliced = np.array([sliced for _, sliced in whats], dtype=np.bool_)
+    return {
+        "size": size, "start_us": start, "end_us": end, "kind": kind, "thread": thread, "flow": flow,
+        "correlation": correlation, "sliced": sliced,
+    }  # fmt: skip

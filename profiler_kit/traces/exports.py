@@ -66,7 +66,8 @@ def _fill(events: Events, path: Path) -> None:
         connection.execute("PRAGMA journal_mode=OFF")
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN")
-        definitions = ", ".join(f"{_quoted(column.name)} {_sql_type(column)}" for column in events.columns)
+        columns = ((column.name.replace('"', '""'), _sql_type(column)) for column in events.columns)
+        definitions = ", ".join(f'"{name}" {kind}' for name, kind in columns)
         connection.execute(f'CREATE TABLE events ("row" INTEGER PRIMARY KEY, {definitions})')
         holes = ", ".join("?" * (len(events.columns) + 1))
         for start, stop in events.chunks():
@@ -116,10 +117,6 @@ def _safe(column: Column) -> Column:
 def _safe_text(text: str) -> str:
     line = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in text)
     return f"'{line}" if line.startswith(_FORMULA_STARTS) else line
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _sql_type(column: Column) -> str:

@@ -59,7 +59,8 @@ def arguments_of(text: bytes, arguments: type[Arguments]) -> Arguments | None:
             values[info.name] = _label(value)
         else:
             try:
-                values[info.name] = _number(value, NOT_SAID) if info.default != info.default else _whole(value)
+                is_float = info.default != info.default
+                values[info.name] = _number(value, NOT_SAID) if is_float else _number(value, NONE, int)
             except ValueError:
                 if info.name in DENSE:
                     return None
@@ -94,23 +95,12 @@ def _label(value: Any) -> int | str:
     return value if type(value) is int else "" if value is None else clean(str(value))
 
 
-def _number(value: Any, missing: float) -> float:
+def _number(value: Any, missing: float, kind: type[float] | type[int] = float) -> float:
     if value is None or isinstance(value, bool):
         return missing
     if isinstance(value, (int, float, str)):
         try:
-            return float(value)
-        except OverflowError as error:
-            raise ValueError("no number that fits") from error
-    raise ValueError(f"{type(value).__name__} is no number")
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool):
-        return NONE
-    if isinstance(value, (int, float, str)):
-        try:
-            return int(value)
+            return kind(value)
         except OverflowError as error:
             raise ValueError("no number that fits") from error
     raise ValueError(f"{type(value).__name__} is no number")

@@ -82,35 +82,27 @@ def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool
     seems = f"; it seems to be {guess}" if guess else ""
     cut = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
     enough = partial and rows.events > rows.malformed
-    if document.cut_off and not enough:
-        raise TraceError(f"{cut}{seems}", where=where, hint=HINT_WHAT if guess else HINT_AGAIN)
-    if document.damage and not enough:
-        raise TraceError(f"not JSON: {document.damage}{seems}", where=where, hint=HINT_WHAT)
-    if not document.lists:
-        raise TraceError(f"not a trace: no '{dialect.EVENTS_KEY}' list{seems}", where=where, hint=HINT_WHAT)
-    if not rows.events:
-        raise TraceError("the trace holds no event", where=where, hint=HINT_AGAIN)
-    if rows.no_json == rows.events:
-        raise TraceError(f"not JSON: nothing in its list of events is{seems}", where=where, hint=HINT_WHAT)
-    if not rows.has_phases:
-        raise TraceError(
-            f"not a trace: nothing in '{dialect.EVENTS_KEY}' has a 'ph'{seems}", where=where, hint=HINT_WHAT
-        )
-    if rows.hopeless:
-        raise TraceError(
-            f"not a trace: {rows.malformed:,} of the first {rows.events:,} entries in '{dialect.EVENTS_KEY}' are no events",
-            where=where,
-            hint=HINT_WHAT,
-        )
-    if not rows.of_torch:
-        categories = [c for c in rows.categories.values_in_order() if c]
-        shown = ", ".join(categories[:_SHOWN_CATEGORIES]) or "none"
-        raise TraceError(
+    events = f"the first {rows.events:,} entries in '{dialect.EVENTS_KEY}'"
+    categories = [category for category in rows.categories.values_in_order() if category]
+    shown = ", ".join(categories[:_SHOWN_CATEGORIES]) or "none"
+    faults = (
+        (document.cut_off and not enough, f"{cut}{seems}", HINT_WHAT if guess else HINT_AGAIN),
+        (document.damage and not enough, f"not JSON: {document.damage}{seems}", HINT_WHAT),
+        (not document.lists, f"not a trace: no '{dialect.EVENTS_KEY}' list{seems}", HINT_WHAT),
+        (not rows.events, "the trace holds no event", HINT_AGAIN),
+        (rows.no_json == rows.events, f"not JSON: nothing in its list of events is{seems}", HINT_WHAT),
+        (not rows.has_phases, f"not a trace: nothing in '{dialect.EVENTS_KEY}' has a 'ph'{seems}", HINT_WHAT),
+        (rows.hopeless, f"not a trace: {rows.malformed:,} of {events} are no events", HINT_WHAT),
+        (
+            not rows.of_torch,
             f"a Chrome trace, but not of PyTorch: none of its {rows.events:,} events has a category that torch.profiler writes"
             f" (they have: {shown})",
-            where=where,
-            hint=HINT_WHAT,
-        )
+            HINT_WHAT,
+        ),
+    )
+    for applies, message, hint in faults:
+        if applies:
+            raise TraceError(message, where=where, hint=hint)
 
 
 def _notes(document: Document[Run], rows: Rows, source: Source) -> tuple[str, ...]:
@@ -123,8 +115,7 @@ def _notes(document: Document[Run], rows: Rows, source: Source) -> tuple[str, ..
         notes.append(f"not JSON from there on: {document.damage}; the {rows.events:,} events before are here")
     if document.lists > 1:
         notes.append(f"the file has {document.lists} lists of events, read as one")
-    counted = rows.categories.get(dialect.COUNTERS_OF_KERNELS)
-    if counted is not None:
+    if dialect.COUNTERS_OF_KERNELS in rows.categories:
         notes.append(
             "recorded with hardware counters: kernels ran one by one, measured by themselves; there is no device timeline"
         )

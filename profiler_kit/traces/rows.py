@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profiler_kit.traces import dialect, loose
 from profiler_kit.traces.arguments import Found, arguments_of, as_text
 from profiler_kit.traces.chunks import NOT_DECODED, Loose
-from profiler_kit.traces.dialect import Event, ExactEvent, Times
+from profiler_kit.traces.dialect import AnyEvent, Times
 from profiler_kit.traces.pairs import Pairs
 from profiler_kit.traces.pools import Growing, GrowingSparse, Pool, without
 from profiler_kit.traces.runs import NO_PHASE, Run, decode, event_of, phases_of, times_of
@@ -104,7 +104,7 @@ class Rows:
         self.events += len(run.texts) - len(events)
         self._add(events, lambda: [loose.times_of(text) for text in texts])
 
-    def _add(self, events: Sequence[Event] | Sequence[ExactEvent], texts_of_times: Callable[[], list[Times]]) -> None:
+    def _add(self, events: Sequence[AnyEvent], texts_of_times: Callable[[], list[Times]]) -> None:
         self.events += len(events)
         phases = phases_of(events)
         flows, metadata = _FLOWS[phases], phases == dialect.METADATA
@@ -247,7 +247,7 @@ class Rows:
                 if value is not None and (spelling in self._more or len(self._more) < _MOST_COUNTERS):
                     self._sparse(spelling, "float").add_numbers(numbers[[index]], np.array([float(value)]))
 
-    def _name_thread(self, event: Event | ExactEvent) -> None:
+    def _name_thread(self, event: AnyEvent) -> None:
         if event.name != "thread_name":
             return
         said = (loose.object_of(bytes(event.args)) or {}).get("name")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profiler_kit.traces import loose
 from profiler_kit.traces.chunks import NOT_DECODED
-from profiler_kit.traces.dialect import Event, ExactEvent, Times
+from profiler_kit.traces.dialect import AnyEvent, Event, ExactEvent, Times
 from profiler_kit.traces.table import Ints
 from profiler_kit.traces.times import from_floats, from_texts
 
@@ -48,7 +48,7 @@ def event_of(text: bytes) -> Event | None:
         return loose.event_of(text)
 
 
-def phases_of(events: Sequence[Event] | Sequence[ExactEvent]) -> NDArray[np.uint8]:
+def phases_of(events: Sequence[AnyEvent]) -> NDArray[np.uint8]:
     """Each event's "ph", one byte."""
     written = "".join([e.ph for e in events])
     if len(written) != len(events) or not written.isascii():

@@ -10,9 +10,8 @@ from typing import Final
 from profiler_kit.errors import TraceError
 from profiler_kit.units import text
 
-BLOCK_BYTES: Final = (
-    1 << 20
-)  # with what is made of it, it stays in a core's cache: four times as much takes a tenth longer
+# With what is made of it, it stays in a core's cache: four times as much takes a tenth longer.
+BLOCK_BYTES: Final = 1 << 20
 HINT_AGAIN: Final = "record the trace again; a run that was stopped leaves its last file unfinished"
 HINT_WHAT: Final = "give a .json or .json.gz file that torch.profiler exported"
 _HINT_LIMIT: Final = "pass limit_bytes to read it all the same"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,9 +22,8 @@ from profiler_kit.worker.checks import State, restored
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner
 
-GRADIENT_LIMIT_NS: Final = (
-    1_000_000_000  # what the gradients' error may take: no more than a few dozen steps of most models
-)
+# What the gradients' error may take: no more than a few dozen steps of most models.
+GRADIENT_LIMIT_NS: Final = 1_000_000_000
 PASS_OF_FORWARDS: Final = 3  # a pass with backward costs about three times its forward
 
 _NO_FLOAT: Final = "No error against float64: the output holds no floating-point tensor."
@@ -104,7 +104,7 @@ def _gradient_error(runner: Runner, start: State) -> float | None:
         labels = map_batch(Batch(labels=runner.labels(output, batch)), _double, _double).labels
         twin.loss(output, batch, labels).backward()
     pairs = [
-        (_dense(n.grad), _dense(w.grad))
+        (n.grad.to_dense(), w.grad.to_dense())
         for n, w in zip(model.parameters(), twin.model.parameters(), strict=True)
         if n.grad is not None and w.grad is not None and n.is_floating_point()
     ]
@@ -178,21 +178,13 @@ def _distance(narrow: Sequence[Tensor], wide: Sequence[Tensor]) -> tuple[float, 
     worst, largest_, off_squares, squares_ = sums.tolist()
     if worst == 0:
         return 0.0, 0.0
-    if largest_ == 0 or not all(map(_is_finite, (worst, largest_, off_squares, squares_))):
+    if largest_ == 0 or not all(map(math.isfinite, (worst, largest_, off_squares, squares_))):
         return None
     return worst / largest_, (off_squares / squares_) ** 0.5
 
 
-def _is_finite(value: float) -> bool:
-    return value - value == 0
-
-
 def _floats(value: object) -> list[Tensor]:
     return [tensor for tensor in tensors(value) if tensor.is_floating_point()]
-
-
-def _dense(gradient: Tensor) -> Tensor:
-    return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 
 def _double(tensor: Tensor) -> Tensor:

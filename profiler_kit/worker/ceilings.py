@@ -10,6 +10,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,20 +22,16 @@ from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker import environment
 from profiler_kit.worker.entry import serve
-from profiler_kit.worker.pacing import FEWEST_STEPS
+from profiler_kit.worker.steps import FEWEST_STEPS
 
 VERSION: Final = 1  # of the method: raised where old figures would not compare with new ones
 # Switches that override arithmetic: with another value the device reaches something else.
 OVERRIDES: Final = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
-REPEATS: Final = (
-    10  # what a size must leave room for in its share of the budget: a median of fewer moves with each call
-)
+REPEATS: Final = 10  # that a size leaves room for in its share of the budget: a median of fewer moves with each call
 MOST_REPEATS: Final = 200
 WARMUP_SHARE: Final = 0.2  # clocks and caches settle in the first calls
-SMALLEST, LARGEST = (
-    512,
-    8192,
-)  # from 8192 rows on an H100 gains nothing more; below 512 threads wait more than they work
+# From 8192 rows on an H100 gains nothing more; below 512 threads wait more than they work.
+SMALLEST, LARGEST = 512, 8192
 COPY_BYTES: Final = {"cpu": 128 * 2**20, "cuda": 2**30}  # far beyond any cache
 MEMORY_SHARE: Final = 8  # at most one part in so many of the free memory
 
@@ -110,9 +107,8 @@ def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
     began_ns = time.perf_counter_ns()
     size, most = SMALLEST, _largest(place, _DTYPES[math].itemsize)
     tried: list[tuple[float, int]] = []
-    while (
-        True
-    ):  # doubled while repeats of the next size fit; by what it takes, as small ones are slowed by more than work
+    # doubled while repeats of the next size fit; by what it takes, as small ones are slowed by more than work
+    while True:
         call = _product(size, _DTYPES[math], place)
         call()
         once_ns = min(_times(call, place, until_ns=0, fewest=2))
@@ -148,9 +144,7 @@ def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
     source = torch.ones(size // 4, device=place)
     target = torch.zeros_like(source)
 
-    def copy() -> object:
-        return target.copy_(source)
-
+    copy = partial(target.copy_, source)
     _times(copy, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
     until_ns = time.perf_counter_ns() + round(share_ns * (1 - WARMUP_SHARE))
     return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, fewest=FEWEST_STEPS)
@@ -170,14 +164,10 @@ def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, fe
         else:
             began_ns = time.perf_counter_ns()
             call()
-            _wait(place)
+            if place.type == "mps":
+                torch.mps.synchronize()
             times.append(max(1, time.perf_counter_ns() - began_ns))
     return times
-
-
-def _wait(place: torch.device) -> None:
-    if place.type == "mps":
-        torch.mps.synchronize()
 
 
 def _largest(place: torch.device, itemsize: int) -> int:

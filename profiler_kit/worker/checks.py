@@ -31,7 +31,7 @@ class Digests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bits:
-    """Whether passes in this process gave the same bits, part by part, and hashes of the first for other processes to compare.
+    """Whether passes in this process gave the same bits, part by part, and the first one's hashes for other processes to compare.
 
     None where there is nothing to compare: no tensor in the output, no loss and no gradients in inference.
     """
@@ -39,9 +39,7 @@ class Bits:
     outputs: bool | None
     loss: bool | None
     gradients: bool | None
-    output_digest: str | None
-    loss_digest: str | None
-    gradient_digest: str | None
+    digests: Digests
 
     @property
     def repeatable(self) -> bool | None:
@@ -72,9 +70,7 @@ def bits(runner: Runner, start: State) -> Bits:
         outputs=_same(first.output, [other.output for other in others]),
         loss=_same(first.loss, [other.loss for other in others]),
         gradients=_same(first.gradient, [other.gradient for other in others]),
-        output_digest=first.output,
-        loss_digest=first.loss,
-        gradient_digest=first.gradient,
+        digests=first,
     )
 
 

@@ -21,9 +21,8 @@ from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.parts import ConvolutionParts, Watch
 from profiler_kit.worker.steps import Runner
 
-WARMUP_STEPS: Final = (
-    2  # the first chooses algorithms and makes the optimizer's state, the second has all caches filled
-)
+# The first chooses algorithms and makes the optimizer's state, the second has all caches filled.
+WARMUP_STEPS: Final = 2
 
 
 def run_job(job: CountersJob, say: OnProgress) -> CountersEnd:
@@ -46,7 +45,8 @@ def _run(job: CountersJob, say: OnProgress) -> None:
         runner.step()
     watched_pass(runner, lambda path, part: contextlib.nullcontext())
     say("one step, each of its kernels run several times to read its counters")
-    with _profiled(runner):
+    runner.synchronize()
+    with torch.cuda.profiler.profile():
         watched_pass(runner, _marked)
 
 
@@ -62,16 +62,6 @@ def watched_pass(runner: Runner, watch: Watch) -> None:
     runner.synchronize()
     if runner.optimizer is not None:
         runner.optimizer.zero_grad(set_to_none=True)
-
-
-@contextlib.contextmanager
-def _profiled(runner: Runner) -> Iterator[None]:
-    runner.synchronize()
-    torch.cuda.profiler.start()
-    try:
-        yield
-    finally:
-        torch.cuda.profiler.stop()
 
 
 @contextlib.contextmanager

@@ -78,15 +78,10 @@ def apply(config: RunConfig) -> None:
     TF32 by the legacy switch alone: it exists in every supported version, sets convolutions and recurrent layers together, and
     mixing it with ``fp32_precision`` makes reading either raise (torch 2.13).
     """
-    cudnn = torch.backends.cudnn
-    if config.enabled is not None:
-        cudnn.enabled = config.enabled
-    if config.benchmark is not None:
-        cudnn.benchmark = config.benchmark
-    if config.deterministic is not None:
-        cudnn.deterministic = config.deterministic
-    if config.allow_tf32 is not None:
-        cudnn.allow_tf32 = config.allow_tf32
+    for flag in ("enabled", "benchmark", "deterministic", "allow_tf32"):
+        value = getattr(config, flag)
+        if value is not None:
+            setattr(torch.backends.cudnn, flag, value)
 
 
 def prewarm(device: torch.device) -> None:

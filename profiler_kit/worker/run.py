@@ -23,11 +23,18 @@ from profiler_kit.process.protocol import GO, OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
-from profiler_kit.worker import accuracy, checks, environment, parts_trace, probe, threads, tracing, variant
+from profiler_kit.worker import accuracy, checks, environment, parts, probe, threads, tracing, variant
 from profiler_kit.worker.device_state import device_state
 from profiler_kit.worker.entry import failure_line, serve
-from profiler_kit.worker.pacing import FEWEST_STEPS, MOST_WARMUP_STEPS, is_steady, steps_within
-from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps
+from profiler_kit.worker.steps import (
+    FEWEST_STEPS,
+    MOST_WARMUP_STEPS,
+    Runner,
+    is_steady,
+    steps_within,
+    synced_step_ns,
+    timed_steps,
+)
 
 TIMED_SHARE = 0.5  # of the budget for timed steps; the rest is for warm-up, traced steps and checks
 TRACED_STEPS = 3
@@ -89,8 +96,7 @@ def _measured(job: RunJob, runner: Runner, say: OnProgress) -> ConfigRun:
     start = checks.seeded_state(runner)
     variant.configure(runner, job)
     target = runner.target
-    where = environment.describe(target.device)
-    flags = environment.flags_snapshot()
+    where, flags = environment.describe(target.device), environment.flags_snapshot()
     cuda = runner.cuda
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
@@ -131,8 +137,7 @@ def _measured(job: RunJob, runner: Runner, say: OnProgress) -> ConfigRun:
         run = _traced(run, runner, job.trace, step_ns, say)
     if job.parts_trace is not None and cuda:
         run = _with_parts(run, runner, job.parts_trace, say)
-    changed = environment.flags_changed(flags, environment.flags_snapshot())
-    run = replace(run, flags_changed=changed)
+    run = replace(run, flags_changed=environment.flags_changed(flags, environment.flags_snapshot()))
     if not job.checks:
         return run
     left_ns = deadline_ns - time.perf_counter_ns()
@@ -193,7 +198,7 @@ def _with_parts(run: ConfigRun, runner: Runner, trace: str, say: OnProgress) -> 
         return _noted(run, f"How its convolutions are done is not known: {runner.unseen}.")
     say("convolutions one by one")
     try:
-        return replace(run, part_workspaces=parts_trace.record(runner, Path(trace)))
+        return replace(run, part_workspaces=parts.record(runner, Path(trace)))
     except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: the samples stand
         return _noted(run, f"How its convolutions are done was not recorded: {first_line(error)}")
 
@@ -202,8 +207,7 @@ def _second(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgress
     """`run`, the second of its configuration, with what is compared across processes; what can't be is left out."""
     try:
         say("the same bits again")
-        digests = checks.digests_only(runner, start)
-        run = replace(run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient)
+        run = _digested(run, checks.digests_only(runner, start))
         if runner.cuda and run.config.benchmark:
             say("a new thread")
             run = replace(run, new_thread=threads.first_call(runner))
@@ -225,14 +229,11 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgres
         say("repeatability")
         bits = checks.bits(runner, start)
         run = replace(
-            run,
+            _digested(run, bits.digests),
             repeatable=bits.repeatable,
             repeatable_outputs=bits.outputs,
             repeatable_loss=bits.loss,
             repeatable_gradients=bits.gradients,
-            output_digest=bits.output_digest,
-            loss_digest=bits.loss_digest,
-            gradient_digest=bits.gradient_digest,
         )
         doing = "The error against float64"
         say("error against float64")
@@ -246,6 +247,10 @@ def _checked(run: ConfigRun, runner: Runner, start: checks.State, say: OnProgres
         gradient_l2_relative_error=errors.gradient_l2_relative,
     )
     return _noted(run, errors.note) if errors.note is not None else run
+
+
+def _digested(run: ConfigRun, digests: checks.Digests) -> ConfigRun:
+    return replace(run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient)
 
 
 def _noted(run: ConfigRun, note: str) -> ConfigRun:

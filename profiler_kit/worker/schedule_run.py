@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,7 +145,7 @@ class _Labels:
         if step.shape not in self._outputs:
             self._outputs[step.shape] = self._output(batch, step)
         # as the output's: shapes alone matter, and memory that is never written to takes none
-        like = map_tensors(self._outputs[step.shape], _without_values)
+        like = map_tensors(self._outputs[step.shape], _empty)
         labels = self._target.labels_of(like, batch)
         return self._target.to_device(replace(batch, labels=labels))
 
@@ -177,13 +178,12 @@ class _Labels:
             torch._C._set_mkldnn_enabled(onednn)
 
 
-def _on_meta(tensor: Tensor) -> Tensor:
-    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
+def _empty(tensor: Tensor, device: str | None = None) -> Tensor:
+    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device=device)
     return empty.requires_grad_(tensor.requires_grad)
 
 
-def _without_values(tensor: Tensor) -> Tensor:
-    return torch.empty(tuple(tensor.shape), dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
+_on_meta = partial(_empty, device="meta")
 
 
 def rss_bytes() -> int | None:

@@ -7,11 +7,13 @@ nothing (bare), stopwatch and events (timed), profiler ranges (traced), or the m
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -19,14 +21,22 @@ from torch import nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.checkpointing import checkpointed
+from profiler_kit.loading.place import first_line
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.records.target import TargetInfo
-from profiler_kit.worker.fused import fused
 from profiler_kit.worker.graphed import Graphed
 
 Mark = Callable[[Phase], None]
-MARKS_A_STEP = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
+MARKS_A_STEP: Final = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
+
+FEWEST_STEPS: Final = 3  # below three samples a median says no more than one of them
+MOST_STEPS: Final = 100  # beyond this the interval narrows more slowly than the user waits
+MOST_WARMUP_STEPS: Final = 20
+STEADY_SPREAD: Final = 0.05  # three warm-up steps within 5 % of each other: caches, clocks and plans have settled
+
+_FUSED: Final = "fused"
+_HINT: Final = "of torch's own SGD, Adam and AdamW have one: take --optimizer adamw, or leave fused_optimizer out"
 
 
 def unwatched(_: Phase) -> None:
@@ -82,7 +92,7 @@ class Runner:
     def fuse_optimizer(self) -> None:
         """Replaces the optimizer, where there is one, by its fused form. Raises TargetError where it has none."""
         if self.optimizer is not None:
-            self.optimizer = fused(self.optimizer)
+            self.optimizer = _fused(self.optimizer)
 
     def step(self, mark: Mark = unwatched) -> None:
         """One step; `mark` is called with each phase as it begins and with ``other`` when the last has ended."""
@@ -151,6 +161,27 @@ class Runner:
         mark("other")
 
 
+def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """An optimizer of the same class, parameters and settings, made with ``fused=True``, before its first step.
+
+    Raises TargetError where the class has no fused implementation, none for these parameters, or is fused already.
+    """
+    kind: Any = type(optimizer)
+    takes = inspect.signature(kind.__init__).parameters
+    if _FUSED not in takes:
+        raise TargetError(f"{kind.__name__} has no fused implementation", hint=_HINT)
+    if all(group.get(_FUSED) for group in optimizer.param_groups):
+        raise TargetError(f"the target's {kind.__name__} is fused already", hint="leave fused_optimizer out")
+    # foreach and fused are two ways to do the same, of which only one may be asked for
+    groups = [{**group, _FUSED: True, "foreach": False} for group in optimizer.param_groups]
+    settings = {name: value for name, value in optimizer.defaults.items() if name in takes}
+    try:
+        replacement: torch.optim.Optimizer = kind(groups, **{**settings, _FUSED: True, "foreach": False})
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TargetError(f"{kind.__name__} can't be fused here: {first_line(error)}", hint=_HINT) from error
+    return replacement
+
+
 def _endless(target: Target) -> Iterator[Batch]:
     assert target.loader is not None
     while True:
@@ -160,6 +191,17 @@ def _endless(target: Target) -> Iterator[Batch]:
             yield batch
         if empty:
             raise TargetError("the loader yields no batch", where=target.spec.spec, hint="check its dataset's length")
+
+
+def is_steady(warmup_ns: Sequence[int]) -> bool:
+    """Whether the last three warm-up steps lie within 5 % of each other."""
+    last = warmup_ns[-3:]
+    return len(last) == 3 and max(last) <= min(last) * (1 + STEADY_SPREAD)
+
+
+def steps_within(budget_ns: int, step_ns: int) -> int:
+    """How many timed steps of `step_ns` fit into `budget_ns`: at least three, at most a hundred."""
+    return max(FEWEST_STEPS, min(MOST_STEPS, budget_ns // max(1, step_ns)))
 
 
 @dataclass(slots=True)
@@ -234,17 +276,13 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     firsts.append(len(noted))
     runner.synchronize()
     done = len(begins) - 1 - closing
-    by_host = [end - begin for begin, end in itertools.pairwise(begins)][:done]
-    runs_ahead = runner.cuda and runner.train and not runner.reads_loss
-    timed = TimedSteps(steps_ns=_periods([noted[first] for first in firsts[: done + 1]]) if runs_ahead else by_host)
+    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:done])
+    if runner.cuda and runner.train and not runner.reads_loss:
+        events = [noted[first][2] for first in firsts[: done + 1]]
+        timed.steps_ns = [_between(begin, end) for begin, end in itertools.pairwise(events)]
     for step in range(done):
         _add_phases(timed, noted[firsts[step] : firsts[step + 1]], begins[step + 1])
     return timed
-
-
-def _periods(begins: list[Marked]) -> list[int]:
-    """The time from each of `begins` to the next on the device's clock."""
-    return [_between(one[2], following[2]) for one, following in itertools.pairwise(begins)]
 
 
 def _between(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:

@@ -11,8 +11,7 @@ import torch
 
 from profiler_kit.records.laboratory import NewThread
 from profiler_kit.worker import environment
-from profiler_kit.worker.pacing import is_steady
-from profiler_kit.worker.steps import Runner
+from profiler_kit.worker.steps import Runner, is_steady
 
 FEWEST_CALLS: Final = 3  # what is steady is a median
 MOST_CALLS: Final = 20

@@ -14,7 +14,7 @@ from profiler_kit.attribution.engine import attribute
 from profiler_kit.errors import UsageError
 from profiler_kit.traces.entries import Entries, scan
 from profiler_kit.traces.reader import read
-from profiler_kit.traces.rewriting import rewrite
+from profiler_kit.traces.splitting import rewrite
 
 STEPS = 6
 LAG = 250  # the device is two and a half steps behind

@@ -183,7 +183,7 @@ def test_a_file_without_axes_is_told(text: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_two_axes_of_one_name_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "zz_again.py").write_text("from profiler_kit.configurations.axes.layout import AXES as AXES\n")
+    (tmp_path / "zz_again.py").write_text("from profiler_kit.configurations.axes.batch import AXES as AXES\n")
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
-    with pytest.raises(TypeError, match="there is an axis 'channels_last' already"):
+    with pytest.raises(TypeError, match="there is an axis 'batch' already"):
         all_axes()

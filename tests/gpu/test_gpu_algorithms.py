@@ -24,7 +24,7 @@ from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.worker import parts_trace  # noqa: E402
+from profiler_kit.worker import parts  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
 from profiler_kit.worker.tracing import traced_steps  # noqa: E402
 
@@ -45,7 +45,7 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     for _ in range(5):
         runner.step()
     traced_steps(runner, 3, folder / "plain.json")
-    workspaces = parts_trace.record(runner, folder / "parts.json")
+    workspaces = parts.record(runner, folder / "parts.json")
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
     run, _ = attributed(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
     run = with_parts(run, folder / "parts.json")
@@ -95,5 +95,5 @@ def test_nothing_is_recorded_of_a_graph_that_is_replayed(tmp_path: Path) -> None
     with torch.no_grad():
         target.runs = torch.cuda.make_graphed_callables(target.model, target.batch.args)
     runner.step()
-    assert parts_trace.record(runner, tmp_path / "parts.json") == ()
+    assert parts.record(runner, tmp_path / "parts.json") == ()
     assert not list(tmp_path.iterdir())

@@ -55,9 +55,9 @@ def test_parts_repeat_apart_and_one_pass_of_another_runner_has_the_same_digests(
     start = checks.seeded_state(of)
     found = checks.bits(of, start)
     assert found.outputs is True
-    assert None not in (found.loss, found.gradients, found.loss_digest, found.gradient_digest)
+    assert None not in (found.loss, found.gradients, found.digests.loss, found.digests.gradient)
     other = runner(V0)
-    assert checks.digests_only(other, checks.seeded_state(other)).output == found.output_digest
+    assert checks.digests_only(other, checks.seeded_state(other)).output == found.digests.output
 
 
 def test_atomics_differ_in_the_part_they_are_in(tmp_path: Path) -> None:

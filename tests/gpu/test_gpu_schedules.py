@@ -15,7 +15,7 @@ pytestmark = [
 
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
-from profiler_kit.measurement.schedule import run_schedule  # noqa: E402
+from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
 from profiler_kit.records.laboratory import ShapeSchedule  # noqa: E402
 from profiler_kit.records.schedules import cycle_ns, last_batch, new_factor, pairs, seen_ns, total_ns  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402

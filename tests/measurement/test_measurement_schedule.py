@@ -12,7 +12,7 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.loading.failure import NeedsDataError  # noqa: E402
-from profiler_kit.measurement.schedule import run_schedule  # noqa: E402
+from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
 from profiler_kit.records.configs import NamedValue, RunConfig  # noqa: E402
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob  # noqa: E402
 from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep  # noqa: E402

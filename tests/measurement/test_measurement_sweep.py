@@ -20,7 +20,7 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.measurement import sweep  # noqa: E402
-from profiler_kit.measurement.launcher import RunProcess, started_run  # noqa: E402
+from profiler_kit.measurement.sweep import RunProcess, started_run  # noqa: E402
 from profiler_kit.measurement.visits import Visit, reverse_pass  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402

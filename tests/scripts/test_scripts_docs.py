@@ -17,8 +17,8 @@ from profiler_kit.diagnosis.rules import unsteady
 from profiler_kit.measurement import session, sweep, trials, visits
 from profiler_kit.statistics import noise
 from profiler_kit.statistics.trials import WORTH_A_LINE_PERCENT
-from profiler_kit.worker import pacing
 from profiler_kit.worker import run as worker
+from profiler_kit.worker import steps
 from scripts.docs import make_docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,9 +97,9 @@ def test_the_laboratorys_page_has_the_codes_numbers() -> None:
     text = " ".join((ROOT / "docs" / "laboratory.md").read_text(encoding="utf-8").split())
     said = (
         f"one process ahead for every {sweep.CORES_TO_GET_READY} cores, at most {sweep.MOST_READY}",
-        f"lie within {pacing.STEADY_SPREAD:.0%} of each other".replace("%", " %"),
-        f"at most {pacing.MOST_WARMUP_STEPS} steps, or what",
-        f"{pacing.FEWEST_STEPS} to {pacing.MOST_STEPS}, without the profiler",
+        f"lie within {steps.STEADY_SPREAD:.0%} of each other".replace("%", " %"),
+        f"at most {steps.MOST_WARMUP_STEPS} steps, or what",
+        f"{steps.FEWEST_STEPS} to {steps.MOST_STEPS}, without the profiler",
         f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
         f"at least {session.LEAST_RUN_BUDGET_S:g} s for each configuration's first one",
         f"or of the two at hand, and {noise.FLOOR:.0%} beyond that".replace("%", " %"),

@@ -16,8 +16,7 @@ from profiler_kit.errors import TraceError
 from profiler_kit.traces import source
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries, scan
 from profiler_kit.traces.flows import without_unmatched_flows
-from profiler_kit.traces.rewriting import rewrite
-from profiler_kit.traces.splitting import Run, split
+from profiler_kit.traces.splitting import Run, rewrite, split
 from profiler_kit.traces.table import Kind
 
 HEAD = b'{"schemaVersion": 1, "traceName": "a \\"traceEvents\\": [ b", "traceEvents": [\n'

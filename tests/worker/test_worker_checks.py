@@ -51,7 +51,11 @@ def test_one_pass_of_a_second_process_has_the_same_digests(tmp_path: Path) -> No
     first = bits(tmp_path, net())
     of = runner(tmp_path, net())
     alone = checks.digests_only(of, checks.seeded_state(of))
-    assert (alone.output, alone.loss, alone.gradient) == (first.output_digest, first.loss_digest, first.gradient_digest)
+    assert (alone.output, alone.loss, alone.gradient) == (
+        first.digests.output,
+        first.digests.loss,
+        first.digests.gradient,
+    )
     assert len({alone.output, alone.loss, alone.gradient}) == 3
     assert all(parameter.grad is None for parameter in of.target.model.parameters())
 
@@ -97,27 +101,27 @@ def test_dropout_repeats_as_every_pass_has_the_same_seeds(tmp_path: Path) -> Non
 def test_inference_has_an_output_and_no_more(tmp_path: Path) -> None:
     found = bits(tmp_path, net(), mode="infer")
     assert (found.outputs, found.loss, found.gradients, found.repeatable) == (True, None, None, True)
-    assert (found.loss_digest, found.gradient_digest) == (None, None)
+    assert (found.digests.loss, found.digests.gradient) == (None, None)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "bool", "uint8"])
 def test_an_output_of_integers_is_compared_too(tmp_path: Path, dtype: str) -> None:
     same = bits(tmp_path, net(result=f"self.fc(x).argmax(1).to(torch.{dtype})"), mode="infer")
-    assert (same.outputs, same.output_digest is not None) == (True, True)
+    assert (same.outputs, same.digests.output is not None) == (True, True)
     other = bits(tmp_path, net(result=f"(self.fc(x).argmax(1) * 0 + self.calls % 2).to(torch.{dtype})"), mode="infer")
     assert other.outputs is False
 
 
 def test_an_output_without_tensors_is_neither(tmp_path: Path) -> None:
     found = bits(tmp_path, net(result="'done'"), mode="infer")
-    assert (found.outputs, found.output_digest, found.repeatable) == (None, None, None)
+    assert (found.outputs, found.digests.output, found.repeatable) == (None, None, None)
 
 
 @pytest.mark.parametrize("words", [{"amp": "bfloat16"}, {"dtype": "bfloat16"}, {"dtype": "float16"}], ids=str)
 def test_narrow_types_are_compared_as_they_are(tmp_path: Path, words: dict[str, object]) -> None:
     found = bits(tmp_path, net(), **words)
     assert found.repeatable is True
-    assert found.output_digest != bits(tmp_path, net()).output_digest
+    assert found.digests.output != bits(tmp_path, net()).digests.output
 
 
 def test_sparse_gradients_are_compared(tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_sparse_gradients_are_compared(tmp_path: Path) -> None:
         "example_inputs = torch.tensor([1, 2, 2, 8])\ndef loss_fn(out): return out.square().sum()\n"
     )
     found = bits(tmp_path, text, optimizer="sgd")
-    assert (found.gradients, found.gradient_digest is not None) == (True, True)
+    assert (found.gradients, found.digests.gradient is not None) == (True, True)
 
 
 def test_all_buffers_are_put_back(tmp_path: Path) -> None:
@@ -173,10 +177,10 @@ def test_a_digest_does_not_depend_on_memory_layout_or_the_size_of_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = net(result="self.out(self.fc(x)).t().contiguous().t()")
-    plain = bits(tmp_path, net(result="self.out(self.fc(x))"), mode="infer").output_digest
-    assert bits(tmp_path, text, mode="infer").output_digest == plain
+    plain = bits(tmp_path, net(result="self.out(self.fc(x))"), mode="infer").digests.output
+    assert bits(tmp_path, text, mode="infer").digests.output == plain
     monkeypatch.setattr(pieces_of, "PIECE_ELEMENTS", 2)
-    assert bits(tmp_path, text, mode="infer").output_digest == plain
+    assert bits(tmp_path, text, mode="infer").digests.output == plain
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_kit.worker.pacing import FEWEST_STEPS, MOST_STEPS, is_steady, steps_within
+from profiler_kit.worker.steps import FEWEST_STEPS, MOST_STEPS, is_steady, steps_within
 
 
 @pytest.mark.parametrize(

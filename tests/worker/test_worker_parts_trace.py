@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from profiler_kit.loading import Target, from_model  # noqa: E402
 from profiler_kit.records import marks  # noqa: E402
 from profiler_kit.records.laboratory import ConvolutionPart, PartWorkspace  # noqa: E402
-from profiler_kit.worker import parts_trace  # noqa: E402
+from profiler_kit.worker import parts  # noqa: E402
 from profiler_kit.worker.parts import ConvolutionParts  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
 
@@ -183,7 +183,7 @@ def test_gradients_have_the_same_bits(reentrant: bool | None) -> None:
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_the_trace_holds_one_marked_step(tmp_path: Path, name: str) -> None:
-    assert parts_trace.trace_parts(Runner(target(Net())), tmp_path / name)
+    assert parts.trace_parts(Runner(target(Net())), tmp_path / name)
     data = (tmp_path / name).read_bytes()
     events = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)["traceEvents"]
     marked = Counter(e["name"] for e in events if e.get("name", "").startswith("pk:") and e["ph"] == "X")
@@ -195,28 +195,28 @@ def test_the_trace_holds_one_marked_step(tmp_path: Path, name: str) -> None:
 
 def test_nothing_is_written_for_a_model_without_convolutions(tmp_path: Path) -> None:
     made = target(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)))
-    assert not parts_trace.trace_parts(Runner(made), tmp_path / "trace.json")
+    assert not parts.trace_parts(Runner(made), tmp_path / "trace.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_said_of_what_is_compiled(tmp_path: Path) -> None:
     made = target(Net())
     made.runs = torch.compile(made.model, backend="eager")
-    assert not parts_trace.trace_parts(Runner(made), tmp_path / "trace.json")
+    assert not parts.trace_parts(Runner(made), tmp_path / "trace.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_lies_beside_a_compiled_module_is_told(tmp_path: Path) -> None:
     made = target(Net())
     made.model.block.compile(backend="eager")  # type: ignore[union-attr]
-    assert parts_trace.trace_parts(Runner(made), tmp_path / "trace.json")
+    assert parts.trace_parts(Runner(made), tmp_path / "trace.json")
     text = (tmp_path / "trace.json").read_text()
     assert marks.convolution("fprop", "up") in text
     assert f"{marks.CONVOLUTION}fprop:block" not in text
 
 
 def test_there_is_no_record_without_a_cuda_device(tmp_path: Path) -> None:
-    assert parts_trace.record(Runner(target(Net())), tmp_path / "trace.json") == ()
+    assert parts.record(Runner(target(Net())), tmp_path / "trace.json") == ()
     assert not list(tmp_path.iterdir())
 
 
@@ -241,11 +241,11 @@ def test_scratch_is_the_most_that_a_call_took(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "memory_allocated", allocator.memory_allocated)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", allocator.max_memory_allocated)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(parts_trace, "trace_parts", lambda runner, path: True)
+    monkeypatch.setattr(parts, "trace_parts", lambda runner, path: True)
     runner = Runner(target(Net()))
     monkeypatch.setattr(runner, "cuda", True)
     monkeypatch.setattr(runner, "synchronize", lambda: None)
-    found = parts_trace.record(runner, tmp_path / "trace.json")
+    found = parts.record(runner, tmp_path / "trace.json")
     assert {(one.path, one.part) for one in found} == set(expected())
     by_part = {(one.path, one.part): one.bytes for one in found}
     # asked twice a part: the stem's forward is the first, of the shared module's two the third counts
@@ -270,7 +270,7 @@ def test_a_step_that_raises_leaves_nothing_behind(tmp_path: Path, calls: int) ->
     made.model.__class__ = Failing
     original = nn.Module.__call__
     with pytest.raises(RuntimeError, match="planned"):
-        parts_trace.trace_parts(Runner(made), tmp_path / "trace.json")
+        parts.trace_parts(Runner(made), tmp_path / "trace.json")
     assert nn.Module.__call__ is original
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""torch.compile."""
+"""Fewer launches from the host: torch.compile and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     return None
 
 
-def _runner(value: str, runner: StepControls) -> None:
+def _compile(value: str, runner: StepControls) -> None:
     import torch
 
     _require_compiler(runner.device)
@@ -69,6 +69,12 @@ def _require_compiler(device: object) -> None:
         ) from error
 
 
+def _capture(value: str, runner: StepControls) -> None:
+    runner.capture_graphs()
+    runner.unseen = "a CUDA graph replays without torch's dispatcher, from memory of its own"
+    runner.memory_apart = True
+
+
 AXES: Final = (
     Axis(
         name="compile",
@@ -77,6 +83,12 @@ AXES: Final = (
         devices=frozenset({"cuda", "cpu", "mps"}),
         read=_read,
         pointless=_pointless,
-        runner=_runner,
+        runner=_compile,
+    ),
+    Axis(
+        name="cuda_graph",
+        doc="forward and backward of the model replayed as CUDA graphs; loss and optimizer as they are. The first step captures",
+        devices=frozenset({"cuda"}),
+        runner=_capture,
     ),
 )

@@ -1,32 +1,36 @@
-"""The arithmetic: autocast, the model's own type, TF32 in matrix products."""
+"""How numbers are kept and computed with: autocast, the model's own type, TF32 in matrix products, memory layout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from profiler_kit.configurations.axis import EVERYWHERE, Axis
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import TargetInfo
 
 _AMP: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}  # what spec.amp calls them
 _DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
 
 
-def _amp(name: str) -> Callable[[str, TargetSpec], TargetSpec]:
-    return lambda value, spec: replace(spec, amp=_AMP[name])
+def _amp(name: str, doc: str, devices: frozenset[str]) -> Axis:
+    amp = _AMP[name]
 
-
-def _amp_is_pointless(name: str) -> Callable[[str, str, TargetInfo | None], str | None]:
     def pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
         if info is None:
             return None
-        if info.amp == _AMP[name]:
-            return f"the target runs under {info.amp} autocast already"
+        if info.amp == amp:
+            return f"the target runs under {amp} autocast already"
         # autocast narrows float32 and leaves the rest
         return f"the model is {info.dtype}, which autocast leaves" if info.dtype not in (None, "float32") else None
 
-    return pointless
+    return Axis(
+        name=name,
+        doc=doc,
+        devices=devices,
+        excludes=frozenset(_AMP) - {name},
+        pointless=pointless,
+        spec=lambda value, spec: replace(spec, amp=amp),
+    )
 
 
 def _dtype(value: str) -> str:
@@ -39,10 +43,6 @@ def _dtype_is_pointless(value: str, device: str, info: TargetInfo | None) -> str
     if info is not None and (info.dtype or "float32") == value:
         return f"the model is {value} already"
     return None
-
-
-def _with_dtype(value: str, spec: TargetSpec) -> TargetSpec:
-    return replace(spec, dtype=value)
 
 
 def _matmul_tf32(value: str, device: str) -> None:
@@ -60,24 +60,25 @@ def _matmul_tf32_is_pointless(value: str, device: str, info: TargetInfo | None) 
     return f"the model is {info.dtype}" if info.dtype not in (None, "float32") else None
 
 
+def _channels_last_is_pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
+    if info is None:
+        return None
+    if info.channels_last:
+        return "the target is in channels_last already"
+    if not any(len(tensor.shape) in (4, 5) for tensor in info.inputs):
+        return "no input has four or five dimensions"
+    return None
+
+
 AXES: Final = (
-    *(
-        Axis(
-            name=name,
-            doc=doc,
-            devices=devices,
-            excludes=frozenset(_AMP) - {name},
-            pointless=_amp_is_pointless(name),
-            spec=_amp(name),
-        )
-        for name, doc, devices in (
-            ("amp_bf16", "forward and loss under bfloat16 autocast", EVERYWHERE),
-            (
-                "amp_fp16",
-                "forward and loss under float16 autocast, without a gradient scaler",
-                frozenset({"cuda", "mps"}),
-            ),
-        )
+    _amp("amp_bf16", "forward and loss under bfloat16 autocast", EVERYWHERE),
+    _amp("amp_fp16", "forward and loss under float16 autocast, without a gradient scaler", frozenset({"cuda", "mps"})),
+    Axis(
+        name="channels_last",
+        doc="model and inputs in NHWC memory layout",
+        devices=EVERYWHERE,
+        pointless=_channels_last_is_pointless,
+        spec=lambda value, spec: replace(spec, channels_last=True),
     ),
     Axis(
         name="dtype",
@@ -87,7 +88,7 @@ AXES: Final = (
         devices=EVERYWHERE,
         read=_dtype,
         pointless=_dtype_is_pointless,
-        spec=_with_dtype,
+        spec=lambda value, spec: replace(spec, dtype=value),
     ),
     Axis(
         name="matmul_tf32",

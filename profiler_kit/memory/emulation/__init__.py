@@ -1,10 +1,10 @@
 """What CUDA does otherwise than tensors without data, done on the latter: a drop-in folder, one file per family.
 
-A function under `@emulates` stands in for the torch functions of the names it gives, whoever calls them. It is handed the
-emulation, the function and its arguments, and returns what CUDA would::
+A function under `@emulates` stands in for the torch functions of the names it gives, whoever calls them. It is called with
+the emulation and the function, then as the function is, and returns what CUDA would::
 
     @emulates("dropout")
-    def dropout(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object: ...
+    def dropout(emulation: Emulation, func: Call, input: Tensor, p: float = 0.5, train: bool = True) -> object: ...
 
 A class under `@patch` is a context that is entered for as long as the emulation lasts.
 """
@@ -28,7 +28,7 @@ from profiler_kit.memory.scratch import OpCall
 Call: TypeAlias = Callable[..., Any]
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
-Stand: TypeAlias = Callable[["Emulation", Call, Args, Kwargs], Any]
+Stand: TypeAlias = Callable[..., Any]  # of the emulation, the function, and what that takes
 Cast: TypeAlias = Callable[["Emulation", str, Args, Kwargs], tuple[Args, Kwargs]]
 Patch: TypeAlias = Callable[["Emulation"], AbstractContextManager[None]]
 
@@ -102,7 +102,7 @@ class Emulation(TorchFunctionMode):
         for cast in self._casts:
             args, kwargs = cast(self, name, args, kwargs)
         stand = self._stands.get(name)
-        return func(*args, **kwargs) if stand is None else stand(self, func, args, kwargs)
+        return func(*args, **kwargs) if stand is None else stand(self, func, *args, **kwargs)
 
 
 @contextmanager

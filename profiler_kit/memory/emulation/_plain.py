@@ -11,7 +11,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-_ASKING: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _NO_OVERRIDE: Final = torch._C._disabled_torch_function_impl
 _PLAIN: Final = getattr(Tensor.__torch_function__, "__func__", None)
 
@@ -54,14 +53,6 @@ def _overrides(value: Any) -> bool:
     return own is not None and own is not _NO_OVERRIDE and getattr(own, "__func__", own) is not _PLAIN
 
 
-def _any_overrides(values: Any) -> bool:
-    return any(map(_overrides, values))
-
-
-def _any_of_these_overrides(*values: Any) -> bool:
-    return any(map(_overrides, values))
-
-
 @contextmanager
 def plain_functions() -> Iterator[None]:
     """While it lasts, ``F.dropout`` and its like run their Python bodies although a function mode is active.
@@ -70,14 +61,14 @@ def plain_functions() -> Iterator[None]:
     the question whether to do that is answered for tensor subclasses alone.
     """
     answers: dict[str, Callable[..., bool]] = {
-        "has_torch_function": _any_overrides,
+        "has_torch_function": lambda values: any(map(_overrides, values)),
         "has_torch_function_unary": _overrides,
-        "has_torch_function_variadic": _any_of_these_overrides,
+        "has_torch_function_variadic": lambda *values: any(map(_overrides, values)),
     }
     changes = [
         change
-        for name in _ASKING
-        for change in wherever_imported(getattr(torch._C, f"_{name}", None), name, answers[name])
+        for name, answer in answers.items()
+        for change in wherever_imported(getattr(torch._C, f"_{name}", None), name, answer)
     ]
     with replaced(changes):
         yield

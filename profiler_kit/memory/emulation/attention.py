@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from profiler_kit.devices.device import AttentionKernel, Device
-from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
+from profiler_kit.memory.emulation import Call, Emulation, emulates
 from profiler_kit.memory.emulation.autocast import HALF
 
 _ATEN: Final = torch.ops.aten
@@ -23,12 +23,7 @@ _HEAD_MULTIPLE: Final = 8  # elements, of flash attention and of cuDNN
 
 
 @emulates("scaled_dot_product_attention")
-def attention(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
-    """The output of the kernel that the device would run."""
-    return _attention(emulation, func, *args, **kwargs)
-
-
-def _attention(
+def attention(
     emulation: Emulation,
     func: Call,
     query: Tensor,
@@ -40,6 +35,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
+    """The output of the kernel that the device would run."""
     kernel = chosen(emulation.device, query, key, value, attn_mask, enable_gqa=enable_gqa)
     if kernel == "math":
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -74,18 +70,14 @@ def chosen(
 def _takes(kernel: AttentionKernel, device: Device, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
     head = query.shape[-1]
     is_half = query.dtype in HALF and (query.dtype is torch.float16 or device.architecture.capability >= 80)
-    if not torch.backends.cuda.flash_sdp_enabled() and kernel == "flash":
-        return False
-    if not torch.backends.cuda.mem_efficient_sdp_enabled() and kernel == "efficient":
-        return False
-    if not torch.backends.cuda.cudnn_sdp_enabled() and kernel == "cudnn":
-        return False
     match kernel:
         case "cudnn":
-            return is_half and head % _HEAD_MULTIPLE == 0
+            return torch.backends.cuda.cudnn_sdp_enabled() and is_half and head % _HEAD_MULTIPLE == 0
         case "flash":
-            return is_half and mask is None
+            return torch.backends.cuda.flash_sdp_enabled() and is_half and mask is None
         case "efficient":
+            if not torch.backends.cuda.mem_efficient_sdp_enabled():
+                return False
             return head % _alignment(device, query.dtype) == 0 and not grouped and (is_half or query.dtype not in HALF)
         case "math":
             return True

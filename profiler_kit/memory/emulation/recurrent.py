@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from profiler_kit.memory.emulation import Args, Call, Emulation, Kwargs, emulates
+from profiler_kit.memory.emulation import Call, Emulation, emulates
 from profiler_kit.memory.emulation.autocast import cast, is_on
 from profiler_kit.memory.scratch import OpCall
 
@@ -54,7 +54,7 @@ class _CudnnLayers(torch.autograd.Function):
 
 
 @emulates("lstm", "gru", "rnn_tanh", "rnn_relu")
-def layers(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
+def layers(emulation: Emulation, func: Call, *args: Any) -> object:
     """The layers' results as cuDNN gives them, packed sequences too."""
     name = func.__name__
     if isinstance(args[3], (list, tuple)):
@@ -132,19 +132,12 @@ class _FusedCell(torch.autograd.Function):
         return (None, None, grad_state, grad_gates[0], grad_gates[-1], *biases)
 
 
-@emulates("lstm_cell")
-def lstm_cell(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
-    """(hidden, cell) as the fused kernel makes them of the two products."""
-    x, (h, c), w_x, w_h, *biases = args
+@emulates("lstm_cell", "gru_cell")
+def cell(
+    emulation: Emulation, func: Call, x: Tensor, states: Any, w_x: Tensor, w_h: Tensor, *biases: Tensor | None
+) -> object:
+    """(hidden, cell) of an LSTM, the hidden state of a GRU, as the fused kernel makes them of the two products."""
+    h, state, sizes = (*states, (4, 4)) if func.__name__ == "lstm_cell" else (states, states, (3, 5))
     products = torch.nn.functional.linear(x, w_x), torch.nn.functional.linear(h, w_h)
     apply: Call = _FusedCell.apply
-    return apply(4, 4, c.to(products[0].dtype), *products, *biases)
-
-
-@emulates("gru_cell")
-def gru_cell(emulation: Emulation, func: Call, args: Args, kwargs: Kwargs) -> object:
-    """The hidden state as the fused kernel makes it of the two products."""
-    x, h, w_x, w_h, *biases = args
-    products = torch.nn.functional.linear(x, w_x), torch.nn.functional.linear(h, w_h)
-    apply: Call = _FusedCell.apply
-    return apply(3, 5, h.to(products[0].dtype), *products, *biases)
+    return apply(*sizes, state.to(products[0].dtype), *products, *biases)

@@ -6,7 +6,7 @@ torch or tensors, so that a rule can be tried on any shape::
     @rule("aten.convolution")
     def convolution(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes: ...
 
-What a library keeps for good (a cuBLAS handle's workspace) is no scratch: see `profiler_kit.memory.workspaces`.
+What a library keeps for good (a cuBLAS handle's workspace) is no scratch: see `profiler_kit.memory.tracker`.
 
 Pseudo ops, called by the emulation of recurrent layers with keywords alone, as ``call.kwargs``: ``aten._cudnn_rnn`` and
 ``aten._cudnn_rnn_backward`` with ``kind`` (``lstm``, ``gru``, ``rnn_tanh``, ``rnn_relu``), ``rows`` (time steps times

@@ -23,13 +23,15 @@ from profiler_kit.memory.scratch import (
     rule,
 )
 from profiler_kit.memory.scratch.convolution_weights import weight_gradient
-from profiler_kit.memory.scratch.depthwise import depthwise
 from profiler_kit.memory.scratch.geometry import Geometry, Pass, geometry_of
 from profiler_kit.memory.scratch.maps import map_pass
 from profiler_kit.memory.scratch.reductions import reduce_bytes
 
 _WITHOUT_CUDNN: Final = "ATen's own kernels unfold one sample at a time, or nothing; not measured"
 _FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}
+
+_DEPTHWISE: Final = "H100, cuDNN 9.19: depthwise convolutions, by layout"
+_PARTIAL_SHARE: Final = 0.01  # of the copies: partial sums of the weight's gradient with channels last, typically
 
 
 @rule("aten.convolution")
@@ -67,7 +69,7 @@ def scratch_of_pass(which: Pass, shape: Geometry, config: LibraryConfig) -> Scra
     if shape.is_transposed:
         which = _FLIPPED.get(which, which)
     if shape.is_depthwise:
-        return depthwise(which, shape)
+        return _depthwise(which, shape)
     if which == "weight_gradient":
         return weight_gradient(shape)
     return map_pass(which, shape)
@@ -76,3 +78,25 @@ def scratch_of_pass(which: Pass, shape: Geometry, config: LibraryConfig) -> Scra
 def _bias_gradient(gradient: TensorFacts, device: Device) -> ScratchBytes:
     dims = tuple(dim for dim in range(len(gradient.shape)) if dim != 1)
     return exactly(reduce_bytes(gradient, dims, device), "the bias's gradient is a sum: ATen/native/cuda/Reduce.cuh")
+
+
+def _depthwise(which: Pass, shape: Geometry) -> ScratchBytes:
+    """Nothing but for the weight's gradient of some layouts, and now and then for the input's in half precision.
+
+    ATen's own kernels take nothing; cuDNN's run where it is asked for the weight's gradient.
+    """
+    copies = shape.copies_bytes
+    deep = len(shape.kernel) == 3
+    if which == "weight_gradient":
+        if shape.is_channels_last:
+            most = 15 * copies if deep else (7 if shape.precision == "tf32" else 2) * copies
+            return ScratchBytes(0, int(_PARTIAL_SHARE * copies), most, _DEPTHWISE)
+        if shape.is_transposed:
+            return ScratchBytes(0, copies, int(6.5 * copies), _DEPTHWISE)
+        if shape.precision == "half" and min(shape.kernel) > 1:
+            return ScratchBytes(0, 0, copies + copies // 20, _DEPTHWISE)
+        return NOTHING
+    several = shape.result_channels > shape.image_channels
+    if which == "input_gradient" and (several or (shape.is_channels_last and deep)):
+        return ScratchBytes(0, 0, copies * 9 // 2, _DEPTHWISE)
+    return NOTHING

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Final
 
 from profiler_kit.devices.device import Device
@@ -12,36 +14,27 @@ _SOURCE: Final = "seen on an H100, torch 2.11"
 _PARTIAL_SHARE: Final = 0.04  # of the input: batch statistics with channels last, block by block
 
 
+# What an op takes at least, by the sample and channel in float32, and which of its operands it copies out of order.
+_NORMALIZATIONS: Final[Mapping[str, tuple[int, int]]] = {
+    "aten.native_layer_norm": (0, 1),
+    "aten.native_layer_norm_backward": (0, 2),
+    "aten.native_group_norm": (8, 1),  # a scale and a shift
+    "aten.native_group_norm_backward": (12, 2),  # three numbers
+}
+
+
 @rule("aten._softmax_backward_data")
 def softmax_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The product of gradient and output."""
     return exactly(call.args[0].nbytes, _SOURCE)
 
 
-@rule("aten.native_layer_norm")
-def layer_norm(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
-    """A copy of an input that does not lie in order."""
-    return exactly(copied_bytes(call.args[0]), _SOURCE)
-
-
-@rule("aten.native_layer_norm_backward")
-def layer_norm_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
-    """Copies of gradient and input that do not lie in order."""
-    return exactly(copied_bytes(call.args[0]) + copied_bytes(call.args[1]), _SOURCE)
-
-
-@rule("aten.native_group_norm")
-def group_norm(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
-    """A scale and a shift for every sample and channel in float32; a copy of an input that does not lie in order."""
-    batch, channels = call.args[0].shape[:2]
-    return exactly(8 * batch * channels + copied_bytes(call.args[0]), _SOURCE)
-
-
-@rule("aten.native_group_norm_backward")
-def group_norm_backward(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
-    """Three numbers for every sample and channel in float32; copies of what does not lie in order."""
-    batch, channels = call.args[1].shape[:2]
-    return exactly(12 * batch * channels + copied_bytes(call.args[0]) + copied_bytes(call.args[1]), _SOURCE)
+@rule(*_NORMALIZATIONS)
+def normalization(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
+    """Numbers for every sample and channel in float32; copies of gradient and input that do not lie in order."""
+    channel_bytes, copied = _NORMALIZATIONS[call.op]
+    rows = math.prod(call.args[copied - 1].shape[:2])
+    return exactly(channel_bytes * rows + sum(map(copied_bytes, call.args[:copied])), _SOURCE)
 
 
 @rule(

@@ -1,4 +1,4 @@
-"""Reductions: the buffer through which the blocks of a CUDA reduction meet, where it goes over slow dimensions.
+"""Reductions: the buffer through which the blocks of a CUDA reduction meet, where it goes over slow dimensions; losses.
 
 How many blocks share an output is decided by ATen/native/cuda/Reduce.cuh (``setReduceConfig``, ``global_memory_size``),
 which is followed here; the bytes that each keeps per output differ by the kind of reduction, as seen on an H100.
@@ -10,11 +10,21 @@ import math
 from typing import Final
 
 from profiler_kit.devices.device import Device
-from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
+from profiler_kit.memory.scratch import NOTHING, LibraryConfig, OpCall, ScratchBytes, TensorFacts, exactly, rule
 
 _SOURCE: Final = "ATen/native/cuda/Reduce.cuh: setReduceConfig, global_memory_size"
 _ACCUMULATED: Final = 4  # float32, which halves are summed in too
 _WIDE: Final = frozenset(("float64", "int64"))
+_SEEN: Final = "seen on an H100, torch 2.11"
+_UNREDUCED: Final = 0
+# By loss: where its call says how to reduce, and how many times the elements' bytes it takes reduced and unreduced.
+_LOSSES: Final = {
+    "aten.mse_loss": (2, 1, 0),
+    "aten.smooth_l1_loss": (2, 1, 0),
+    "aten.huber_loss": (2, 1, 0),
+    "aten.binary_cross_entropy": (3, 1, 0),
+    "aten.binary_cross_entropy_with_logits": (4, 2, 1),  # one of the terms too
+}
 _WITH_INDEX: Final = 16  # a value and its place; Welford's mean, sum of squares and counts take as much
 
 
@@ -44,7 +54,16 @@ def compound(call: OpCall, device: Device, config: LibraryConfig) -> ScratchByte
 def log_sum(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
     """The exponentials, beside the larger of both reductions' buffers."""
     tensor = call.args[0]
-    return exactly(tensor.nbytes + reduce_bytes(tensor, _dims(call, 1), device), "seen on an H100, torch 2.11")
+    return exactly(tensor.nbytes + reduce_bytes(tensor, _dims(call, 1), device), _SEEN)
+
+
+@rule(*_LOSSES)
+def loss(call: OpCall, device: Device, config: LibraryConfig) -> ScratchBytes:
+    """The elements' losses before they are reduced."""
+    at, reduced, unreduced = _LOSSES[call.op]
+    reduction = call.args[at] if len(call.args) > at else call.kwargs.get("reduction", 1)
+    copies = unreduced if int(reduction) == _UNREDUCED else reduced
+    return exactly(copies * call.args[0].nbytes, _SEEN) if copies else NOTHING
 
 
 def _dims(call: OpCall, at: int) -> tuple[int, ...]:
