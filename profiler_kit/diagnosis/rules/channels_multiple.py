@@ -12,7 +12,7 @@ from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import is_product
 from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
