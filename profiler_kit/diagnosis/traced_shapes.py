@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import by
+from profiler_kit.diagnosis.rule import known
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
 from profiler_kit.diagnosis.traced_layers import Dominant
 from profiler_kit.diagnosis.words import listing, plural, sentences
@@ -26,15 +27,8 @@ def dominant_shape(report: TraceReport, least: float) -> Dominant | None:
     # The profiler may begin within a step, so that there is a call more than marks.
     single = one.calls <= max(steps, 1) + (steps > 1)
     what = words(one)
-    parts = [
-        f"{name} {text(ns, 'ns')}"
-        for name, ns in (
-            ("forward", one.forward_ns),
-            ("backward", one.backward_ns),
-            ("recomputation", one.recompute_ns),
-        )
-        if ns
-    ]
+    spent = (("forward", one.forward_ns), ("backward", one.backward_ns), ("recomputation", one.recompute_ns))
+    parts = [f"{name} {text(ns, 'ns')}" for name, ns in spent if ns]
     marked = f" in {plural(steps, 'step')}" if steps else ""
     many = f"{plural(one.calls, 'call')}{marked}"
     return Dominant(
@@ -54,11 +48,7 @@ def dominant_shape(report: TraceReport, least: float) -> Dominant | None:
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
             Evidence(name=one.name, value=one.kernel_ns, unit="ns", where=seen.where),
-            *(
-                Evidence(name=f"{name} of {one.name}", value=ns, unit="ns", where=seen.where)
-                for name, ns in (("forward", one.forward_ns), ("backward", one.backward_ns))
-                if ns
-            ),
+            *known(seen.where, *((f"{name} of {one.name}", ns or None, "ns") for name, ns in spent[:2])),
         ),
     )
 

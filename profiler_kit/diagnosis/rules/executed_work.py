@@ -12,7 +12,6 @@ from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import node_of, ratio
 from profiler_kit.diagnosis.words import listing, opening, quoted, sentences, threshold, times, work
-from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import FEWER_OPERATIONS, FFT, family_words
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -98,15 +97,12 @@ def check(report: Report) -> Iterator[Finding]:
 def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
     for timing in run.convolutions:
         share = ratio(timing.kernel_ns, run.device_ns)
-        macs = timing.macs if timing.macs is not None else _macs(node_of(report.static, timing.path))
+        macs, node = timing.macs, node_of(report.static, timing.path)
+        if macs is None and node is not None and convolution_of(node) is not None:
+            macs = node.forward.macs  # each of the two gradients asks for as much as the forward pass
         if timing.counters is None or not macs or share is None or share < LEAST_SHARE:
             continue
         yield _Case(run=run, timing=timing, counters=timing.counters, counted_flops=2 * macs, share=min(share, 1.0))
-
-
-def _macs(node: ModuleNode | None) -> int | None:
-    """Those of each part: the two gradients ask for as much as the forward pass."""
-    return node.forward.macs if node is not None and convolution_of(node) is not None else None
 
 
 def _of_padding(report: Report, cases: list[_Case]) -> Finding:
@@ -287,8 +283,7 @@ def _by_multiple(conv: Convolution | None, path: str) -> Iterator[Evidence]:
     for multiple in MULTIPLES:
         if conv is not None:
             factor = _Tiles(conv=conv, multiple=multiple).factor
-            name = f"factor in tiles of {multiple} channels"
-            yield Evidence(name=name, value=factor, unit="ratio", where=f"{path}, computed")
+            yield from known(f"{path}, computed", (f"factor in tiles of {multiple} channels", factor, "ratio"))
 
 
 RULE = Rule("executed_work", DOC, check, "cause")

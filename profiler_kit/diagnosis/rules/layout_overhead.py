@@ -12,12 +12,14 @@ from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
 from profiler_kit.diagnosis.words import layer, listing, plural, quoted, sentences, threshold
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.runs import KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # A twentieth of the device time is worth one line of code, and more than the noise of a trace.
 SHARE: Final = 0.05
 
+WANTED: Final = "cuDNN's tensor-core convolutions want the channels last and convert what is not."
 CHANNELS_LAST: Final = (
     "Put model and input into channels last: model.to(memory_format=torch.channels_last), and the same for the input."
 )
@@ -35,15 +37,15 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns:
         return
-    found = [k for k in kernels(run) if k.family == LAYOUT]
+    found = [kernel for kernel in kernels(run) if _is_layout(kernel)]
     spent, calls = sum(k.kernel_ns for k in found), sum(k.calls for k in found)
     share = spent / run.device_ns
     if share <= SHARE:
         return
     by_path = {
-        m.path: sum(k.kernel_ns for k in m.kernels if k.family == LAYOUT)
+        m.path: sum(kernel.kernel_ns for kernel in m.kernels if _is_layout(kernel))
         for m in run.modules
-        if any(k.family == LAYOUT for k in m.kernels)
+        if any(map(_is_layout, m.kernels))
     }
     tried = attempt(report, run, ("channels_last",))
     paths = tuple(sorted(by_path, key=lambda path: -by_path[path]))
@@ -54,7 +56,7 @@ def check(report: Report) -> Iterator[Finding]:
             f"In {quoted(run)} {plural(calls, 'kernel')} a step, {text(spent, 'ns')} together, only rewrite tensors from NCHW to "
             "NHWC or back.",
             f"They belong to {listing([layer(path) for path in paths])}." if paths else "",
-            "cuDNN's tensor-core convolutions want the channels last and convert what is not.",
+            WANTED,
         ),
         advice="The model is in channels_last already: look for an op that returns tensors in another layout (view, permute, "
         "or an input that is not channels_last)."
@@ -84,7 +86,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         explanation=sentences(
             f"{seen.place}{plural(calls, 'kernel')}, {text(spent, 'ns')} together, only "
             f"{'rewrites' if calls == 1 else 'rewrite'} tensors from NCHW to NHWC or back.",
-            "cuDNN's tensor-core convolutions want the channels last and convert what is not.",
+            WANTED,
             seen.others(),
         ),
         advice=CHANNELS_LAST,
@@ -97,7 +99,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _is_layout(kernel: TraceKernel) -> bool:
+def _is_layout(kernel: KernelStat | TraceKernel) -> bool:
     return kernel.family == LAYOUT
 
 
