@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final, Literal, TypeVar
 
 from profiler_kit.errors import UsageError
@@ -13,7 +13,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import added, sum_known
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
@@ -184,9 +184,9 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     timings = [t for t in timings if any((t.stopwatch_ns, t.event_ns, t.kernel_ns))]
     whole = PhaseTiming(
         phase="other",
-        stopwatch_ns=_sum([t.stopwatch_ns for t in timings]),
-        event_ns=_sum([t.event_ns for t in timings]),
-        kernel_ns=_sum([t.kernel_ns for t in timings]),
+        stopwatch_ns=sum_known(t.stopwatch_ns for t in timings),
+        event_ns=sum_known(t.event_ns for t in timings),
+        kernel_ns=sum_known(t.kernel_ns for t in timings),
     )
     name = run.config.name
     rows = [PhaseRow(config=name, label=t.phase, timing=t, whole=whole) for t in timings]
@@ -283,24 +283,17 @@ def _on_device(source: str, device: DeviceMemory) -> MemoryRow:
 
 
 def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
-    parts = MemoryCategories(
-        parameters=peak.parameters,
-        gradients=peak.gradients,
-        optimizer_state=peak.optimizer_state,
-        inputs=peak.inputs,
-        saved_activations=peak.saved_activations,
-        temporaries=peak.rest,
-        workspace=peak.workspace,
+    parts = {field.name: getattr(peak, field.name) for field in fields(MemoryCategories) if field.name != "temporaries"}
+    return MemoryRow(
+        source=config,
+        peak_bytes=peak.peak_bytes,
+        parts=MemoryCategories(**parts, temporaries=peak.rest),
+        at=peak_place(peak),
     )
-    return MemoryRow(source=config, peak_bytes=peak.peak_bytes, parts=parts, at=peak_place(peak))
 
 
-def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
+def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     """Every table whole, for CSV and data frames: layers (times of `run`); runs, phases and kernels of all; and the others."""
-    return tuple(_data_tables(report, run))
-
-
-def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     layers = layer_rows(report, run)
     rows = [*layers.rows, *([layers.unattributed] if layers.unattributed else [])]
     yield data_table("layers", LAYER_COLUMNS, rows)
@@ -319,8 +312,3 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("what_ifs", WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
     yield data_table("schedules", SCHEDULE_COLUMNS, report.schedules)
     yield data_table("shapes", SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
