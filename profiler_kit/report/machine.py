@@ -51,12 +51,7 @@ def _sections(machine: Machine) -> Iterator[Section]:
     yield Section(title="Packages", blocks=(page_table("packages", "", PACKAGE_COLUMNS, machine.packages),))
     where = machine.environment
     if where is not None:
-        said = [
-            Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")
-            for title, values in (("Flags as torch has them", where.flags), ("Variables", where.variables))
-            if values
-        ]
-        yield Section(title="Flags", blocks=tuple(said), detail=True)
+        yield Section(title="Flags", blocks=tuple(sentences.flags(where, "has")), detail=True)
 
 
 def _said(machine: Machine) -> Iterator[str]:

@@ -68,28 +68,20 @@ def phase_lines(trace: TraceSummary) -> tuple[list[PhaseLine], PhaseLine]:
     if trace.unattributed_ns:
         nobody = PhaseLine(
             label="(no phase)",
-            host_ns=None,
-            wait_ns=None,
             kernel_ns=trace.unattributed_ns,
             sum_ns=trace.sum_ns - sum(t.sum_ns for t in trace.phases),
-            idle_ns=_idle_before(trace, ""),
+            idle_ns=sum(idle.ns for idle in trace.idle if not idle.phase),
             events=trace.device_events - known if trace.clock == "device" else None,
         )
         lines.append(nobody)
     whole = PhaseLine(
-        label=TOTAL,
-        host_ns=None,  # phases of several threads: their host times are no parts of one whole
-        wait_ns=None,
+        label=TOTAL,  # without host times: those of several threads are no parts of one whole
         kernel_ns=sum(line.kernel_ns for line in lines),
         sum_ns=trace.sum_ns,
         idle_ns=trace.idle_ns,
         events=trace.device_events if trace.clock == "device" else None,
     )
     return lines, whole
-
-
-def _idle_before(trace: TraceSummary, phase: str) -> int:
-    return sum(idle.ns for idle in trace.idle if idle.phase == phase)
 
 
 def idle_lines(idle: Sequence[IdleTime]) -> tuple[list[IdleLine], IdleLine]:

@@ -43,8 +43,8 @@ class PhaseLine:
     """A line of the phases: `label` a phase, the sum, or what has no phase; the rest as in `PhaseTime`, None where unknown."""
 
     label: str
-    host_ns: int | None
-    wait_ns: int | None
+    host_ns: int | None = None
+    wait_ns: int | None = None
     kernel_ns: int
     sum_ns: int | None
     idle_ns: int | None
