@@ -37,10 +37,8 @@ def _sections(machine: Machine) -> Iterator[Section]:
     blocks += [Paragraph(text=note, role="note") for note in machine.notes]
     yield Section(title="Machine", blocks=tuple(blocks))
     if machine.devices:
-        yield Section(
-            title="Devices",
-            blocks=(page_table("devices", "as torch sees them", DEVICE_COLUMNS, machine.devices),),
-        )
+        table = page_table("devices", "as torch sees them", DEVICE_COLUMNS, machine.devices)
+        yield Section(title="Devices", blocks=(table,))
     rows = _ceilings(machine)
     if rows:
         yield Section(title="Ceilings", blocks=tuple(_reached(machine, rows)))

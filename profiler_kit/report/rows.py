@@ -265,22 +265,15 @@ def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], tra
         families += [(kernel.family, kernel.kernel_ns) for kernel in timing.kernels]
     depth = 0 if path == "" or path in PSEUDO_PATHS else path.count(".") + 1
     timed = Timed(by_phase_ns=tuple(by_phase.values())) if traced else None
+    row = LayerRow(path=path, depth=depth, timed=timed, families=tuple(families))
     if node is None:
-        return LayerRow(path=path, depth=depth, timed=timed, families=tuple(families))
-    pseudo = path in PSEUDO_PATHS
-    return LayerRow(
-        path=path,
-        depth=depth,
-        class_name=None if pseudo else node.class_name,
-        config=node.config or None,
-        calls=None if pseudo else node.calls,
-        counted=_counted(node),
-        timed=timed,
-        output_bytes=None if pseudo else node.output_bytes,
-        held_bytes=node.held_bytes,
-        families=tuple(families),
-        aliases=node.aliases,
+        return row
+    row = replace(
+        row, config=node.config or None, counted=_counted(node), held_bytes=node.held_bytes, aliases=node.aliases
     )
+    if path in PSEUDO_PATHS:
+        return row
+    return replace(row, class_name=node.class_name, calls=node.calls, output_bytes=node.output_bytes)
 
 
 def _under_roof(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:

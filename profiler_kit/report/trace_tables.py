@@ -13,6 +13,7 @@ from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, IdleTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
+from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
     TRACE_GAP_COLUMNS,
@@ -30,7 +31,6 @@ from profiler_kit.report.columns.traces import (
     PhaseLine,
 )
 from profiler_kit.report.rows import topped
-from profiler_kit.report.traces_ranks import ranks_table
 
 TOTAL: Final = "(all)"
 LITTLE_IDLE: Final = 0.05  # of the span: not worth a table on the first page
@@ -145,7 +145,7 @@ def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple
 
 def _data_tables(report: TraceReport) -> Iterator[Table]:
     if report.ranks is not None:
-        yield ranks_table(report.ranks)
+        yield data_table("ranks", RANK_COLUMNS, report.ranks.ranks)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     tables: tuple[tuple[str, Sequence[Column[Of[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
         ("traces", TRACE_COLUMNS, lambda trace: [None]),

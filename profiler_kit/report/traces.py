@@ -58,17 +58,11 @@ def traces_document(
     check_limits(top, depth)
     sections = _view(report, by, top, depth) if by is not None else _summary(report, top, depth)
     return Document(
-        title=_title(report),
+        title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
         sections=tuple(sections),
         json=dumps(report),
         full=trace_tables.trace_data_tables(report, by),
     )
-
-
-def _title(report: TraceReport) -> str:
-    if len(report.traces) == 1:
-        return report.traces[0].file
-    return f"{len(report.traces)} traces"
 
 
 def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterator[Section]:
