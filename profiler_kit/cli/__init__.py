@@ -111,7 +111,7 @@ def _as_ctrl_c(signals: Sequence[signal.Signals]) -> Iterator[None]:
 
 
 def _hiding_file(error: BaseException) -> Path | None:
-    """The file here (``random.py``) whose name hides what Python or a library imports, where that is behind `error`; else None."""
+    """The file here (``random.py``) whose name hides what Python or a library imports, if that is behind `error`, else None."""
     here = Path.cwd()
     for name in sys.stdlib_module_names:
         file = getattr(sys.modules.get(name), "__file__", None)
