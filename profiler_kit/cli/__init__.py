@@ -8,16 +8,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from profiler_kit.cli import shadowing, streams
+from profiler_kit.cli import streams
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, KitError
 
 # What a job's end, a supervisor or a closed terminal sends: Python would die at once, leaving children and worktrees behind.
 ENDING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
+OURS: Final = Path(__file__).resolve().parent.parent
 
 
 def entry() -> NoReturn:
@@ -60,7 +62,7 @@ def _run(argv: Sequence[str] | None) -> int:
         streams.to_nowhere()
         return OK
     except Exception as error:  # noqa: BLE001 left alone, Python would end with 1, which says that a budget is broken
-        hiding = shadowing.hiding_file(error)
+        hiding = _hiding_file(error)
         if hiding is not None:
             print(
                 f"error: {hiding.name}: a library that imports its own {hiding.stem!r} got this file instead "
@@ -106,3 +108,22 @@ def _as_ctrl_c(signals: Sequence[signal.Signals]) -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _hiding_file(error: BaseException) -> Path | None:
+    """The file here (``random.py``) whose name hides what Python or a library imports, if that is behind `error`, else None."""
+    here = Path.cwd()
+    for name in sys.stdlib_module_names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None and Path(file).resolve().parent == here:
+            return Path(file)
+    importer = OURS
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename.startswith("<"):
+            continue
+        file = Path(frame.f_code.co_filename).resolve()
+        wanted_by_library = importer != OURS and not importer.is_relative_to(OURS) and importer.parent != here
+        if file.parent == here and frame.f_code.co_name == "<module>" and wanted_by_library:
+            return file
+        importer = file
+    return None

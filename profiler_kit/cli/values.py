@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from profiler_kit import units
 
 if TYPE_CHECKING:
     from profiler_kit.records.variation import Variation
+
+Value = TypeVar("Value")
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -28,19 +31,12 @@ def variations(text: str) -> tuple[Variation, ...]:
     """The variations that a text such as ``amp=bfloat16,zero_grad=keep`` asks for."""
     from profiler_kit.records.variation import read_variations
 
-    try:
-        return read_variations(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return _read(read_variations, text)
 
 
 def size(text: str) -> int:
     """The bytes that a text such as ``4GiB`` means."""
-    try:
-        value = units.parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return value
+    return _read(units.parse_bytes, text)
 
 
 def positive(text: str) -> int:
@@ -72,10 +68,14 @@ def step_range(text: str) -> tuple[int, int]:
 
 def seconds(text: str) -> float:
     """The seconds that a text such as ``30s`` means, more than none."""
-    try:
-        value = units.parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    value = _read(units.parse_seconds, text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"must be greater than zero, not {text!r}")
     return value
+
+
+def _read(parse: Callable[[str], Value], text: str) -> Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

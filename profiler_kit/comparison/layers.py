@@ -27,11 +27,10 @@ def layer_changes(
     Counts: a layer is what has figures of its own, or no children. Ops of a module's own ``forward`` are the module's.
     """
     a_times, b_times = device_times(a_run), device_times(b_run)
-    timed = a_times is not None and b_times is not None
-    pairs = align(_layers(a, a_times if timed else None), _layers(b, b_times if timed else None))
-    figures = [
-        (_figures(one, a_times if timed else None), _figures(other, b_times if timed else None)) for one, other in pairs
-    ]
+    if a_times is None or b_times is None:
+        a_times = b_times = None
+    pairs = align(_layers(a, a_times), _layers(b, b_times))
+    figures = [(_figures(one, a_times), _figures(other, b_times)) for one, other in pairs]
     totals = _totals(figures)
     changes = []
     for (one, other), (a_figures, b_figures) in zip(pairs, figures, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from profiler_kit.comparison.cases import Case, apart, judged, larger_first
@@ -15,6 +16,8 @@ from profiler_kit.units import bytes_text, percent, signed, text
 
 CHECKPOINT: Final = "checkpoint"  # the setting that a checkpointed run has
 SMALL_SHARE: Final = 0.1  # of the peak: where less is kept for backward, letting go of all of it changes little
+
+_explained: Final = partial(Explanation, key="checkpointing", explanation="Checkpointing would help")
 
 
 def activations(case: Case) -> Explanation | None:
@@ -108,7 +111,7 @@ def _ran(case: Case) -> Explanation | None:
     time_words, peak_words = (" and ".join(text(ratio, "ratio") for ratio in ratios) for ratios in (times, peaks))
     told = f"{time_words} the time, {peak_words} the peak"
     return _explained(
-        case,
+        config=case.config,
         predicts="less memory, less time",
         measured=told,
         verdict=verdict,
@@ -127,15 +130,9 @@ def _checkpointed(report: Report) -> tuple[ConfigRun, ConfigRun] | None:
     """The first run that differs from the baseline in checkpointing alone, after the baseline; both with time and peak."""
     before = report.baseline()
     for after in report.runs:
-        names = [setting.name for setting in after.config.settings]
-        alone = names == [CHECKPOINT] and after.failure is None
-        if (
-            before is not None
-            and alone
-            and before.config.flags == after.config.flags
-            and _measured(before)
-            and _measured(after)
-        ):
+        alone = [setting.name for setting in after.config.settings] == [CHECKPOINT] and after.failure is None
+        alike = before is not None and before.config.flags == after.config.flags
+        if before is not None and alone and alike and _measured(before) and _measured(after):
             return before, after
     return None
 
@@ -153,7 +150,7 @@ def _simulated(case: Case) -> Explanation | None:
     work_more = [(one.recompute_percent or 0.0) for one in changes]
     more = " and ".join(percent(one / 100, 2) for one in work_more)
     return _explained(
-        case,
+        config=case.config,
         predicts="less memory, less time",
         measured=f"{signed(peaks[0], 'bytes')} and {signed(peaks[1], 'bytes')}, {more} more work",
         verdict="off" if min(peaks) < 0 else "wrong",
@@ -171,17 +168,14 @@ def _simulated(case: Case) -> Explanation | None:
 
 def _what_if(report: Report) -> WhatIf | None:
     memory = report.static.memory if report.static is not None else None
-    return next(
-        (
-            one
-            for one in (memory.what_ifs if memory is not None else ())
-            if one.checkpoint
-            and one.batch is None
-            and one.difference_bytes is not None
-            and one.recompute_percent is not None
-        ),
-        None,
-    )
+    for answer in memory.what_ifs if memory is not None else ():
+        if (
+            answer.checkpoint
+            and answer.batch is None
+            and None not in (answer.difference_bytes, answer.recompute_percent)
+        ):
+            return answer
+    return None
 
 
 def _bounded(case: Case) -> Explanation | None:
@@ -197,7 +191,7 @@ def _bounded(case: Case) -> Explanation | None:
         return None
     at_most = f"at most {bytes_text(kept)} of {bytes_text(peaks[high])}"
     return _explained(
-        case,
+        config=case.config,
         predicts="less memory",
         measured=at_most,
         verdict="wrong",
@@ -206,25 +200,4 @@ def _bounded(case: Case) -> Explanation | None:
             Evidence(name="peak", value=peaks[high], unit="bytes", where=case.label(high)),
             Evidence(name="saved activations at the peak", value=kept, unit="bytes", where=case.label(high)),
         ),
-    )
-
-
-def _explained(
-    case: Case,
-    *,
-    predicts: str,
-    measured: str,
-    verdict: ExplanationVerdict,
-    sentence: str,
-    numbers: tuple[Evidence, ...],
-) -> Explanation:
-    return Explanation(
-        key="checkpointing",
-        config=case.config,
-        explanation="Checkpointing would help",
-        predicts=predicts,
-        measured=measured,
-        verdict=verdict,
-        sentence=sentence,
-        numbers=numbers,
     )

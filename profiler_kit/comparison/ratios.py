@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final, cast, get_args
 
-from profiler_kit.records.comparison import MemoryPart, MemorySplit, PartBytes, Side, TimeRatio
+from profiler_kit.records.comparison import MEMORY_PARTS, MemoryPart, MemorySplit, PartBytes, Side, TimeRatio
 from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import text
-
-PARTS: Final = cast("tuple[MemoryPart, ...]", get_args(MemoryPart))
 
 
 def examples(run: ConfigRun, side: Side) -> int | None:
@@ -105,12 +102,12 @@ def _split(
         config=config,
         a_peak_bytes=peaks[0],
         b_peak_bytes=peaks[1],
-        parts=tuple(PartBytes(part=part, a=before[part], b=after[part]) for part in PARTS),
+        parts=tuple(PartBytes(part=part, a=before[part], b=after[part]) for part in MEMORY_PARTS),
     )
 
 
 def _parts(peak_bytes: int, of: PeakMemory | MemoryCategories) -> dict[MemoryPart, int | None]:
-    parts: dict[MemoryPart, int | None] = {part: getattr(of, part) for part in PARTS if part != "rest"}
+    parts: dict[MemoryPart, int | None] = {part: getattr(of, part) for part in MEMORY_PARTS if part != "rest"}
     # temporaries, what the probe calls rest, and whatever an older report's parts leave over: the parts always make the peak
     parts["rest"] = peak_bytes - sum(value or 0 for value in parts.values())
     return parts

@@ -51,15 +51,14 @@ def aligned(
 
     Every entry stands in one row, so the rows sum to each side's total; the largest change comes first.
     """
-    ours, theirs = _by(a, lambda one: (one.name, one.phase)), _by(b, lambda one: (one.name, one.phase))
-    rows = [_row(place[0], place[1], ours[place], theirs[place], "same") for place in ours if place in theirs]
-    left_a = [one for one in a if (one.name, one.phase) not in theirs]
-    left_b = [one for one in b if (one.name, one.phase) not in ours]
+    ours, theirs = _by(a, _place), _by(b, _place)
+    rows = [_row(*place, ours[place], theirs[place], "same") for place in ours if place in theirs]
+    left_a = [one for one in a if _place(one) not in theirs]
+    left_b = [one for one in b if _place(one) not in ours]
     if key is not None:
         like_a = _by(left_a, lambda one: (key(one), one.phase))
         like_b = _by(left_b, lambda one: (key(one), one.phase))
-        both = [place for place in like_a if place in like_b]
-        rows += [_row(place[0], place[1], like_a[place], like_b[place], "alike") for place in both]
+        rows += [_row(*place, like_a[place], like_b[place], "alike") for place in like_a if place in like_b]
         left_a = [one for place, found in like_a.items() if place not in like_b for one in found]
         left_b = [one for place, found in like_b.items() if place not in like_a for one in found]
     rows += [_row(*place, found, [], "only a") for place, found in _by(left_a, _place).items()]

@@ -21,12 +21,9 @@ def sentences(compared: TraceComparison) -> tuple[str, ...]:
     told = [_span(compared), _work(compared), _idle(compared)]
     if not compared.same_work:
         told += [
-            _moved(f"By {title}", rows, compared)
-            for title, rows in (
-                ("module", compared.modules),
-                ("operator", compared.operators),
-                ("kernel", compared.kernels),
-            )
+            _moved("By module", compared.modules, compared),
+            _moved("By operator", compared.operators, compared),
+            _moved("By kernel", compared.kernels, compared),
         ]
     return tuple(sentence for sentence in told if sentence)
 

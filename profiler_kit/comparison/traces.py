@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from statistics import median
@@ -44,8 +44,8 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> Trace
     sides = (_side(a, labels[0], ranks), _side(b, labels[1], ranks))
     per_step = bool(a.steps) and bool(b.steps) and len(a.steps) != len(b.steps)
     whole = _Parts(a, ranks * (len(a.steps) if per_step else 1)), _Parts(b, ranks * (len(b.steps) if per_step else 1))
-    phases = tuple(row for row in _named((*TRACE_PHASES, NO_PHASE), whole[0].phases, whole[1].phases))
-    causes = tuple(row for row in _named(IDLE_CAUSES, whole[0].causes, whole[1].causes))
+    phases = tuple(_named((*TRACE_PHASES, NO_PHASE), whole[0].phases, whole[1].phases))
+    causes = tuple(_named(IDLE_CAUSES, whole[0].causes, whole[1].causes))
     busy, idle = _total("busy", phases), _total("idle", causes)
     spreads = [side.spread for side in sides if side.spread is not None]
     noise = max(LEAST_NOISE, *spreads) if len(spreads) == len(sides) else LEAST_NOISE
@@ -83,36 +83,37 @@ class _Parts:
 
     def modules(self, drop: int) -> list[Timed]:
         """By path and phase, without the first `drop` names of each path."""
-        found = self._trace.modules
-        return [
-            Timed(dropped(one.path, drop) or one.path if one.path else NO_MODULE, ns, one.events, one.phase)
-            for one, ns in zip(found, self._shares([one.kernel_ns for one in found]), strict=True)
-        ]
+        return self._means(
+            Timed(dropped(one.path, drop) or one.path or NO_MODULE, one.kernel_ns, one.events, one.phase)
+            for one in self._trace.modules
+        )
 
     def operators(self) -> list[Timed]:
         """By name; on the host's clock the operators' own time."""
-        found = self._trace.operators
-        times = [one.kernel_ns if self._trace.clock == "device" else one.host_self_ns for one in found]
-        shares = self._shares(times)
-        return [Timed(one.name, ns, one.calls, family=one.family) for one, ns in zip(found, shares, strict=True)]
+        on_device = self._trace.clock == "device"
+        return self._means(
+            Timed(one.name, one.kernel_ns if on_device else one.host_self_ns, one.calls, family=one.family)
+            for one in self._trace.operators
+        )
 
     def kernels(self) -> list[Timed]:
         """By name; the family is what is done: a convolution's part, whichever way."""
-        found = self._trace.kernels
-        shares = self._shares([one.kernel_ns for one in found])
-        return [
-            Timed(one.name, ns, one.calls, family=f"{one.family.partition(':')[0]} {one.op or ''}".strip())
-            for one, ns in zip(found, shares, strict=True)
-        ]
+        return self._means(
+            Timed(one.name, one.kernel_ns, one.calls, family=f"{one.family.partition(':')[0]} {one.op or ''}".strip())
+            for one in self._trace.kernels
+        )
 
     def waits(self) -> list[Timed]:
         """The host's waits for the device, by what waited, whatever the phase."""
-        found = self._trace.syncs
-        shares = self._shares([one.wait_ns for one in found])
-        return [
-            Timed(f"{one.name} ({one.call})" if one.call and one.call != one.name else one.name, ns, one.calls)
-            for one, ns in zip(found, shares, strict=True)
-        ]
+        return self._means(
+            Timed(one.name if one.call in ("", one.name) else f"{one.name} ({one.call})", one.wait_ns, one.calls)
+            for one in self._trace.syncs
+        )
+
+    def _means(self, sums: Iterable[Timed]) -> list[Timed]:
+        entries = list(sums)
+        shares = self._shares([entry.ns for entry in entries])
+        return [replace(entry, ns=ns) for entry, ns in zip(entries, shares, strict=True)]
 
     def _shares(self, parts: Sequence[int]) -> Iterator[int]:
         """Each part over what the mean is of, rounded so that any first ones sum to their sum's mean, rounded down."""

@@ -77,7 +77,8 @@ def _dominants(sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
     if min(totals, default=0) <= 0:
         return ""
     shared = [one for one in layers if one.a_path is not None and one.b_path is not None]
-    if any(sum(each) > OWN_SHARE * total for each, total in zip(_flops(shared), totals, strict=True)):
+    in_both = (sum(one.a.flops for one in shared), sum(one.b.flops for one in shared))
+    if any(flops > OWN_SHARE * total for flops, total in zip(in_both, totals, strict=True)):
         return ""
     largest = (max(layers, key=lambda one: one.a.flops), max(layers, key=lambda one: one.b.flops))
     shares = (largest[0].a.flops / totals[0], largest[1].b.flops / totals[1])
@@ -88,10 +89,6 @@ def _dominants(sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
         for path, share, side in zip((largest[0].a_path, largest[1].b_path), shares, sides, strict=True)
     ]
     return f"The work is in {words[0]} and {words[1]}."
-
-
-def _flops(layers: Sequence[LayerChange]) -> tuple[list[int], list[int]]:
-    return [one.a.flops for one in layers], [one.b.flops for one in layers]
 
 
 def telling(a: Report, times: Sequence[TimeRatio]) -> tuple[str, ...]:

@@ -79,26 +79,13 @@ def base_report(
     with worktree(top, revision.commit) as folder:
         _present(target, top, folder, revision)
         inside = folder / _relative(repo, top)
-        inside.mkdir(
-            parents=True, exist_ok=True
-        )  # a folder that is new since then has no files there, but targets above it
-        outcome = runner(
-            [
-                sys.executable,
-                worktree_child.__file__,
-                str(top),
-                str(folder),
-                "count",
-                target.text.replace(str(top), str(folder), 1) if Path(target.text).is_absolute() else target.text,
-                *target_argv[1:],
-                "--quiet",
-                "-f",
-                "json",
-            ],
-            cwd=inside,
-            env=_environment(top, folder),
-            timeout_s=timeout_s,
-        )
+        # a folder that is new since then has no files there, but targets above it
+        inside.mkdir(parents=True, exist_ok=True)
+        absolute = Path(target.text).is_absolute()
+        text = target.text.replace(str(top), str(folder), 1) if absolute else target.text
+        child = [sys.executable, worktree_child.__file__, str(top), str(folder)]
+        count = ["count", text, *target_argv[1:], "--quiet", "-f", "json"]
+        outcome = runner([*child, *count], cwd=inside, env=_environment(top, folder), timeout_s=timeout_s)
         if not outcome.ok:
             raise _failed(outcome, revision, folder, timeout_s)
         report = loads_report(outcome.stdout, f"base {revision.commit[:SHORT_HASH]}")

@@ -6,7 +6,7 @@ Every `ratio` is b over a, None where a is zero or unknown. Lower is better for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.families import brief_math_words, brief_words
@@ -190,18 +190,9 @@ class Explanation:
     off_by: float | None = None
 
 
-MemoryPart = Literal[
-    "parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace", "rest"
-]  # fmt: skip
-PART_TITLES: Final[dict[MemoryPart, str]] = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer_state": "optimizer state",
-    "inputs": "inputs",
-    "saved_activations": "saved activations",
-    "workspace": "workspace",
-    "rest": "the rest",
-}
+MemoryPart = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace", "rest"]
+MEMORY_PARTS: Final[tuple[MemoryPart, ...]] = get_args(MemoryPart)
+PART_TITLES: Final = {part: part.replace("_", " ") for part in MEMORY_PARTS} | {"rest": "the rest"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from profiler_kit.records.variation import Variation
 
 Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
-PHASES: Final[tuple[Phase, ...]] = (
-    "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other",
-)  # fmt: skip
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 CountPhase = Literal["forward", "loss", "backward", "recompute"]
-COUNT_PHASES: Final[tuple[CountPhase, ...]] = ("forward", "loss", "backward", "recompute")
+COUNT_PHASES: Final[tuple[CountPhase, ...]] = get_args(CountPhase)
 
 DEFAULT_CONVENTION: Final = "kit"
 
@@ -131,15 +129,8 @@ class ModuleNode:
 
     def cost(self, phase: CountPhase) -> Cost:
         """The module's own cost in `phase`."""
-        match phase:
-            case "forward":
-                return self.forward
-            case "loss":
-                return self.loss
-            case "backward":
-                return self.backward
-            case "recompute":
-                return self.recompute
+        cost: Cost = getattr(self, phase)
+        return cost
 
     @property
     def step_cost(self) -> Cost:

@@ -71,11 +71,7 @@ MATH_WORDS: Final = {
 }
 
 # The families where there is little room.
-BRIEF: Final = {
-    IM2COL: "im2col",
-    DIRECT: "direct convolution",
-    "conv:legacy_cask": "implicit GEMM (older)",
-}
+BRIEF: Final = {IM2COL: "im2col", DIRECT: "direct convolution", "conv:legacy_cask": "implicit GEMM (older)"}
 
 
 def family_words(family: str) -> str:

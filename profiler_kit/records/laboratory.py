@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
+from profiler_kit.records.sums import added
 
 ConvolutionPart = Literal["fprop", "dgrad", "wgrad"]
-CONVOLUTION_PARTS: Final[tuple[ConvolutionPart, ...]] = ("fprop", "dgrad", "wgrad")
+CONVOLUTION_PARTS: Final[tuple[ConvolutionPart, ...]] = get_args(ConvolutionPart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +34,8 @@ class KernelCounters:
         return self.dram_read_bytes + self.dram_write_bytes
 
     def __add__(self, other: KernelCounters) -> KernelCounters:
-        return KernelCounters(
-            flops=self.flops + other.flops,
-            dram_read_bytes=self.dram_read_bytes + other.dram_read_bytes,
-            dram_write_bytes=self.dram_write_bytes + other.dram_write_bytes,
-            kernels=self.kernels + other.kernels,
-            complete=self.complete and other.complete,
-        )
+        fields = ("flops", "dram_read_bytes", "dram_write_bytes", "kernels")
+        return added((self, other), *fields, complete=self.complete and other.complete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
@@ -21,7 +21,7 @@ from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import Unit
 
 Severity = Literal["high", "medium", "low", "info"]
-SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 
 # Of a trace's name: the handler's time stamp, and suffixes.
 _ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")

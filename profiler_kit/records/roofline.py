@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from profiler_kit.records.counts import CountPhase
+from profiler_kit.records.sums import added
 
 RoofSource = Literal["datasheet", "measured"]
 Resource = Literal["compute", "memory"]
@@ -56,12 +57,7 @@ class Floor:
     time_ns: int = 0
 
     def __add__(self, other: Floor) -> Floor:
-        return Floor(
-            compute_ns=self.compute_ns + other.compute_ns,
-            memory_ns=self.memory_ns + other.memory_ns,
-            timed_ns=self.timed_ns + other.timed_ns,
-            time_ns=self.time_ns + other.time_ns,
-        )
+        return added((self, other), "compute_ns", "memory_ns", "timed_ns", "time_ns")
 
     @property
     def floor_ns(self) -> float:

@@ -6,12 +6,12 @@ from profiler_kit.errors import UncountedError
 from profiler_kit.records.counts import UncountedOp
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
+from profiler_kit.units import plural
 
 
 def uncounted_text(op: UncountedOp) -> str:
     """An op without a formula in words: ``mylib.blend: 2 calls in encoder.0, (root)``."""
-    calls = "1 call" if op.calls == 1 else f"{op.calls:,} calls"
-    return f"{op.op}: {calls} in {', '.join(shown_path(path) for path in op.paths)}"
+    return f"{op.op}: {plural(op.calls, 'call')} in {', '.join(shown_path(path) for path in op.paths)}"
 
 
 def require_counted(report: Report) -> None:
@@ -20,7 +20,7 @@ def require_counted(report: Report) -> None:
     if not ops:
         return
     calls = sum(op.calls for op in ops)
-    what = "1 op call has" if calls == 1 else f"{calls:,} op calls have"
+    what = plural(calls, "op call has", "op calls have")
     raise UncountedError(
         "\n  ".join((f"{what} no formula:", *map(uncounted_text, ops))),
         where=report.target.spec,

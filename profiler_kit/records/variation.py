@@ -103,22 +103,19 @@ def _batch(value: str) -> dict[str, Any]:
     return {"batch": int(value)}
 
 
-def _amp(value: str) -> dict[str, Any]:
-    return {"amp": _one_of("amp", value, ("bfloat16", "float16", "off"))}
+def _one_of(name: str, *choices: str) -> Callable[[str], dict[str, Any]]:
+    """A reader of the field `name`, whose values are `choices`."""
 
+    def read(value: str) -> dict[str, Any]:
+        if value not in choices:
+            raise ValueError(f"{name}={value}: take one of {', '.join(choices)}")
+        return {name: value}
 
-def _zero_grad(value: str) -> dict[str, Any]:
-    return {"zero_grad": _one_of("zero_grad", value, ("keep", "none"))}
+    return read
 
 
 def _inplace(value: str) -> dict[str, Any]:
-    return {"inplace": _one_of("inplace", value, ("on",)) == "on"}
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"{name}={value}: take one of {', '.join(choices)}")
-    return value
+    return {"inplace": bool(_one_of("inplace", "on")(value))}
 
 
 CHANGES: Final[tuple[Change, ...]] = (
@@ -128,7 +125,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         values="TYPE",
         doc="autocast to bfloat16 or float16, or off; bare: to each of the two",
         bare=("bfloat16", "float16"),
-        read=_amp,
+        read=_one_of("amp", "bfloat16", "float16", "off"),
     ),
     Change(
         name="optimizer",
@@ -142,7 +139,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         values="keep",
         doc="gradients are filled with zeros, as zero_grad(set_to_none=False) does, instead of let go of",
         bare=("keep",),
-        read=_zero_grad,
+        read=_one_of("zero_grad", "keep", "none"),
     ),
     Change(
         name="inplace",

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.comparison import (
     PART_TITLES,
     CheckResult,
     Comparison,
+    EfficiencySplit,
+    Explanation,
     LayerChange,
     MemorySplit,
     MetricRow,
+    SideEfficiency,
     clock_words,
 )
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.paths import shown_path
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import inputs_text
 from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.comparison import (
+    EFFICIENCY_COLUMNS,
+    EXPLANATION_COLUMNS,
     LAYER_CHANGE_COLUMNS,
     METRIC_COLUMNS,
     PEAK_PART_COLUMNS,
     RATIO_COLUMNS,
+    EfficiencyRow,
     PeakPart,
 )
-from profiler_kit.report.comparison_efficiency import efficiency_blocks, explanation_blocks
+from profiler_kit.units import text
 
 TOP_LAYERS: Final = 20
 # Forges drop a comment above 65,536 characters. The layer table is the only part that grows with the model, and the rest
 # stays well below what this leaves.
 LAYER_TABLE_CHARACTERS: Final = 45_000
+WORTH_SHARE: Final = 0.02  # of the step: a layer that takes less, and loses less, is one of the others
+EFFICIENCY_LAYERS: Final = 6  # of each side
 
 
 def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS) -> Document:
@@ -48,9 +58,9 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in comparison.sentences)),
         Section(title="Metrics", blocks=_metric_blocks(comparison)),
         Section(title="Time taken apart", blocks=(_time_table(comparison),) if comparison.times else ()),
-        Section(title="Efficiency by layer", blocks=efficiency_blocks(comparison)),
+        Section(title="Efficiency by layer", blocks=_efficiency_blocks(comparison)),
         Section(title="Peak memory taken apart", blocks=peaks),
-        Section(title="Usual explanations", blocks=explanation_blocks(comparison)),
+        Section(title="Usual explanations", blocks=_explanation_blocks(comparison)),
         Section(title="Layers", blocks=_layer_blocks(comparison, top)),
         Section(
             title="Metrics under the other configurations",
@@ -137,6 +147,77 @@ def _time_table(comparison: Comparison) -> Table:
     over = f"{comparison.b.label} over {comparison.a.label}"
     caption = f"Ratios: {over}; time = work / efficiency, work being the step's counted FLOPs"
     return page_table("times", caption, RATIO_COLUMNS, comparison.times, words=_words(comparison))
+
+
+def _efficiency_blocks(comparison: Comparison) -> tuple[Block, ...]:
+    """A table for each telling configuration: both sides by layer, and what adds up to the difference."""
+    return tuple(_efficiency_table(split, comparison) for split in comparison.efficiencies)
+
+
+def _efficiency_table(split: EfficiencySplit, comparison: Comparison) -> Table:
+    slow, fast = split.slower_first
+    labels = comparison.a.label, comparison.b.label
+    slower, faster = labels[::-1] if split.slower == "b" else labels
+    between, work = text(slow.step_ns - fast.step_ns, "ns"), text(split.work_ns, "ns")
+    caption = (
+        f"Under {split.config}; beyond: the time less what the FLOPs take at {faster}'s "
+        f"{text(split.reference_flops_per_s, 'flops/s')}. {between} between them = {work} of work "
+        f"{'-' if slow.beyond_ns < 0 else '+'} {text(abs(slow.beyond_ns), 'ns')} of efficiency"
+    )
+    return page_table(
+        f"efficiency_{split.config}",
+        caption,
+        EFFICIENCY_COLUMNS,
+        [*_efficiency_rows(slow, slower), *_efficiency_rows(fast, faster)],
+        words={"clock": clock_words(split.clock).capitalize()},
+    )
+
+
+def _efficiency_rows(side: SideEfficiency, label: str) -> Iterator[EfficiencyRow]:
+    """A side's layers that matter, the others and the rest in one row each, and their sum."""
+
+    def row(title: str, device_ns: int, beyond_ns: int, rate: float | None = None) -> EfficiencyRow:
+        return EfficiencyRow(
+            side=label,
+            title=title,
+            device_ns=device_ns,
+            step_ns=side.step_ns,
+            flops_per_s=rate,
+            beyond_ns=beyond_ns,
+        )
+
+    worth = WORTH_SHARE * side.step_ns
+    shown = [layer for layer in side.layers if max(layer.device_ns, abs(layer.beyond_ns)) >= worth][:EFFICIENCY_LAYERS]
+    for layer in shown:
+        whole = row(shown_path(layer.path), layer.device_ns, layer.beyond_ns, layer.flops_per_s)
+        yield replace(whole, phase=layer.phase, layer=layer)
+    others = [layer for layer in side.layers if layer not in shown]
+    if others:
+        device_ns, flops = sum(layer.device_ns for layer in others), sum(layer.flops for layer in others)
+        rate = flops / device_ns * 1e9 if flops and device_ns > 0 else None
+        yield row(f"{len(others)} others", device_ns, sum(layer.beyond_ns for layer in others), rate)
+    yield row("the rest", side.rest_ns, side.rest_ns)
+    yield row("whole step", side.step_ns, side.beyond_ns, side.flops / side.step_ns * 1e9)
+
+
+def _explanation_blocks(comparison: Comparison) -> tuple[Block, ...]:
+    """The usual explanations, tested: a table for each configuration, and every sentence for those who want detail."""
+    configs = list(dict.fromkeys(one.config for one in comparison.explanations))
+    tables = [
+        _explanations(config, [one for one in comparison.explanations if one.config == config], comparison.a.label)
+        for config in configs
+    ]
+    sentences = [
+        Paragraph(text=(f"Under {one.config}: " if one.config is not None else "") + one.sentence, detail=True)
+        for one in comparison.explanations
+    ]
+    return (*tables, *sentences)
+
+
+def _explanations(config: str | None, tested: list[Explanation], label: str) -> Table:
+    where = f"Tested under {config}" if config is not None else "Tested on what was counted"
+    caption = f"{where}; of two figures the first is {label}'s"
+    return page_table(f"explanations_{config or 'predicted'}", caption, EXPLANATION_COLUMNS, tested)
 
 
 def _memory_table(split: MemorySplit, comparison: Comparison) -> Table:

@@ -13,6 +13,7 @@ from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.sums import added
 
 # The same kernel on the same shapes takes 2 to 3 % more or less in another process; from here on it is another time.
 TIME_DIFFERS: Final = 0.05
@@ -93,13 +94,8 @@ def convolution_rows(report: Report, run: ConfigRun) -> list[ConvolutionRow]:
 
 def together(label: str, rows: Sequence[ConvolutionRow]) -> ConvolutionRow:
     """One row with the times of `rows` (at least one) in sum."""
-    return ConvolutionRow(
-        config=rows[0].config,
-        label=label,
-        kernel_ns=sum(row.kernel_ns for row in rows),
-        layout_ns=sum(row.layout_ns for row in rows),
-        whole_ns=rows[0].whole_ns,
-    )
+    unknown = {"timing": None, "peak_flops_per_s": None, "floor_ns": None}
+    return added(rows, "kernel_ns", "layout_ns", label=label, **unknown)
 
 
 def change_rows(report: Report) -> list[ChangeRow]:

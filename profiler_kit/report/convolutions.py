@@ -11,13 +11,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
-from profiler_kit.report.convolution_rows import (
-    ConvolutionRow,
-    change_rows,
-    convolution_rows,
-    fastest_ways,
-    together,
-)
+from profiler_kit.report.convolution_rows import ConvolutionRow, change_rows, convolution_rows, fastest_ways, together
 from profiler_kit.report.rows import TOTAL, topped
 from profiler_kit.units import text
 

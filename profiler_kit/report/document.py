@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from profiler_kit.errors import UsageError
-from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import memory, roof_words, sentences, tables, trace_words
+from profiler_kit.report import memory, sentences, tables, trace_words
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -19,9 +18,9 @@ from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
-from profiler_kit.report.rows import chosen_run, layer_rows
+from profiler_kit.report.rows import Layers, check_limits, chosen_run, layer_rows
 from profiler_kit.report.schedules import schedule_details, schedule_section
-from profiler_kit.report.tables import By
+from profiler_kit.report.tables import By, View
 from profiler_kit.report.trace_tables import LITTLE_IDLE
 
 TOP_LAYERS = 10
@@ -50,25 +49,24 @@ def report_document(
 
     Raises UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
-    for name, number in (("top", top), ("depth", depth)):
-        if number is not None and number < 0:
-            raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
+    check_limits(top, depth)
     shown = chosen_run(report, run)
+    view = tables.View(report=report, run=shown, top=top, depth=depth, sort=sort, unit=unit)
     by = by or ("layer" if report.runs else "tree")
     sections = [
         Section(title="Target", blocks=sentences.header(report, shown, unit)),
-        *_findings(report),
+        sentences.findings(report.findings),
         *_cost(report, unit, detail=shown is not None),
         *_configurations(report),
         *schedule_section(report),
         *(_phases(report, shown) if shown else ()),
         *(_idle(report, shown) if shown else ()),
-        *_WORK[by](report, shown, top, depth, sort, unit),
+        *_WORK[by](view),
         *convolution_sections(report, shown, top),
         *cross_check_sections(report, top),
         *_roofline(report, shown),
         *_memory(report, shown),
-        *_more_figures(report, shown, top, depth, sort, unit),
+        *_more_figures(view),
         *(_kernels(report, shown, top) if shown else ()),
         *(_waits(report, shown, top) if shown else ()),
         *schedule_details(report),
@@ -86,13 +84,6 @@ def _whole_tables(report: Report, run: ConfigRun | None, by: By) -> tuple[Table,
     """All tables, first the one that the page is about: it is what a CSV file holds."""
     main = {"op": "ops", "what-if": "what_ifs"}.get(by, "layers")
     return tuple(sorted(tables.data_tables(report, run), key=lambda table: table.name != main))
-
-
-def _findings(report: Report) -> Iterator[Section]:
-    if report.findings:
-        yield Section(title="Findings", blocks=(FindingList(findings=report.findings),))
-    else:
-        yield Section(title="Findings", blocks=(Paragraph(text="None."),))
 
 
 def _cost(report: Report, unit: WorkUnit, *, detail: bool) -> Iterator[Section]:
@@ -130,49 +121,42 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
     yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
 
 
-def _layers(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
-) -> Iterator[Section]:
-    layers = layer_rows(report, run)
-    caption = f"{run.config.name}, per step, own figures" if run and layers.timed else "per step, own figures"
+def _layers(view: View) -> Iterator[Section]:
+    layers = layer_rows(view.report, view.run)
     aside = False if layers.timed else None  # without times there is room for all
-    table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=aside, unit=unit)
+    table = tables.layer_table(view, layers, _caption(view, layers, "per step, own figures"), aside=aside)
     if table.rows:
-        yield Section(title="Layers", blocks=(table, *_attained(report, run)))
+        yield Section(title="Layers", blocks=(table, *_attained(view)))
 
 
-def _tree(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
-) -> Iterator[Section]:
-    layers = layer_rows(report, run)
-    caption = "per step, each module with all below it"
-    if run and layers.timed:
-        caption = f"{run.config.name}, {caption}"
-    table = tables.tree_table(report, layers, caption, top=top, depth=depth, sort=sort, unit=unit)
+def _tree(view: View) -> Iterator[Section]:
+    layers = layer_rows(view.report, view.run)
+    table = tables.tree_table(view, layers, _caption(view, layers, "per step, each module with all below it"))
     if table.rows:
-        yield Section(title="Modules", blocks=(table, *_attained(report, run)))
+        yield Section(title="Modules", blocks=(table, *_attained(view)))
 
 
-def _attained(report: Report, run: ConfigRun | None) -> Iterator[Paragraph]:
-    line = report.roofline_of(run) if run is not None else None
-    said = roof_words.attained(line, run) if line is not None and run is not None else None
-    if said is not None:
-        yield Paragraph(text=said)
+def _caption(view: View, layers: Layers, caption: str) -> str:
+    return f"{view.run.config.name}, {caption}" if view.run and layers.timed else caption
 
 
-def _ops(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
-) -> Iterator[Section]:
-    if report.static is not None and report.static.ops:
-        table = tables.op_table(report, run, "per step, all calls together", top=top, sort=sort, unit=unit)
-        yield Section(title="Ops", blocks=(table,))
+def _attained(view: View) -> Iterator[Paragraph]:
+    line = view.report.roofline_of(view.run) if view.run is not None else None
+    attained = sentences.attained(line, view.run) if line is not None and view.run is not None else None
+    if attained is not None:
+        yield Paragraph(text=attained)
 
 
-_WORK: Final[dict[By, Callable[..., Iterator[Section]]]] = {
+def _ops(view: View) -> Iterator[Section]:
+    if view.report.static is not None and view.report.static.ops:
+        yield Section(title="Ops", blocks=(tables.op_table(view),))
+
+
+_WORK: Final[dict[By, Callable[[View], Iterator[Section]]]] = {
     "tree": _tree,
     "layer": _layers,
     "op": _ops,
-    "what-if": lambda *_: iter(()),  # the answers have a section of their own
+    "what-if": lambda view: iter(()),  # the answers have a section of their own
 }
 
 
@@ -182,7 +166,7 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     lines = [line for line in report.roofline if line.config == name and line.phases]
     for i, line in enumerate(lines):
         title = "Roofline" if i == 0 else f"Roofline by {line.roof.source}"
-        blocks: list[Block] = [Paragraph(text=said) for said in roof_words.roofline(line)]
+        blocks: list[Block] = [Paragraph(text=sentence) for sentence in sentences.roofline(line)]
         blocks += [Paragraph(text=note, role="note") for note in line.notes]
         table = tables.roof_table(line, report)
         detail = i > 0 or run is not None
@@ -200,14 +184,12 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     yield from memory.details(report)
 
 
-def _more_figures(
-    report: Report, run: ConfigRun | None, top: int | None, depth: int | None, sort: str | None, unit: WorkUnit
-) -> Iterator[Section]:
+def _more_figures(view: View) -> Iterator[Section]:
     """The columns set aside: they would make the tables above too wide for a page."""
-    layers = layer_rows(report, run)
+    report = view.report
+    layers = layer_rows(report, view.run)
     if layers.timed and report.static is not None:
-        caption = "per step, own figures"
-        table = tables.layer_table(report, layers, caption, top=top, depth=depth, sort=sort, aside=True, unit=unit)
+        table = tables.layer_table(view, layers, "per step, own figures", aside=True)
         yield Section(title="Layer counts", blocks=(table,), detail=True)
     if any(r.failure is None for r in report.runs):
         rows = tables.run_rows(report)
@@ -285,6 +267,4 @@ def _environment(run: ConfigRun) -> Iterator[Paragraph]:
     if environment is None:
         return
     yield Paragraph(text=f"{sentences.place(environment)}, {environment.platform}. {sentences.steps(run)}")
-    for title, values in (("Flags as torch had them", environment.flags), ("Variables", environment.variables)):
-        if values:
-            yield Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")
+    yield from sentences.flags(environment, "had")

@@ -37,10 +37,8 @@ def _sections(machine: Machine) -> Iterator[Section]:
     blocks += [Paragraph(text=note, role="note") for note in machine.notes]
     yield Section(title="Machine", blocks=tuple(blocks))
     if machine.devices:
-        yield Section(
-            title="Devices",
-            blocks=(page_table("devices", "as torch sees them", DEVICE_COLUMNS, machine.devices),),
-        )
+        table = page_table("devices", "as torch sees them", DEVICE_COLUMNS, machine.devices)
+        yield Section(title="Devices", blocks=(table,))
     rows = _ceilings(machine)
     if rows:
         yield Section(title="Ceilings", blocks=tuple(_reached(machine, rows)))
@@ -51,12 +49,7 @@ def _sections(machine: Machine) -> Iterator[Section]:
     yield Section(title="Packages", blocks=(page_table("packages", "", PACKAGE_COLUMNS, machine.packages),))
     where = machine.environment
     if where is not None:
-        said = [
-            Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")
-            for title, values in (("Flags as torch has them", where.flags), ("Variables", where.variables))
-            if values
-        ]
-        yield Section(title="Flags", blocks=tuple(said), detail=True)
+        yield Section(title="Flags", blocks=tuple(sentences.flags(where, "has")), detail=True)
 
 
 def _said(machine: Machine) -> Iterator[str]:

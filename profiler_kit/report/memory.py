@@ -34,9 +34,8 @@ def sentences(report: Report) -> Iterator[Paragraph]:
 
 def _on_device(device: DeviceMemory) -> str:
     what = f"{device.profile} ({device.card})" if device.card else device.profile
-    context = (
-        f", and {text(device.context_bytes, 'bytes')} outside of it for the context" if device.context_bytes else ""
-    )
+    outside = text(device.context_bytes, "bytes")
+    context = f", and {outside} outside of it for the context" if device.context_bytes else ""
     where = _place(device.peak_phase, device.peak_path, device.peak_op)
     return (
         f"On {what} the step allocates {text(device.allocated_bytes, 'bytes')} at its peak, {where}; "
@@ -76,9 +75,8 @@ def _modules_meant(answers: Sequence[WhatIf]) -> Iterator[str]:
     """The modules of every row that has no room to name them."""
     for answer in answers:
         if answer.checkpoint and not all(path in answer.change for path in answer.checkpoint):
-            again = (
-                f" ({text(answer.recompute_flops, 'flops')}FLOPs again)" if answer.recompute_flops is not None else ""
-            )
+            flops = text(answer.recompute_flops, "flops")
+            again = f" ({flops}FLOPs again)" if answer.recompute_flops is not None else ""
             yield f"{answer.change}{again}: {in_ranges(answer.checkpoint)}."
 
 
@@ -96,13 +94,9 @@ def in_ranges(paths: Sequence[str]) -> str:
 def _follows(path: str, other: str) -> bool:
     """Whether `other` is `path` with its last number one higher."""
     one, another = _NUMBERED.fullmatch(path), _NUMBERED.fullmatch(other)
-    return (
-        one is not None
-        and another is not None
-        and one["before"] == another["before"]
-        and one["after"] == another["after"]
-        and int(another["number"]) == int(one["number"]) + 1
-    )
+    if one is None or another is None or (one["before"], one["after"]) != (another["before"], another["after"]):
+        return False
+    return int(another["number"]) == int(one["number"]) + 1
 
 
 def details(report: Report) -> Iterator[Section]:

@@ -8,6 +8,7 @@ from profiler_kit.records.counts import ZERO, Cost, CountPhase, OpTotal
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.sums import sum_known
 from profiler_kit.report.columns.counts import OpRow
 from profiler_kit.report.rows import TOTAL
 
@@ -19,7 +20,7 @@ def op_rows(report: Report, run: ConfigRun | None, *, by_phase: bool) -> tuple[l
     whole = static.step if static is not None else ZERO
     line = report.roofline_of(run)
     floors = {(bound.op, bound.phase): bound.floor for bound in line.ops} if line is not None else {}
-    whole_floor = sum(floors.values(), start=Floor()) if floors else None
+    whole_floor = sum_known(floors.values())
     groups: dict[tuple[str, CountPhase | None], list[OpTotal]] = {}
     for total in ops:
         groups.setdefault((total.op, total.phase if by_phase else None), []).append(total)
@@ -28,8 +29,8 @@ def op_rows(report: Report, run: ConfigRun | None, *, by_phase: bool) -> tuple[l
             op=op,
             phases=tuple(dict.fromkeys(total.phase for total in totals)),
             calls=sum(total.calls for total in totals),
-            cost=_cost(totals),
-            floor=_floor([floors[total.op, total.phase] for total in totals if (total.op, total.phase) in floors]),
+            cost=sum_known(total.cost for total in totals),
+            floor=sum_known(floors.get((total.op, total.phase)) for total in totals),
             whole=whole,
             whole_floor=whole_floor,
         )
@@ -40,21 +41,11 @@ def op_rows(report: Report, run: ConfigRun | None, *, by_phase: bool) -> tuple[l
 
 def merged(label: str, rows: Sequence[OpRow], whole: Cost, whole_floor: Floor | None) -> OpRow:
     """One row with the sum of `rows`; what is unknown in some adds nothing."""
-    costs = [row.cost for row in rows if row.cost is not None]
     return OpRow(
         op=label,
         calls=sum(row.calls for row in rows),
-        cost=sum(costs, start=ZERO) if costs else None,
-        floor=_floor([row.floor for row in rows if row.floor is not None]),
+        cost=sum_known(row.cost for row in rows),
+        floor=sum_known(row.floor for row in rows),
         whole=whole,
         whole_floor=whole_floor,
     )
-
-
-def _cost(totals: Sequence[OpTotal]) -> Cost | None:
-    costs = [total.cost for total in totals if total.cost is not None]
-    return sum(costs, start=ZERO) if costs else None
-
-
-def _floor(floors: Sequence[Floor]) -> Floor | None:
-    return sum(floors, start=Floor()) if floors else None

@@ -6,7 +6,7 @@ A row's own figures are self values, so the rows of a report add up to its total
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
@@ -15,6 +15,7 @@ from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor, Roofline
 from profiler_kit.records.runs import ConfigRun, LayerTiming
+from profiler_kit.records.sums import added, sum_known
 
 Row = TypeVar("Row")
 
@@ -32,6 +33,13 @@ def topped(rows: Sequence[Row], top: int | None, together: Callable[[str, Sequen
     return [*rows[:top], together(f"({len(rows) - top} more)", rows[top:])]
 
 
+def check_limits(top: int | None, depth: int | None) -> None:
+    """Raises UsageError for a negative `top` or `depth`."""
+    for name, number in (("top", top), ("depth", depth)):
+        if number is not None and number < 0:
+            raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """Static figures that add: of one module, of several, or of the whole step."""
@@ -45,20 +53,15 @@ class Counted:
     saved_bytes: int = 0
 
     def __add__(self, other: Counted) -> Counted:
-        return Counted(
-            params=self.params + other.params,
-            param_bytes=self.param_bytes + other.param_bytes,
-            forward=self.forward + other.forward,
-            loss=self.loss + other.loss,
-            backward=self.backward + other.backward,
-            recompute=self.recompute + other.recompute,
-            saved_bytes=self.saved_bytes + other.saved_bytes,
-        )
+        return added((self, other), *COUNTED)
 
     @property
     def step(self) -> Cost:
         """The cost of the whole step: forward + loss + backward + recompute."""
         return self.forward + self.loss + self.backward + self.recompute
+
+
+COUNTED: Final = tuple(field.name for field in fields(Counted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ class LayerRow:
 
     `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
     counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `floor`: the least time under the roof,
-    `math` the arithmetic that its contractions are held against. `whole_*`: the step's figures, which shares are taken of;
+    `math` the arithmetic that its contractions are held against. `whole`: the step's figures, which shares are taken of;
     `convention`: what they count by. `peers`: (other counter, MACs that it says, descendants' included), of a cross-check.
     `title`: what people are shown instead of the path.
     """
@@ -108,13 +111,11 @@ class LayerRow:
     output_bytes: int | None = None
     held_bytes: int | None = None
     families: tuple[tuple[str, int], ...] = ()
-    whole_counted: Counted | None = None
-    whole_timed: Timed | None = None
+    whole: LayerRow | None = None
     convention: str | None = None
     peers: tuple[tuple[str, int], ...] = ()
     floor: Floor | None = None
     floor_total: Floor | None = None
-    whole_floor: Floor | None = None
     math: str | None = None
     title: str | None = None
     aliases: tuple[str, ...] = ()
@@ -195,14 +196,7 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
 
     def placed(row: LayerRow) -> LayerRow:
         said = tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else ()
-        return replace(
-            row,
-            whole_counted=total.counted,
-            whole_timed=total.timed,
-            whole_floor=total.floor,
-            convention=convention,
-            peers=said,
-        )
+        return replace(row, whole=total, convention=convention, peers=said)
 
     return Layers(
         rows=tuple(placed(row) for row in _with_totals(rows)),
@@ -230,36 +224,30 @@ def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:
         if len(group) == 1 and group[0].path == path:
             folded.append(group[0])
             continue
-        head = next((row for row in group if row.path == path), None)
         merged = merge(path, group)
-        if head is not None:
-            merged = replace(merged, class_name=head.class_name, config=head.config, calls=head.calls)
-            merged = replace(merged, output_bytes=head.output_bytes)
+        if head := next((row for row in group if row.path == path), None):
+            own = {name: getattr(head, name) for name in ("class_name", "config", "calls", "output_bytes")}
+            merged = replace(merged, **own)
         folded.append(replace(merged, depth=min(depth, path.count(".") + 1 if path else 0)))
     return tuple(folded)
 
 
 def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
     """One row with the sum of the own figures of `rows`; figures that don't add (output, held bytes) are left out."""
-    counted = [row.counted for row in rows if row.counted is not None]
-    timed = [row.timed for row in rows if row.timed is not None]
-    floors = [row.floor for row in rows if row.floor is not None]
-    sum_floor = sum(floors, start=Floor()) if floors else None
-    sum_counted = sum(counted, start=Counted()) if counted else None
-    sum_timed = sum(timed, start=Timed()) if timed else None
+    counted = sum_known(row.counted for row in rows)
+    timed = sum_known(row.timed for row in rows)
+    floor = sum_known(row.floor for row in rows)
     return LayerRow(
         path=label,
         depth=0,
-        counted=sum_counted,
-        timed=sum_timed,
-        counted_total=sum_counted,
-        timed_total=sum_timed,
+        counted=counted,
+        timed=timed,
+        counted_total=counted,
+        timed_total=timed,
         families=tuple(pair for row in rows for pair in row.families),
-        whole_counted=rows[0].whole_counted if rows else None,
-        whole_timed=rows[0].whole_timed if rows else None,
-        floor=sum_floor,
-        floor_total=sum_floor,
-        whole_floor=rows[0].whole_floor if rows else None,
+        floor=floor,
+        floor_total=floor,
+        whole=rows[0].whole if rows else None,
     )
 
 
@@ -277,22 +265,15 @@ def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], tra
         families += [(kernel.family, kernel.kernel_ns) for kernel in timing.kernels]
     depth = 0 if path == "" or path in PSEUDO_PATHS else path.count(".") + 1
     timed = Timed(by_phase_ns=tuple(by_phase.values())) if traced else None
+    row = LayerRow(path=path, depth=depth, timed=timed, families=tuple(families))
     if node is None:
-        return LayerRow(path=path, depth=depth, timed=timed, families=tuple(families))
-    pseudo = path in PSEUDO_PATHS
-    return LayerRow(
-        path=path,
-        depth=depth,
-        class_name=None if pseudo else node.class_name,
-        config=node.config or None,
-        calls=None if pseudo else node.calls,
-        counted=_counted(node),
-        timed=timed,
-        output_bytes=None if pseudo else node.output_bytes,
-        held_bytes=node.held_bytes,
-        families=tuple(families),
-        aliases=node.aliases,
+        return row
+    row = replace(
+        row, config=node.config or None, counted=_counted(node), held_bytes=node.held_bytes, aliases=node.aliases
     )
+    if path in PSEUDO_PATHS:
+        return row
+    return replace(row, class_name=node.class_name, calls=node.calls, output_bytes=node.output_bytes)
 
 
 def _under_roof(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
@@ -308,25 +289,14 @@ def _under_roof(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
 
 def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:
     """`rows` with their totals: each adds its own figures to itself and to every ancestor that has a row."""
-    counted: dict[str, Counted] = {}
-    timed: dict[str, Timed] = {}
-    floors: dict[str, Floor] = {}
+    inside: dict[str, list[LayerRow]] = {}
     for row in rows:
         for path in (row.path,) if row.path in PSEUDO_PATHS else _ancestry(row.path):
-            if row.counted is not None:
-                counted[path] = counted.get(path, Counted()) + row.counted
-            if row.timed is not None:
-                timed[path] = timed.get(path, Timed()) + row.timed
-            if row.floor is not None:
-                floors[path] = floors.get(path, Floor()) + row.floor
+            inside.setdefault(path, []).append(row)
+    totals = ((row, merge("", inside[row.path])) for row in rows)
     return [
-        replace(
-            row,
-            counted_total=counted.get(row.path),
-            timed_total=timed.get(row.path),
-            floor_total=floors.get(row.path),
-        )
-        for row in rows
+        replace(row, counted_total=total.counted, timed_total=total.timed, floor_total=total.floor)
+        for row, total in totals
     ]
 
 
@@ -337,12 +307,4 @@ def _ancestry(path: str) -> list[str]:
 
 
 def _counted(of: ModuleNode | StaticCount) -> Counted:
-    return Counted(
-        params=of.params,
-        param_bytes=of.param_bytes,
-        forward=of.forward,
-        loss=of.loss,
-        backward=of.backward,
-        recompute=of.recompute,
-        saved_bytes=of.saved_bytes,
-    )
+    return Counted(**{name: getattr(of, name) for name in COUNTED})

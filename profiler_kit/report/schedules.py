@@ -60,11 +60,8 @@ def _ran_over(schedule: ShapeSchedule) -> str:
         said += f"; {cycles} cycles over them, the first of which meets each anew"
     last = [time for time in times if time.last_batch]
     if last:
-        said += (
-            f"; each cycle has a smaller batch, {shape_text(last[0].shape)}"
-            if len(last) == 1
-            else "; smaller batches too"
-        )
+        each = f"each cycle has a smaller batch, {shape_text(last[0].shape)}"
+        said += f"; {each}" if len(last) == 1 else "; smaller batches too"
     return f"{said}."
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
-from profiler_kit.records.document import Paragraph
+from profiler_kit.records.document import FindingList, Paragraph, Section
 from profiler_kit.records.laboratory import SweepTime
-from profiler_kit.records.report import Report
+from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.roofline import Roof, Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import WorkUnit
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.units import percent, plural, text
+from profiler_kit.units import digits, percent, plural, text
 
 WARNING = "warning: "
 # Below this many timed steps a median's interval says little, and the reader is told so.
@@ -46,14 +47,8 @@ def _target(report: Report) -> str:
     inputs = ", ".join(f"{tensor.name} {tensor.text}" for tensor in target.inputs) or "no inputs"
     what = "Training step" if target.mode == "train" else "Inference step"
     parts = [f"{what} on {inputs}"]
-    if target.loss is not None:
-        parts.append(f"loss {target.loss}")
-    if target.optimizer is not None:
-        parts.append(f"optimizer {target.optimizer}")
-    if target.dtype is not None:
-        parts.append(f"dtype {target.dtype}")
-    if target.amp is not None:
-        parts.append(f"autocast to {target.amp}")
+    settings = {"loss": target.loss, "optimizer": target.optimizer, "dtype": target.dtype, "autocast to": target.amp}
+    parts += [f"{name} {value}" for name, value in settings.items() if value is not None]
     if target.channels_last:
         parts.append("channels_last")
     return f"{', '.join(parts)}."
@@ -134,21 +129,27 @@ def _counted(report: Report, static: StaticCount, unit: WorkUnit) -> str:
     batch = first.shape[0] if first is not None and first.shape else 1
     if batch > 1 and static.forward.macs % batch == 0:
         macs += f" ({batch:,} x {text(static.forward.macs // batch, 'macs')})"
-    said = [f"{static.params:,} parameters", f"{macs} MACs forward"]
-    if unit == "mac":
-        if report.target.mode == "train":
-            said += [
-                f"{text(static.step.macs, 'macs')} MACs a step",
-                f"{text(static.saved_bytes, 'bytes')} saved for backward",
-            ]
-    elif report.target.mode == "train":
-        said += [
-            f"{text(static.step.flops, 'flops')} FLOPs a step",
-            f"{text(static.saved_bytes, 'bytes')} saved for backward",
-        ]
-    else:
-        said.append(f"{text(static.forward.flops, 'flops')} FLOPs")
-    return f"{', '.join(said)}."
+    figures = [f"{static.params:,} parameters", f"{macs} MACs forward"]
+    if report.target.mode == "train":
+        step = (
+            f"{text(static.step.macs, 'macs')} MACs" if unit == "mac" else f"{text(static.step.flops, 'flops')} FLOPs"
+        )
+        figures += [f"{step} a step", f"{text(static.saved_bytes, 'bytes')} saved for backward"]
+    elif unit == "flop":
+        figures.append(f"{text(static.forward.flops, 'flops')} FLOPs")
+    return f"{', '.join(figures)}."
+
+
+def findings(listed: tuple[Finding, ...]) -> Section:
+    """The findings, or that there are none."""
+    return Section(title="Findings", blocks=(FindingList(findings=listed) if listed else Paragraph(text="None."),))
+
+
+def flags(environment: Environment, has: str) -> Iterator[Paragraph]:
+    """torch's flags and the variables that matter; `has`: whether torch has or had them."""
+    for title, values in ((f"Flags as torch {has} them", environment.flags), ("Variables", environment.variables)):
+        if values:
+            yield Paragraph(text=f"{title}: {', '.join(f'{v.name}={v.value}' for v in values)}")
 
 
 def unsynchronised(run: ConfigRun) -> str:
@@ -206,3 +207,34 @@ def sweep(time: SweepTime) -> str:
         f"All processes together took {text(time.wall_ns, 'ns')}; for {text(time.needed_ns, 'ns')} of that one of them "
         "needed the device."
     )
+
+
+def roofline(line: Roofline) -> Iterator[str]:
+    """The roof and where it is from, the arithmetic it is used in, and the step's floor."""
+    yield f"{_roof(line.roof)}. Contractions in {line.arithmetic}."
+    step = line.step
+    if step is not None:
+        binds = "arithmetic" if step.binds == "compute" else "memory traffic"
+        yield f"Layer by layer the step takes at least {text(step.layers_ns, 'ns')}; most of it is for {binds}."
+
+
+def attained(line: Roofline, run: ConfigRun) -> str | None:
+    """How near `run` comes to the roof, on the device and in all; None without a trace."""
+    step = line.step
+    if step is None or step.attained_percent is None:
+        return None
+    share = text(step.attained_percent, "percent")
+    sentence = f"The layers attain {share} of the roof ({line.roof.source}) in their device time"
+    if run.step_ns is not None and run.step_ns.median:
+        sentence += f", {text(100 * step.layers_ns / run.step_ns.median, 'percent')} over the timed step"
+    return f"{sentence}."
+
+
+def _roof(roof: Roof) -> str:
+    """The roof in one line: ``NVIDIA H200 by its datasheet: fp32 67 TFLOP/s (ridge 14 FLOP/B), ..., 4.8 TB/s``."""
+    source = "by its datasheet" if roof.source == "datasheet" else "as measured"
+    peaks = [
+        f"{peak.math} {text(peak.flops_per_s, 'flops/s')} (ridge {digits(peak.ridge_flops_per_byte, 3)} FLOP/B)"
+        for peak in roof.peaks
+    ]
+    return f"{roof.hardware} {source}: {', '.join(peaks)}; {text(roof.bandwidth_bytes_per_s, 'bytes/s')}"

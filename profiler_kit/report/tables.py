@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, TypeVar
 
 from profiler_kit.errors import UsageError
@@ -13,7 +13,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import added, sum_known
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
@@ -56,77 +56,63 @@ SORT_WORDS: Final = {
 }
 
 
-def layer_table(
-    report: Report,
-    layers: Layers,
-    caption: str,
-    *,
-    top: int | None,
-    depth: int | None,
-    sort: str | None,
-    aside: bool | None = None,
-    unit: WorkUnit = "flop",
-) -> Table:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A report, and how `report_document` was asked to show its work: see there. `run`: the one whose times are shown."""
+
+    report: Report
+    run: ConfigRun | None
+    top: int | None
+    depth: int | None
+    sort: str | None
+    unit: WorkUnit
+
+
+def layer_table(view: View, layers: Layers, caption: str, *, aside: bool | None = None) -> Table:
     """The `top` layers by `sort`, the others in one row, device time without an owner in another: the rows add up to the total.
 
-    `aside`: as in `page_table`. `unit`: as in `in_unit`.
+    `aside`: as in `page_table`.
 
     Raises UsageError for an unknown `sort`.
     """
+    depth = view.depth
     rows = [row for row in (fold(layers.rows, depth) if depth is not None else layers.rows) if not row.is_empty]
-    rows = _sorted(LAYER_COLUMNS, rows, sort or _heaviest(layers, unit), "layer")
-    rows = topped(rows, top, lambda more, rest: replace(merge(more, rest), families=()))
+    rows = _sorted(LAYER_COLUMNS, rows, view.sort or _heaviest(view, layers), "layer")
+    rows = topped(rows, view.top, lambda more, rest: replace(merge(more, rest), families=()))
     if layers.unattributed is not None:
         rows.append(layers.unattributed)
     total = replace(layers.total, families=())
     name = "layers_counted" if aside else "layers"
-    shown = in_unit(LAYER_COLUMNS, unit)
-    return page_table(name, caption, shown, rows, report, totals=[total], aside=aside)
+    return page_table(name, caption, in_unit(LAYER_COLUMNS, view.unit), rows, view.report, totals=[total], aside=aside)
 
 
-def tree_table(
-    report: Report,
-    layers: Layers,
-    caption: str,
-    *,
-    top: int | None,
-    depth: int | None,
-    sort: str | None,
-    unit: WorkUnit = "flop",
-) -> Table:
+def tree_table(view: View, layers: Layers, caption: str) -> Table:
     """The modules as a tree, each with its descendants' figures; siblings by `sort`, None for the model's order.
 
     `top`: children of one module that have a row of their own; `depth`: levels shown, None for as many as fit a screen.
 
     Raises UsageError for an unknown `sort`.
     """
-    order = None if sort in (None, MODEL_ORDER) else _order(LAYER_COLUMNS, str(sort), "layer")
-    weight = order or _order(LAYER_COLUMNS, _heaviest(layers, unit), "layer")
-    found = tree(layers, depth=depth, top=top, order=order, weight=weight)
+    order = None if view.sort in (None, MODEL_ORDER) else _order(LAYER_COLUMNS, str(view.sort), "layer")
+    weight = order or _order(LAYER_COLUMNS, _heaviest(view, layers), "layer")
+    found = tree(layers, depth=view.depth, top=view.top, order=order, weight=weight)
     more = f"; {found.levels} of {found.deepest} levels" if found.levels < found.deepest else ""
     shown = [
         replace(column, rank=column.tree, place="both", aside=False)
-        for column in in_unit(LAYER_COLUMNS, unit)
+        for column in in_unit(LAYER_COLUMNS, view.unit)
         if column.tree is not None
     ]
     total = replace(layers.total, families=(), held_bytes=None)
-    return page_table("tree", f"{caption}{more}", shown, found.rows, report, totals=[total])
+    return page_table("tree", f"{caption}{more}", shown, found.rows, view.report, totals=[total])
 
 
-def op_table(
-    report: Report,
-    run: ConfigRun | None,
-    caption: str,
-    *,
-    top: int | None,
-    sort: str | None,
-    unit: WorkUnit = "flop",
-) -> Table:
+def op_table(view: View) -> Table:
     """The `top` ops by `sort` (None: by the work in `unit`), the others in one row. Raises UsageError for an unknown `sort`."""
-    found, total = op_rows(report, run, by_phase=False)
-    rows = _sorted(OP_COLUMNS, found, sort or f"{unit}s", "op")
-    rows = topped(rows, top, lambda more, rest: merged(more, rest, total.whole, total.whole_floor))
-    return page_table("ops", caption, in_unit(OP_COLUMNS, unit), rows, report, totals=[total])
+    ops, total = op_rows(view.report, view.run, by_phase=False)
+    rows = _sorted(OP_COLUMNS, ops, view.sort or f"{view.unit}s", "op")
+    rows = topped(rows, view.top, lambda more, rest: merged(more, rest, total.whole, total.whole_floor))
+    columns = in_unit(OP_COLUMNS, view.unit)
+    return page_table("ops", "per step, all calls together", columns, rows, view.report, totals=[total])
 
 
 def check_sort(sort: str | None, by: By) -> None:
@@ -139,8 +125,8 @@ def check_sort(sort: str | None, by: By) -> None:
         _order(LAYER_COLUMNS, sort, "layer")
 
 
-def _heaviest(layers: Layers, unit: WorkUnit) -> str:
-    return "kernel_ns" if layers.timed else f"{unit}s"
+def _heaviest(view: View, layers: Layers) -> str:
+    return "kernel_ns" if layers.timed else f"{view.unit}s"
 
 
 def _sorted(of: Sequence[Column[Row]], rows: Sequence[Row], sort: str, what: str) -> list[Row]:
@@ -184,9 +170,9 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     timings = [t for t in timings if any((t.stopwatch_ns, t.event_ns, t.kernel_ns))]
     whole = PhaseTiming(
         phase="other",
-        stopwatch_ns=_sum([t.stopwatch_ns for t in timings]),
-        event_ns=_sum([t.event_ns for t in timings]),
-        kernel_ns=_sum([t.kernel_ns for t in timings]),
+        stopwatch_ns=sum_known(t.stopwatch_ns for t in timings),
+        event_ns=sum_known(t.event_ns for t in timings),
+        kernel_ns=sum_known(t.kernel_ns for t in timings),
     )
     name = run.config.name
     rows = [PhaseRow(config=name, label=t.phase, timing=t, whole=whole) for t in timings]
@@ -223,7 +209,7 @@ def roof_table(line: Roofline, report: Report) -> Table:
     return page_table("roofline", "", ROOF_COLUMNS, phases, report, totals=totals)
 
 
-def cost_table(report: Report, unit: WorkUnit = "flop") -> Table | None:
+def cost_table(report: Report, unit: WorkUnit) -> Table | None:
     """One row: what one step asks for, work as `unit` says. None where the model was not counted."""
     if report.static is None:
         return None
@@ -283,24 +269,17 @@ def _on_device(source: str, device: DeviceMemory) -> MemoryRow:
 
 
 def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
-    parts = MemoryCategories(
-        parameters=peak.parameters,
-        gradients=peak.gradients,
-        optimizer_state=peak.optimizer_state,
-        inputs=peak.inputs,
-        saved_activations=peak.saved_activations,
-        temporaries=peak.rest,
-        workspace=peak.workspace,
+    parts = {field.name: getattr(peak, field.name) for field in fields(MemoryCategories) if field.name != "temporaries"}
+    return MemoryRow(
+        source=config,
+        peak_bytes=peak.peak_bytes,
+        parts=MemoryCategories(**parts, temporaries=peak.rest),
+        at=peak_place(peak),
     )
-    return MemoryRow(source=config, peak_bytes=peak.peak_bytes, parts=parts, at=peak_place(peak))
 
 
-def data_tables(report: Report, run: ConfigRun | None) -> tuple[Table, ...]:
+def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     """Every table whole, for CSV and data frames: layers (times of `run`); runs, phases and kernels of all; and the others."""
-    return tuple(_data_tables(report, run))
-
-
-def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     layers = layer_rows(report, run)
     rows = [*layers.rows, *([layers.unattributed] if layers.unattributed else [])]
     yield data_table("layers", LAYER_COLUMNS, rows)
@@ -319,8 +298,3 @@ def _data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("what_ifs", WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
     yield data_table("schedules", SCHEDULE_COLUMNS, report.schedules)
     yield data_table("shapes", SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

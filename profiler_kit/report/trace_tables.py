@@ -13,6 +13,7 @@ from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, IdleTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
+from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
     TRACE_GAP_COLUMNS,
@@ -30,7 +31,6 @@ from profiler_kit.report.columns.traces import (
     PhaseLine,
 )
 from profiler_kit.report.rows import topped
-from profiler_kit.report.traces_ranks import ranks_table
 
 TOTAL: Final = "(all)"
 LITTLE_IDLE: Final = 0.05  # of the span: not worth a table on the first page
@@ -68,28 +68,20 @@ def phase_lines(trace: TraceSummary) -> tuple[list[PhaseLine], PhaseLine]:
     if trace.unattributed_ns:
         nobody = PhaseLine(
             label="(no phase)",
-            host_ns=None,
-            wait_ns=None,
             kernel_ns=trace.unattributed_ns,
             sum_ns=trace.sum_ns - sum(t.sum_ns for t in trace.phases),
-            idle_ns=_idle_before(trace, ""),
+            idle_ns=sum(idle.ns for idle in trace.idle if not idle.phase),
             events=trace.device_events - known if trace.clock == "device" else None,
         )
         lines.append(nobody)
     whole = PhaseLine(
-        label=TOTAL,
-        host_ns=None,  # phases of several threads: their host times are no parts of one whole
-        wait_ns=None,
+        label=TOTAL,  # without host times: those of several threads are no parts of one whole
         kernel_ns=sum(line.kernel_ns for line in lines),
         sum_ns=trace.sum_ns,
         idle_ns=trace.idle_ns,
         events=trace.device_events if trace.clock == "device" else None,
     )
     return lines, whole
-
-
-def _idle_before(trace: TraceSummary, phase: str) -> int:
-    return sum(idle.ns for idle in trace.idle if idle.phase == phase)
 
 
 def idle_lines(idle: Sequence[IdleTime]) -> tuple[list[IdleLine], IdleLine]:
@@ -153,7 +145,7 @@ def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple
 
 def _data_tables(report: TraceReport) -> Iterator[Table]:
     if report.ranks is not None:
-        yield ranks_table(report.ranks)
+        yield data_table("ranks", RANK_COLUMNS, report.ranks.ranks)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     tables: tuple[tuple[str, Sequence[Column[Of[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
         ("traces", TRACE_COLUMNS, lambda trace: [None]),

@@ -21,11 +21,8 @@ MOSTLY: Final = 0.5
 def place(trace: TraceSummary) -> str:
     """On what it was recorded, and what the file holds."""
     devices = _devices(trace)
-    rank = (
-        ""
-        if trace.rank is None
-        else f"rank {trace.rank}" + (f" of {trace.world_size}" if (trace.world_size or 0) > 1 else "")
-    )
+    ranks = f" of {trace.world_size}" if (trace.world_size or 0) > 1 else ""
+    rank = f"rank {trace.rank}{ranks}" if trace.rank is not None else ""
     steps = plural(len(trace.steps), "marked step") if trace.steps else "no marked steps"
     events = f"{plural(trace.events, 'event')}, {trace.device_events:,} of the device"
     said = "; ".join(part for part in (devices, rank, steps, events) if part)
@@ -147,12 +144,9 @@ def unknown(trace: TraceSummary) -> str | None:
     if trace.unattributed_ns:
         parts.append(f"{_amount(trace.unattributed_ns, trace)} has no phase")
     if trace.unlinked_ns:
-        repaired = (
-            f", {text(trace.aligned_ns, 'ns')} of it placed by the same kernels of another step"
-            if trace.aligned_ns
-            else ""
-        )
-        parts.append(f"{_amount(trace.unlinked_ns, trace)} was launched before the trace began{repaired}")
+        parts.append(f"{_amount(trace.unlinked_ns, trace)} was launched before the trace began")
+        if trace.aligned_ns:
+            parts[-1] += f", {text(trace.aligned_ns, 'ns')} of it placed by the same kernels of another step"
     if trace.has_modules and trace.moduleless_ns:
         parts.append(f"{_amount(trace.moduleless_ns, trace)} belongs to no module")
     return f"Of the busy time {'; '.join(parts)}." if parts else None

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from profiler_kit.errors import UsageError
-from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.report import trace_tables, trace_words
+from profiler_kit.report import sentences, trace_tables, trace_words
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
@@ -28,6 +27,7 @@ from profiler_kit.report.columns.traces import (
     TRACE_TREE_COLUMNS,
     Of,
 )
+from profiler_kit.report.rows import check_limits
 from profiler_kit.report.trace_tree import module_tree, names_modules
 from profiler_kit.report.traces_ranks import ranks_section
 
@@ -38,18 +38,6 @@ TOP: Final = 10
 SUMMARY_TREE: Final = 14
 VIEW_TREE: Final = 60
 SUMMARY_ROWS: Final = 5
-
-VIEW_TITLES: Final[dict[TraceView, str]] = {
-    "phase": "Phases",
-    "module": "Modules",
-    "operator": "Operators",
-    "kernel": "Kernels",
-    "idle": "Idle time",
-    "stream": "Streams",
-    "step": "Steps",
-    "sync": "Waits of the host",
-    "rank": "Ranks",
-}
 
 BY_SHAPE: Final = "Operators by shape"
 
@@ -67,29 +55,21 @@ def traces_document(
 
     Raises UsageError for a negative `top` or `depth`.
     """
-    for name, number in (("top", top), ("depth", depth)):
-        if number is not None and number < 0:
-            raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
+    check_limits(top, depth)
     sections = _view(report, by, top, depth) if by is not None else _summary(report, top, depth)
     return Document(
-        title=_title(report),
+        title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
         sections=tuple(sections),
         json=dumps(report),
         full=trace_tables.trace_data_tables(report, by),
     )
 
 
-def _title(report: TraceReport) -> str:
-    if len(report.traces) == 1:
-        return report.traces[0].file
-    return f"{len(report.traces)} traces"
-
-
 def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterator[Section]:
     if len(report.traces) == 1:
         trace = report.traces[0]
         yield Section(title="Trace", blocks=(*_header(trace), *_notes(report)))
-        yield _findings(report)
+        yield sentences.findings(report.findings)
         yield from _trace(trace, top, depth)
         return
     # the ranks' own table has the first and the last of many
@@ -97,7 +77,7 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
     yield Section(title="Traces", blocks=(_beside_each_other(report),), detail=many)
     if report.notes:
         yield Section(title="Notes", blocks=tuple(_notes(report)))
-    yield _findings(report)
+    yield sentences.findings(report.findings)
     if report.ranks is not None:
         yield ranks_section(report.ranks, top=top)
     for trace in report.traces:
@@ -113,11 +93,6 @@ def _beside(trace: TraceSummary) -> Iterator[Block]:
     yield head
     for block in (*_phase_blocks(trace), *notes):
         yield replace(block, detail=True) if isinstance(block, Paragraph) else block
-
-
-def _findings(report: TraceReport) -> Section:
-    found: Block = FindingList(findings=report.findings) if report.findings else Paragraph(text="None.")
-    return Section(title="Findings", blocks=(found,))
 
 
 def _notes(report: TraceReport) -> list[Paragraph]:
@@ -171,8 +146,8 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
         (trace_words.queue(trace.queue), not deep),
         (trace_words.unknown(trace), False),
     ]
-    sentences = (Paragraph(text=one, detail=detail) for one, detail in said if one is not None)
-    return [_phases(trace, None, None), *sentences]
+    paragraphs = (Paragraph(text=one, detail=detail) for one, detail in said if one is not None)
+    return [_phases(trace, None, None), *paragraphs]
 
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:
@@ -184,8 +159,9 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
         yield Section(title="Traces", blocks=(_beside_each_other(report),))
         return
     for trace in report.traces:
-        table = VIEWS[by](trace, top, depth)
-        named = f"{VIEW_TITLES[by]} of {report.name(trace)}" if len(report.traces) > 1 else VIEW_TITLES[by]
+        title, view = VIEWS[by]
+        table = view(trace, top, depth)
+        named = f"{title} of {report.name(trace)}" if len(report.traces) > 1 else title
         block: Block = table if table.rows else Paragraph(text=f"{report.name(trace)} has nothing of this.")
         yield Section(title=named, blocks=(block,))
         if by == "operator" and trace.shapes:
@@ -270,13 +246,13 @@ def _steps(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     return _table(trace, "trace_steps", TRACE_STEP_COLUMNS, trace.steps, caption="")
 
 
-VIEWS: Final[dict[TraceView, View]] = {
-    "phase": _phases,
-    "module": _modules,
-    "operator": _operators,
-    "kernel": _kernels,
-    "idle": _idle,
-    "stream": _streams,
-    "step": _steps,
-    "sync": _syncs,
+VIEWS: Final[dict[TraceView, tuple[str, View]]] = {
+    "phase": ("Phases", _phases),
+    "module": ("Modules", _modules),
+    "operator": ("Operators", _operators),
+    "kernel": ("Kernels", _kernels),
+    "idle": ("Idle time", _idle),
+    "stream": ("Streams", _streams),
+    "step": ("Steps", _steps),
+    "sync": ("Waits of the host", _syncs),
 }

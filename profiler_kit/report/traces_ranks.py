@@ -1,4 +1,4 @@
-"""The ranks of one job beside each other, for people and programs."""
+"""The ranks of one job beside each other, for people."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from profiler_kit.records.document import Block, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
-from profiler_kit.report.columns.column import data_table, page_table
+from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.units import text
 
@@ -26,11 +26,6 @@ def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
         blocks.append(Paragraph(text=f"{left} ranks between those that wait least and most are left out.", role="note"))
     blocks += [Paragraph(text=note, role="note") for note in ranks.notes]
     return Section(title="Ranks", blocks=tuple(blocks))
-
-
-def ranks_table(ranks: Ranks) -> Table:
-    """Every rank, for programs."""
-    return data_table("ranks", RANK_COLUMNS, ranks.ranks)
 
 
 def _caption(ranks: Ranks) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from profiler_kit.records.counts import PSEUDO_PATHS
+from profiler_kit.records.sums import sum_known
 from profiler_kit.report.rows import LayerRow, Layers, merge
 
 OWN: Final = "(own ops)"
@@ -210,17 +211,9 @@ def _summed(alike: Sequence[Branch]) -> Branch:
 
 
 def _sum(first: LayerRow, rows: Sequence[LayerRow]) -> LayerRow:
-    added = merge("", rows)
-    outputs = [row.output_bytes for row in rows if row.output_bytes is not None]
-    calls = [row.calls for row in rows if row.calls is not None]
-    return replace(
-        first,
-        counted=added.counted,
-        timed=added.timed,
-        floor=added.floor,
-        calls=sum(calls) if calls else None,
-        output_bytes=sum(outputs) if outputs else None,
-    )
+    fields = ("counted", "timed", "floor", "calls", "output_bytes")
+    sums: dict[str, Any] = {field: sum_known(getattr(row, field) for row in rows) for field in fields}
+    return replace(first, **sums)
 
 
 def _short(branch: Branch) -> Branch:

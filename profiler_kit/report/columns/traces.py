@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words, math_words
+from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
     IdleTime,
     ShapedOperator,
@@ -23,6 +24,7 @@ from profiler_kit.records.traces import (
 )
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
+from profiler_kit.units import shape_text
 
 Item = TypeVar("Item")
 
@@ -41,8 +43,8 @@ class PhaseLine:
     """A line of the phases: `label` a phase, the sum, or what has no phase; the rest as in `PhaseTime`, None where unknown."""
 
     label: str
-    host_ns: int | None
-    wait_ns: int | None
+    host_ns: int | None = None
+    wait_ns: int | None = None
     kernel_ns: int
     sum_ns: int | None
     idle_ns: int | None
@@ -94,8 +96,7 @@ def _busy(row: Of[Item]) -> int:
 
 
 def _time(trace: TraceSummary, *phases: TracePhase) -> int | None:
-    found = [timing.kernel_ns for timing in trace.phases if timing.phase in phases]
-    return sum(found) if found else None
+    return sum_known(timing.kernel_ns for timing in trace.phases if timing.phase in phases)
 
 
 def _by_device(row: Of[Item], ns: int) -> int | None:
@@ -117,17 +118,11 @@ def _most_idle(trace: TraceSummary) -> Value:
 
 
 def _in_phase(line: ModuleLine, *phases: TracePhase) -> int | None:
-    found = [line.times[phase] for phase in phases if phase in line.times]
-    return sum(found) if found else None
+    return sum_known(line.times.get(phase) for phase in phases)
 
 
 def _other_phases(line: ModuleLine) -> int | None:
     return sum(ns for phase, ns in line.times.items() if phase not in ("forward", "backward", "recompute")) or None
-
-
-def shapes_text(shapes: tuple[tuple[int, ...], ...]) -> str:
-    """Shapes as ``"8x30x257x257, 50x30x16x16"``."""
-    return ", ".join("x".join(map(str, shape)) for shape in shapes)
 
 
 # fmt: off
@@ -224,7 +219,7 @@ TRACE_SHAPE_COLUMNS: tuple[Column[Of[ShapedOperator]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as given", place="data"),
     Column("name", "operator", "text", lambda r: r.item.name, "the operator that the program called", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "its family", place="data"),
-    Column("shapes", "shapes of its tensors", "text", lambda r: shapes_text(r.item.shapes), "as the trace tells them, those without a dimension left out"),
+    Column("shapes", "shapes of its tensors", "text", lambda r: ", ".join(map(shape_text, r.item.shapes)), "as the trace tells them, those without a dimension left out"),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls with work on the device"),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of its work, and of the work of the autograd nodes that it made"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
