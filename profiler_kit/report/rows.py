@@ -94,7 +94,7 @@ class LayerRow:
 
     `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
     counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `floor`: the least time under the roof,
-    `math` the arithmetic that its contractions are held against. `whole`: the step's figures, which shares are taken of;
+    `math` the arithmetic that its contractions are held against. `whole_*`: the step's figures, which shares are taken of;
     `convention`: what they count by. `peers`: (other counter, MACs that it says, descendants' included), of a cross-check.
     `title`: what people are shown instead of the path.
     """
@@ -111,7 +111,9 @@ class LayerRow:
     output_bytes: int | None = None
     held_bytes: int | None = None
     families: tuple[tuple[str, int], ...] = ()
-    whole: LayerRow | None = None
+    whole_counted: Counted | None = None
+    whole_timed: Timed | None = None
+    whole_floor: Floor | None = None
     convention: str | None = None
     peers: tuple[tuple[str, int], ...] = ()
     floor: Floor | None = None
@@ -196,7 +198,14 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
 
     def placed(row: LayerRow) -> LayerRow:
         said = tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else ()
-        return replace(row, whole=total, convention=convention, peers=said)
+        return replace(
+            row,
+            whole_counted=total.counted,
+            whole_timed=total.timed,
+            whole_floor=total.floor,
+            convention=convention,
+            peers=said,
+        )
 
     return Layers(
         rows=tuple(placed(row) for row in _with_totals(rows)),
@@ -247,7 +256,9 @@ def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
         families=tuple(pair for row in rows for pair in row.families),
         floor=floor,
         floor_total=floor,
-        whole=rows[0].whole if rows else None,
+        whole_counted=rows[0].whole_counted if rows else None,
+        whole_timed=rows[0].whole_timed if rows else None,
+        whole_floor=rows[0].whole_floor if rows else None,
     )
 
 

@@ -10,7 +10,7 @@ from profiler_kit.records.document import Value
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.roofline import Floor, PhaseBound
 from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import cost_intensity, recomputes, share, trains
+from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ OP_COLUMNS: tuple[Column[OpRow], ...] = (
     Column("intensity", "FLOP/B", "flops/byte", _op(cost_intensity), "arithmetic intensity: FLOPs per byte of min traffic", rank=2),
     Column("bound", "bound", "text", _op_floor(lambda f: f.binds), "what its floor is for: compute, arithmetic at the roof's peak, or memory, min traffic at the roof's bandwidth", rank=1),
     Column("floor_ns", "floor", "ns", _op_floor(lambda f: f.floor_ns), "the least time that all its calls can take under the roof", rank=1),
-    Column("floor_share_percent", "floor %", "percent", lambda r: share(r.floor.floor_ns, r.whole_floor.floor_ns) if r.floor and r.whole_floor else None, "share of the sum of the ops' floors", rank=3),
+    Column("floor_share_percent", "floor %", "percent", lambda r: floor_share(r.floor, r.whole_floor), "share of the sum of the ops' floors", rank=3),
 )
 
 COST_COLUMNS: tuple[Column[StaticCount], ...] = (

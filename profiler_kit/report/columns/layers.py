@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_words
 from profiler_kit.records.roofline import Floor
 from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import cost_intensity, recomputes, share, trains
+from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
 from profiler_kit.report.rows import Counted, LayerRow
 
-Figure = TypeVar("Figure", bound=Value)
 
-
-def _counted(figure: Callable[[Counted], Figure]) -> Callable[[LayerRow], Figure | None]:
+def _counted(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], Value]:
     return lambda row: figure(row.counted) if row.counted else None
 
 
@@ -28,13 +25,16 @@ def _peer(name: str) -> Callable[[LayerRow], Value]:
     return lambda row: dict(row.peers).get(name)
 
 
-def _share(figure: Callable[[LayerRow], float | None]) -> Callable[[LayerRow], float | None]:
-    """A row's figure in percent of the whole step's."""
-    return lambda row: share(figure(row), figure(row.whole)) if row.whole else None
+def _share_of_flops(row: LayerRow) -> float | None:
+    return share(row.counted.step.flops, row.whole_counted.step.flops) if row.counted and row.whole_counted else None
 
 
-def _step_time(row: LayerRow) -> int | None:
-    return row.timed.step_ns if row.timed else None
+def _share_of_macs(row: LayerRow) -> float | None:
+    return share(row.counted.step.macs, row.whole_counted.step.macs) if row.counted and row.whole_counted else None
+
+
+def _share_of_time(row: LayerRow) -> float | None:
+    return share(row.timed.step_ns, row.whole_timed.step_ns) if row.timed and row.whole_timed else None
 
 
 def _time(*phases: Phase) -> Callable[[LayerRow], Value]:
@@ -58,7 +58,7 @@ def achieved(row: LayerRow) -> float | None:
     return 2 * row.counted.step.macs / (row.timed.step_ns * 1e-9)
 
 
-def _floor(figure: Callable[[Floor], Figure]) -> Callable[[LayerRow], Figure | None]:
+def _floor(figure: Callable[[Floor], Value]) -> Callable[[LayerRow], Value]:
     return lambda row: figure(row.floor) if row.floor else None
 
 
@@ -79,13 +79,13 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("macs_loss", "MACs loss", "macs", _counted(lambda c: c.loss.macs), "multiply-accumulates of the loss", place="data"),
     Column("macs_recompute", "MACs recomp", "macs", _counted(lambda c: c.recompute.macs), "multiply-accumulates of forward work done again inside backward", place="data"),
     Column("macs", "MACs step", "macs", _counted(lambda c: c.step.macs), "forward + loss + backward + recompute", place="data"),
-    Column("macs_share_percent", "MACs %", "percent", _share(_counted(lambda c: c.step.macs)), "share of the whole step's MACs", place="data"),
+    Column("macs_share_percent", "MACs %", "percent", _share_of_macs, "share of the whole step's MACs", place="data"),
     Column("flops_forward", "FLOPs fwd", "flops", _counted(lambda c: c.forward.flops), "floating-point operations of the forward pass, a MAC being two, pointwise work included", rank=7),
     Column("flops_loss", "FLOPs loss", "flops", _counted(lambda c: c.loss.flops), "floating-point operations of the loss", place="data"),
     Column("flops_backward", "FLOPs bwd", "flops", _counted(lambda c: c.backward.flops), "floating-point operations of the backward pass, recomputed forward work not included", when=trains, rank=7, aside=True),
     Column("flops_recompute", "FLOPs recomp", "flops", _counted(lambda c: c.recompute.flops), "forward work done again inside backward (activation checkpointing)", when=recomputes, rank=9, aside=True),
     Column("flops", "FLOPs step", "flops", _counted(lambda c: c.step.flops), "forward + loss + backward + recompute", place="data", tree=1),
-    Column("flops_share_percent", "FLOPs %", "percent", _share(_counted(lambda c: c.step.flops)), "share of the whole step's FLOPs", rank=1, tree=1),
+    Column("flops_share_percent", "FLOPs %", "percent", _share_of_flops, "share of the whole step's FLOPs", rank=1, tree=1),
     Column("output_bytes", "output", "bytes", lambda r: r.output_bytes, "bytes its calls returned; not a sum over layers, a container returns what its last child did", rank=12, aside=True),
     Column("saved_bytes", "saved", "bytes", _counted(lambda c: c.saved_bytes), "storages that its own ops were the first to keep for backward, parameters and inputs excluded; they add up, and show where storages begin, not who needs them", when=trains, rank=5, aside=True, tree=7),
     Column("held_bytes", "held", "bytes", lambda r: r.held_bytes, "all storages that its own ops keep for backward, whoever made them: what a change of the layer could free; shared ones count in each row, once in the total", when=trains, rank=3),
@@ -94,14 +94,14 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("bound", "bound", "text", _floor(lambda f: f.binds), "what its floor is for: compute, its arithmetic at the roof's peak, or memory, its min traffic at the roof's bandwidth", rank=6, aside=True, tree=1),
     Column("math", "math", "text", lambda r: r.math, "the arithmetic whose peak its contractions are held against", place="data"),
     Column("floor_ns", "floor", "ns", _floor(lambda f: f.floor_ns), "the least time its step's work can take under the roof: a lower bound, as bytes are", rank=6, aside=True, tree=1),
-    Column("floor_share_percent", "floor %", "percent", _share(_floor(lambda f: f.floor_ns)), "share of the sum of all floors", rank=8, aside=True, tree=2),
+    Column("floor_share_percent", "floor %", "percent", lambda r: floor_share(r.floor, r.whole_floor), "share of the sum of all floors", rank=8, aside=True, tree=2),
     Column("attained_percent", "roof %", "percent", _floor(lambda f: f.attained_percent), "its floor divided by its device time; over 100 where an algorithm does less than is counted (FFT, Winograd) or operands are still in a cache", rank=2, tree=1),
     Column("kernel_forward_ns", "time fwd", "ns", _time("forward"), "device time of forward kernels per step (on a CPU: self time of operators)", rank=4),
     Column("kernel_loss_ns", "time loss", "ns", _time("loss"), "device time of the loss per step", place="data"),
     Column("kernel_backward_ns", "time bwd", "ns", _time("backward", "recompute"), "device time of backward kernels per step, recomputed forward work included", when=trains, rank=4),
     Column("kernel_optimizer_ns", "time opt", "ns", _time("optimizer"), "device time of the optimizer's kernels per step", place="data"),
-    Column("kernel_ns", "time step", "ns", _step_time, "device time per step in all phases (on a CPU: self time of operators), from traced steps", tree=0),
-    Column("kernel_share_percent", "time %", "percent", _share(_step_time), "share of the whole step's device time", tree=0),
+    Column("kernel_ns", "time step", "ns", lambda r: r.timed.step_ns if r.timed else None, "device time per step in all phases (on a CPU: self time of operators), from traced steps", tree=0),
+    Column("kernel_share_percent", "time %", "percent", _share_of_time, "share of the whole step's device time", tree=0),
     Column("achieved_flops_per_s", "FLOP/s", "flops/s", achieved, "two FLOPs per MAC of the step, divided by its device time", rank=3),
     Column("family", "top kernel family", "text", lambda r: r.family, "the algorithm family of the kernels that take most of its time", place="data"),
     Column("algorithm", "most time by", "text", lambda r: family_words(r.family) if r.family else None, "the algorithm of the kernels that take most of its time (on a CPU: the kind of operator)", place="page", rank=5),

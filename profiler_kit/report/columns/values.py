@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import Floor
 
 
 def trains(report: Report) -> bool:
@@ -19,6 +20,11 @@ def recomputes(report: Report) -> bool:
 def share(part: float | None, whole: float | None) -> float | None:
     """`part` in percent of `whole`; None where one is unknown or there is no whole."""
     return 100 * part / whole if part is not None and whole else None
+
+
+def floor_share(floor: Floor | None, whole: Floor | None) -> float | None:
+    """The least time of a row in percent of that of all; None where one is unknown."""
+    return share(floor.floor_ns, whole.floor_ns) if floor and whole else None
 
 
 def cost_intensity(cost: Cost) -> float | None:
