@@ -75,7 +75,8 @@ def test_signed_values(value: int, unit: units.Unit, shown: str) -> None:
 
 
 def test_shares_and_shapes() -> None:
-    assert [units.percent(share) for share in (0.9384, 0.000438, 1.0)] == ["94 %", "0.044 %", "100 %"]
+    assert [units.percent(share, 2) for share in (0.9384, 0.000438, 1.0)] == ["94 %", "0.044 %", "100 %"]
+    assert [units.percent(share) for share in (0.9384, 0.000438, 1.0)] == ["93.8 %", "0.0 %", "100.0 %"]
     assert units.percent(0.99521, 3) == "99.5 %"
     assert units.shape_text((8, 3, 256)) == "8x3x256"
     assert units.shape_text(()) == "scalar"

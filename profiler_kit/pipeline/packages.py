@@ -14,7 +14,7 @@ INSTALL_TORCH: Final = "pip install 'profiler-kit[torch]'"
 
 # Distribution and purpose: the requirements and extras of pyproject.toml, and the needs of targets and options.
 PACKAGES: Final = (
-    ("torch", "counting and measuring; saved reports and traces are read without it"),
+    ("torch", "counting and measuring"),
     ("numpy", "reading traces"),
     ("msgspec", "reading traces and saved reports"),
     ("tabulate", "text and Markdown tables"),

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import json_page
 import pytest
 
 from profiler_kit.records.serde import SHOWN, dumps, read_saved
+from scripts.docs import json_page
 
 jsonschema = pytest.importorskip("jsonschema")
 
