@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import is_saved_report, read_report, read_saved
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.trace_comparison import TraceComparison
-
-Say = Callable[[str], None]
 
 CONFIGS: Final = ("default", "no-tf32")  # measured where the user names none
 HEAD_BYTES: Final = 4096  # of a file: enough to tell a report of ours by its first names
@@ -47,7 +45,7 @@ def report_sides(
     budget_s: float,
     steps: int | None,
     timeout_s: float | None,
-    say: Say,
+    say: OnProgress,
 ) -> Sides:
     """The reports of `a` and `b`: a text is the path of a saved one, a spec is counted (`static`) or measured now.
 
@@ -102,7 +100,7 @@ def are_traces(a: str, b: str) -> bool:
     return traces[0]
 
 
-def compare_traces(a: str, b: str, *, say: Say) -> TraceComparison:
+def compare_traces(a: str, b: str, *, say: OnProgress) -> TraceComparison:
     """What differs between two traces, or between the traces of two jobs' ranks.
 
     Raises UsageError where a side holds several traces that are not ranks, TraceError, NotComparableError; KeyboardInterrupt
@@ -153,7 +151,7 @@ def _saved_traces(path: Path) -> TraceReport | None:
     return saved if isinstance(saved, TraceReport) else None
 
 
-def _trace_report(text: str, say: Say) -> TraceReport:
+def _trace_report(text: str, say: OnProgress) -> TraceReport:
     from profiler_kit.pipeline.inspect import inspect
 
     path = Path(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +10,11 @@ from profiler_kit.pipeline.inspection import Inspection
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
+from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.report import TraceReport
 
-Say = Callable[[str], None]
 
-
-def inspect(traces: str | Path | Iterable[str | Path], *, say: Say | None = None) -> Inspection:
+def inspect(traces: str | Path | Iterable[str | Path], *, say: OnProgress | None = None) -> Inspection:
     """Where the time of `traces` went: one file, several, or folders of them, one file per rank or not.
 
     A file that can't be read stands in `Inspection.errors` where another one can. Ctrl-C gives what was read before.
@@ -25,7 +24,7 @@ def inspect(traces: str | Path | Iterable[str | Path], *, say: Say | None = None
     from profiler_kit.diagnosis import diagnose_traces
 
     meant = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
-    read = read_all(meant.files, say or (lambda line: None))
+    read = read_all(meant.files, say or silent)
     report = TraceReport(
         tool=TOOL,
         created=now(),

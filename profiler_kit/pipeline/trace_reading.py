@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.process import in_processes, workers_for
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.extract import Extract
 
-Say = Callable[[str], None]
 
 UNPACKED: Final = 15  # times the size of a .gz: traces repeat themselves
 # A process with the package and numpy, and what one holds of a trace's text at its peak (columns, not the text itself).
@@ -42,7 +42,7 @@ class Read:
     interrupted: bool = False
 
 
-def read_all(files: Sequence[Path], say: Say) -> Read:
+def read_all(files: Sequence[Path], say: OnProgress) -> Read:
     """The summaries of `files`, in their order, and their ranks. Ctrl-C ends it with what was read before.
 
     Raises TraceError where no file can be read.
@@ -87,7 +87,7 @@ def contribution(file: Path) -> Extract:
     return extract(attribution)
 
 
-def _answers(files: Sequence[Path], say: Say) -> Iterator[Extract | KitError]:
+def _answers(files: Sequence[Path], say: OnProgress) -> Iterator[Extract | KitError]:
     """What comes of each file: here for a few small ones, else in as many processes as cores and memory allow."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))

@@ -88,7 +88,7 @@ class PartWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """The same configuration in a second fresh process, in the sweep's way back: times, and hashes to compare bits with."""
+    """The same configuration in a second fresh process, in the sweep's reverse pass: times, and hashes to compare bits with."""
 
     first_step_ns: int | None = None
     steps_ns: tuple[int, ...] = ()

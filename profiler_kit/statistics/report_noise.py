@@ -1,6 +1,6 @@
 """How much the steps of two reports must differ: what tells the runs of one report apart (`statistics.noise`), and more.
 
-Two reports are made at different times. No way back makes up for a clock that drifted between them, so that a gain has to be
+Two reports are made at different times. No reverse pass makes up for a clock that drifted between them, so that a gain has to be
 larger, and their processes are no pairs, so that each interval of one side has to lie apart from all of the other's.
 """
 
