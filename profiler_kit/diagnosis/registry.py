@@ -24,8 +24,8 @@ missing never fires a rule, and a rule that has nothing to say says nothing.
   disjoint *and* the gain exceeds the noise by {threshold(FLOOR)} *and* the second round says the same. The noise is the
   largest distance between two fresh processes of one configuration, over all without benchmark (whose search may end
   otherwise) and the two that are compared. Every configuration runs twice, the second time in reverse order (A B C C B A), so
-  that a clock that drifts shifts both alike; the gain is the mean of both rounds, and each has to show half of it. Where nothing ran
-  twice, the finding says so, and the intervals and the {threshold(FLOOR)} decide.
+  that a clock that drifts shifts both alike; the gain is the mean of both rounds, and each has to show half of
+  it. Where nothing ran twice, the finding says so, and the intervals and the {threshold(FLOOR)} decide.
 - **Per example.** Where two steps hold different numbers of examples (`batch=2x`), times are compared per example.
 - **Trial.** Advice that can be run names the configurations that try it, in order of preference, also where none was run
   (`--try` runs them). Where the report holds such a run, the finding shows the step before and after, whether it was
