@@ -200,13 +200,3 @@ class Table:
             sparse.texts[value] if here and 0 <= value < len(sparse.texts) else ""
             for here, value in zip(present.tolist(), sparse.values[at].astype(np.int64).tolist(), strict=True)
         ]
-
-    def by_start(self, *kinds: Kind) -> Ints:
-        """The rows of `kinds` by start, enclosing before enclosed.
-
-        Kineto rounds both ends to ns, so a child may begin with its parent: the longer one, then the one written first, encloses.
-        """
-        rows = np.flatnonzero(self.of(*kinds))
-        order = np.lexsort((-self.duration_ns[rows], self.start_ns[rows]))
-        found: Ints = rows[order]
-        return found
