@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# as many test processes as cores, each with one thread: torch's own threads would fight over them
+# Empty: the versions in requirements.lock. Else this torch, and the newest of the rest that pyproject.toml allows:
+# make test PYTHON=python3.10 TORCH=2.6.0 VENV=.venv-2.6
+TORCH ?=
+# As many test processes as cores, each with one thread: torch's own threads would compete for them.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
 
 .PHONY: demo test test-gpu lint types docs unit format lock clean
@@ -15,6 +18,7 @@ test: lint types docs unit
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(VENV)/ready
 	$(BIN)/mypy
@@ -25,7 +29,7 @@ docs: $(VENV)/ready
 unit: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
 
-# on a machine with a CUDA device, with the Python that holds the CUDA build of torch: make test-gpu GPU_PYTHON=python3
+# On a machine with a CUDA device, with the Python that has the CUDA build of torch: make test-gpu GPU_PYTHON=python3
 GPU_PYTHON ?= $(BIN)/python
 test-gpu:
 	$(GPU_PYTHON) -m pytest -m gpu -p no:cacheprovider
@@ -36,13 +40,18 @@ format: $(VENV)/ready
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+ifeq ($(TORCH),)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+else
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"  # the first that installs dependency groups
+	$(BIN)/python -m pip install --quiet torch==$(TORCH) --group dev --editable .
+endif
 	touch $@
 
-# writes requirements.lock anew from pyproject.toml, in a fresh environment
+# Writes requirements.lock again from pyproject.toml, in a fresh environment.
 lock:
 	PYTHON=$(PYTHON) scripts/lock.sh
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info profiler_kit_out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* build dist *.egg-info profiler_kit_out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,18 +1,18 @@
-"""Counts models of torchvision, transformers and timm, checks them against what is published, and writes docs/zoo.md.
+"""Count models of torchvision, transformers and timm, check them against published figures, and write docs/zoo.md.
 
-Needs torchvision, transformers and timm; any of them may be missing, and its part is then left out of what is printed::
+Needs torchvision, transformers and timm. A missing package's section is skipped::
 
     pip install numpy transformers && pip install --no-deps timm torchvision   # keeps the torch you have
-    python -m scripts.docs.check_zoo            # prints the summary; exit status 1 where a published figure is missed
-    python -m scripts.docs.check_zoo --write    # writes docs/zoo.md as well
+    python -m scripts.docs.check_zoo            # prints the page; exit status 1 if a figure differs from a published one
+    python -m scripts.docs.check_zoo --write    # also writes docs/zoo.md
 
 torchvision publishes, with its weights, the multiply-accumulates of a forward pass in eval mode (``_ops``, in 10^9, rounded
-to three places) and the number of parameters. A model agrees when the parameters are equal and the MACs differ by at most
-0.1 %, or by 0.001 G. The models are built as their weights want them (with the auxiliary
-head of the segmentation nets, say), on the input of the weights' own preprocessing; optical flow names none, 512x512
-reproduces it. transformers' configurations are built small; they are counted as a training step, and no op may be
-without a known cost. timm publishes nothing with its package: its models are counted as a training step too, of
-two images, since one is too few for some batch norms.
+to three places) and the number of parameters. A model agrees if the parameters are equal and the MACs differ by at most
+0.1 % or 0.001 G. Each model is built as its weights require (for example, with the auxiliary head of segmentation
+networks) and gets the input size of their preprocessing. Optical-flow weights name no size; 512x512 reproduces their
+figures. transformers' models are built small and counted as a training step; every op must have a formula. timm
+publishes no figures with its package: its models are counted as a training step of two images, because some batch
+norms need more than one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_RELATIVE: Final = 1e-3
 MOST_GIGA: Final = 1e-3
 
 # ruff: noqa: E501
-# One configuration a line: what is built, and the arguments that make it small.
+# One model per line: family, class, and the arguments that make it small.
 _TEXT: Final = (
     "hidden_size=64",
     "num_hidden_layers=2",
@@ -98,11 +98,11 @@ CONFIGURATIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("vision and text", "CLIPModel", ("text_config={'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':128}", "vision_config={'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':128,'image_size':64}")),
 )  # fmt: skip
 
-# Where a published figure is of another model than the builder makes without weights, and in what.
+# Why a published figure differs from the model that is built without weights.
 EXPLAINED: Final = {
-    "torchvision:fcos_resnet50_fpn": "its weights come with batch norms frozen to buffers, whose 53,120 numbers are parameters here",
+    "torchvision:fcos_resnet50_fpn": "its weights have batch norms frozen to buffers; here their 53,120 numbers are parameters",
 }
-# A sample of timm's families, one of each.
+# One model of each of these timm families.
 TIMM: Final = (
     "beit_base_patch16_224", "cait_xxs24_224", "coat_tiny", "convit_tiny", "convmixer_768_32", "convnext_tiny",
     "convnextv2_atto", "crossvit_9_240", "cspresnet50", "davit_tiny", "deit3_small_patch16_224", "densenet121", "dla34",
@@ -116,7 +116,7 @@ TIMM: Final = (
 
 @dataclass(frozen=True)
 class Counted:
-    """A target that was counted, or what it failed with."""
+    """A counted target, or its error."""
 
     target: str
     family: str
@@ -127,98 +127,98 @@ class Counted:
     published_params: int | None = None
 
     @property
-    def misses_giga(self) -> float | None:
-        """By how many 10^9 the MACs differ from what is published."""
+    def difference_giga(self) -> float | None:
+        """The difference between counted and published MACs, in 10^9."""
         if self.static is None or self.published_giga is None:
             return None
         return abs(self.static.forward.macs / 1e9 - self.published_giga)
 
     @property
     def macs_agree(self) -> bool:
-        """Whether the published MACs are met; so it is where none are."""
-        missed = self.misses_giga
-        return missed is None or missed <= max(MOST_RELATIVE * (self.published_giga or 0.0), MOST_GIGA)
+        """Whether the MACs agree with the published ones; True if none are published."""
+        difference = self.difference_giga
+        return difference is None or difference <= max(MOST_RELATIVE * (self.published_giga or 0.0), MOST_GIGA)
 
     @property
     def params_agree(self) -> bool:
-        """Whether the published number of parameters is met exactly; so it is where none is."""
+        """Whether the parameters equal the published number; True if none is published."""
         return self.static is None or self.published_params in (None, self.static.params)
 
     @property
     def agrees(self) -> bool:
-        """Whether all published figures are met; where none are, whether all ops are known."""
+        """Whether all published figures agree; if none are published, whether all ops have a formula."""
         if self.static is None or (self.published_giga is None and self.static.uncounted):
             return False
         return self.macs_agree and self.params_agree
 
 
 def main() -> int:
-    """Counts all, prints the page, writes it when asked to; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Counts the models of the zoos, and checks what is published.")
+    """Count all models, print the page, write it with --write; return the exit status."""
+    parser = argparse.ArgumentParser(description="Count the models of the zoos and check published figures.")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(PAGE.parent.parent)}")
-    parser.add_argument("--only", choices=tuple(PARTS), action="append", help="only this zoo (repeatable)")
-    given = parser.parse_args()
+    parser.add_argument("--only", choices=tuple(ZOOS), action="append", help="only this zoo (repeatable)")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     define_missing_ops()
-    found: dict[str, list[Counted]] = {}
-    for name, part in PARTS.items():
-        if given.only is not None and name not in given.only:
+    zoos: dict[str, list[Counted]] = {}
+    for name, count_zoo in ZOOS.items():
+        if options.only is not None and name not in options.only:
             continue
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             print(f"{name} is not installed", file=sys.stderr)
             continue
-        found[name] = part()
-    text = page(found)
+        zoos[name] = count_zoo()
+    text = page(zoos)
     print(text)
-    if given.write and len(found) < len(PARTS):
-        print("not written: the page holds all zoos", file=sys.stderr)
+    if options.write and len(zoos) < len(ZOOS):
+        print("not written: the page needs all zoos", file=sys.stderr)
         return 2
-    if given.write:
+    if options.write:
         PAGE.write_text(text)
-    everything = [one for part in found.values() for one in part]
-    return 0 if all(one.agrees or one.error or one.target in EXPLAINED for one in everything) else 1
+    everything = [model for models in zoos.values() for model in models]
+    return 0 if all(model.agrees or model.error or model.target in EXPLAINED for model in everything) else 1
 
 
 def counted(family: str, spec: TargetSpec, **published: Any) -> Counted:
-    """The static count of `spec`, or its error; with what is published of it."""
-    started = time.perf_counter()
+    """The static count of `spec` or its error, with its published figures."""
+    start = time.perf_counter()
     static, error = None, ""
     try:
         static = count_target(load(spec))
     except KitError as failed:
         error = str(failed).splitlines()[0]
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start
     print(f"{spec.spec}: {error or f'{seconds:.2f} s'}", file=sys.stderr)
     return Counted(target=spec.spec, family=family, static=static, error=error, seconds=seconds, **published)
 
 
 def torchvision_models() -> list[Counted]:
-    """Every model of torchvision with published figures, its forward pass on the input they were taken with."""
+    """The forward pass of every torchvision model with published figures, on the input of those figures."""
     import torchvision  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     models: Any = torchvision.models
-    found = []
+    results = []
     for name in models.list_models():
-        weights = models.get_model_weights(name)
-        seen = set()
-        for one in weights:
-            meta, (shape, count) = one.meta, input_shape(one)
-            if "_ops" not in meta or (shape, meta["_ops"]) in seen:
+        recipes = models.get_model_weights(name)
+        published = set()
+        for weights in recipes:
+            meta, (shape, count) = weights.meta, input_shape(weights)
+            if "_ops" not in meta or (shape, meta["_ops"]) in published:
                 continue
-            seen.add((shape, meta["_ops"]))
-            family = type(one.transforms()).__name__
+            published.add((shape, meta["_ops"]))
+            family = type(weights.transforms()).__name__
             inputs = (",".join(map(str, shape)),) * count
             spec = TargetSpec(
                 spec=f"torchvision:{name}", mode="infer", inputs=inputs, kwargs=published_form(name, shape[-1])
             )
-            found.append(counted(family, spec, published_giga=meta["_ops"], published_params=meta["num_params"]))
-    return found
+            results.append(counted(family, spec, published_giga=meta["_ops"], published_params=meta["num_params"]))
+    return results
 
 
 def published_form(name: str, size: int) -> tuple[str, ...]:
-    """The arguments with which `name` is built when its weights are loaded, where they differ from its defaults."""
+    """The arguments that torchvision passes to build `name` for its weights, where they differ from the defaults."""
     if name.startswith(("deeplabv3", "fcn")):
         return ("aux_loss=True",)
     if name.endswith("googlenet"):
@@ -229,97 +229,105 @@ def published_form(name: str, size: int) -> tuple[str, ...]:
 
 
 def transformers_models() -> list[Counted]:
-    """The configurations above, a training step of each."""
+    """A training step of each model of `CONFIGURATIONS`."""
     return [counted(family, TargetSpec(spec=f"hf:{name}", kwargs=kw)) for family, name, kw in CONFIGURATIONS]
 
 
 def timm_models() -> list[Counted]:
-    """The sample above, a training step of each."""
+    """A training step of each model of `TIMM`."""
     return [counted("timm", TargetSpec(spec=f"timm:{name}", batch=2)) for name in TIMM]
 
 
-PARTS: Final[dict[str, Callable[[], list[Counted]]]] = {
+ZOOS: Final[dict[str, Callable[[], list[Counted]]]] = {
     "torchvision": torchvision_models,
     "transformers": transformers_models,
     "timm": timm_models,
 }
 
 
-def page(found: dict[str, list[Counted]]) -> str:
+def page(zoos: dict[str, list[Counted]]) -> str:
     """docs/zoo.md."""
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", *found))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", *zoos))
     parts = [
-        "# Models of real life",
-        "<!-- Written by scripts/docs/check_zoo.py --write. Run it with torchvision, transformers and timm installed. -->",
-        f"What `profiler-kit count` makes of the models of three zoos, built from their configs without weights ({versions}, "
-        "CPU build). The script says what is checked against what.",
+        "# Models of torchvision, timm and transformers",
+        "Do the counts agree with published figures, and can models of common libraries be counted?",
+        "<!-- Generated by `python -m scripts.docs.check_zoo --write`, with torchvision, transformers and timm installed. -->",
+        "```\npython -m profiler_kit count torchvision:resnet50\n```",
+        f"`count` was run on models built from their configs without weights ({versions}, CPU build). "
+        "`scripts/docs/check_zoo.py` describes the checks.",
     ]
-    if "torchvision" in found:
-        parts += _torchvision(found["torchvision"])
+    if "torchvision" in zoos:
+        parts += _torchvision(zoos["torchvision"])
     for name, title in (("transformers", "## transformers"), ("timm", "## timm")):
-        if name in found:
-            parts += _steps(title, found[name])
+        if name in zoos:
+            parts += _steps(title, zoos[name])
     return "\n\n".join(parts) + "\n"
 
 
-def _torchvision(found: Sequence[Counted]) -> list[str]:
-    ran = [one for one in found if one.static is not None]
-    agree = [one for one in ran if one.agrees]
-    giga, one_off = max(((one.misses_giga or 0.0, one.target) for one in ran if one.macs_agree), default=(0.0, "none"))
-    rough = sum((one.misses_giga or 0.0) > MOST_RELATIVE * (one.published_giga or 1.0) for one in ran if one.macs_agree)
-    names = len({one.target for one in found})
+def _torchvision(results: Sequence[Counted]) -> list[str]:
+    ran = [model for model in results if model.static is not None]
+    agree = [model for model in ran if model.agrees]
+    giga, one_off = max(
+        ((model.difference_giga or 0.0, model.target) for model in ran if model.macs_agree), default=(0.0, "none")
+    )
+    rough = sum(
+        (model.difference_giga or 0.0) > MOST_RELATIVE * (model.published_giga or 1.0)
+        for model in ran
+        if model.macs_agree
+    )
+    names = len({model.target for model in results})
     rows = ["| kind | published | run here | MACs agree | parameters equal |", "|---|--:|--:|--:|--:|"]
-    for kind in sorted({one.family for one in found}):
-        of_kind = [one for one in found if one.family == kind]
-        run = [one for one in of_kind if one.static is not None]
-        agreeing, equal = sum(one.macs_agree for one in run), sum(one.params_agree for one in run)
+    for kind in sorted({model.family for model in results}):
+        of_kind = [model for model in results if model.family == kind]
+        run = [model for model in of_kind if model.static is not None]
+        agreeing, equal = sum(model.macs_agree for model in run), sum(model.params_agree for model in run)
         rows.append(f"| {kind} | {len(of_kind)} | {len(run)} | {agreeing} | {equal} |")
     parts = [
         "## torchvision",
-        f"{names} models publish {len(found)} different figures (some for several image sizes). {len(ran)} run here; "
-        f"{sum(one.macs_agree for one in ran)} agree in MACs, {sum(one.params_agree for one in ran)} in parameters, "
+        f"{names} models publish {len(results)} figures (some for several image sizes). {len(ran)} can be run here; "
+        f"{sum(model.macs_agree for model in ran)} agree in MACs, {sum(model.params_agree for model in ran)} in parameters, "
         f"{len(agree)} in both. The largest difference among those that agree in MACs is {giga:.4f} G ({one_off}); "
-        f"{rough} of them differ by more than 0.1 %, but by less than the 0.001 G that the published figures resolve.",
+        f"{rough} of them differ by more than 0.1 %, but by less than 0.001 G, the resolution of the published figures.",
         "\n".join(rows),
     ]
-    missed = [one for one in ran if not one.agrees]
+    missed = [model for model in ran if not model.agrees]
     if missed:
         lines = [
             "| model | counted GMACs | published | counted parameters | published | why |",
             "|---|--:|--:|--:|--:|---|",
         ]
-        for one in missed:
-            assert one.static is not None
+        for model in missed:
+            assert model.static is not None
             lines.append(
-                f"| {one.target} | {one.static.forward.macs / 1e9:.3f} | {one.published_giga} | "
-                f"{one.static.params:,} | {one.published_params:,} | {EXPLAINED.get(one.target, 'unknown')} |"
+                f"| {model.target} | {model.static.forward.macs / 1e9:.3f} | {model.published_giga} | "
+                f"{model.static.params:,} | {model.published_params:,} | {EXPLAINED.get(model.target, 'unknown')} |"
             )
         parts += ["Not in agreement:", "\n".join(lines)]
-    return parts + _failures(found)
+    return parts + _failures(results)
 
 
-def _steps(title: str, found: Sequence[Counted]) -> list[str]:
-    ran = [one for one in found if one.static is not None]
-    whole = [one for one in ran if one.static is not None and not one.static.uncounted]
+def _steps(title: str, results: Sequence[Counted]) -> list[str]:
+    ran = [model for model in results if model.static is not None]
+    complete = [model for model in ran if model.static is not None and not model.static.uncounted]
     rows = [
         "| model | kind | parameters | forward MACs | step FLOPs | counted on | uncounted ops |",
         "|---|---|--:|--:|--:|---|---|",
     ]
-    for one in ran:
-        assert one.static is not None
-        static = one.static
+    for model in ran:
+        assert model.static is not None
+        static = model.static
         ops = ", ".join(f"{op.op} ({op.calls})" for op in static.uncounted) or "none"
         note = next(
             (n.split(":")[0].removeprefix("counted on ") for n in static.notes if n.startswith("counted on")), "meta"
         )
         rows.append(
-            f"| {one.target.partition(':')[2]} | {one.family} | {static.params:,} | {static.forward.macs / 1e6:,.1f} M | "
+            f"| {model.target.partition(':')[2]} | {model.family} | {static.params:,} | {static.forward.macs / 1e6:,.1f} M | "
             f"{static.step.flops / 1e6:,.1f} M | {_kind_of_tensors(note)} | {ops} |"
         )
-    seconds = sorted(one.seconds for one in ran)
+    seconds = sorted(model.seconds for model in ran)
     middle = f"; half of them in less than {seconds[len(seconds) // 2]:.2g} s" if seconds else ""
-    said = f"{len(found)} models, {len(ran)} counted as a training step, {len(whole)} without an uncounted op{middle}."
-    return [title, said, "\n".join(rows), *_failures(found)]
+    summary = f"{len(results)} models, {len(ran)} counted as a training step, {len(complete)} without an uncounted op{middle}."
+    return [title, summary, "\n".join(rows), *_failures(results)]
 
 
 def _kind_of_tensors(note: str) -> str:
@@ -329,18 +337,19 @@ def _kind_of_tensors(note: str) -> str:
     return "meta"
 
 
-def _reason(one: Counted) -> str:
-    said = one.error.partition(": ")[2] or one.error
-    return said.partition(". ")[0].partition("raised ")[2] or said.partition(". ")[0]
+def _reason(model: Counted) -> str:
+    message = model.error.partition(": ")[2] or model.error
+    sentence = message.partition(". ")[0]
+    return sentence.partition("raised ")[2] or sentence
 
 
-def _failures(found: Sequence[Counted]) -> list[str]:
-    reasons = Counter(_reason(one) for one in found if one.error)
+def _failures(results: Sequence[Counted]) -> list[str]:
+    reasons = Counter(_reason(model) for model in results if model.error)
     if not reasons:
         return []
     lines = []
     for reason, times in reasons.most_common():
-        names = [one.target for one in found if one.error and _reason(one) == reason]
+        names = [model.target for model in results if model.error and _reason(model) == reason]
         lines.append(f"- {times} ({', '.join(names)}): {reason}")
     return ["Not run here:", "\n".join(lines)]
 

@@ -68,13 +68,15 @@ def unknown(value: dict[str, Any], kind: str, sections: dict[str, dict[str, str]
 
 @pytest.mark.parametrize("file", REPORTS, ids=lambda file: file.stem)
 def test_every_name_of_a_report_is_on_the_page(file: Path) -> None:
-    sections = {kind: dict(ROW.findall(text)) for kind, text in SECTION.findall(json_page.json_page(""))}
+    sections = {
+        kind: dict(ROW.findall(text)) for kind, text in SECTION.findall(json_page.json_parts(Report)["records"])
+    }
     assert list(unknown(to_json(read_report(file)), Report.__name__, sections)) == []
 
 
 def test_a_record_is_its_docstring_and_its_fields() -> None:
     assert list(json_page.records(Outer)) == [Outer, Inner]
-    assert json_page.meaning(Inner) == "Something of `its` own."
+    assert json_page.description(Inner) == "Something of `its` own."
     assert list(json_page.rows(Outer))[2:] == [
         '| **`kind`** | `"a"` or `"b"` |',
         "| `inners` | list of [Inner](#inner) |",
@@ -86,6 +88,6 @@ def test_a_record_is_its_docstring_and_its_fields() -> None:
 
 
 def test_every_section_that_is_linked_to_exists() -> None:
-    page = json_page.json_page("")
+    page = json_page.json_parts(Report)["records"]
     headings = {heading.lower() for heading, _ in SECTION.findall(page)}
     assert set(re.findall(r"\]\(#(\w+)\)", page)) <= headings

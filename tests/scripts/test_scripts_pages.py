@@ -1,0 +1,178 @@
+"""Every command and every Python example on a page runs: README.md, CONTRIBUTING.md and docs/*.md.
+
+The commands run in a folder with small files under the names that the pages use (`my_model.py`, `trace.json.gz`, ...).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler_kit.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "tests" / "fixtures" / "traces"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"(?:python -m profiler_kit|profiler-kit) +(?P<arguments>[a-z-][^\n]*)")
+SCRIPT = re.compile(r"python3? -m (?P<module>scripts[.\w]*\w)(?P<arguments>[^\n`|)]*)")
+# Keeps a measured command short: its options still apply, on one configuration where the page names none.
+SHORT = ("--steps", "3", "--budget", "2s")
+CUDA_ONLY = ("--counters", "--memory-limit", "memory_limit")
+
+MODEL = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.layer1 = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.head(self.layer1(x).mean((2, 3)))
+
+
+def example_inputs():
+    return torch.randn(2, 3, 8, 8)
+"""
+
+
+def commands_of(page: Path) -> Iterator[str]:
+    """The arguments of each profiler_kit command of `page`, in code blocks and in inline code, once each."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = [block["body"] for block in FENCE.finditer(text) if block["kind"] in ("", "bash", "sh", "yaml")]
+    spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+    lines = [line.strip().removeprefix("$ ").removeprefix("- run: ") for block in blocks for line in block.splitlines()]
+    seen = dict.fromkeys(
+        re.split(r" [|>] | # ", match["arguments"] + " ")[0].strip()
+        for source in (*lines, *spans)
+        if (match := COMMAND.match(source))
+    )
+    yield from (arguments for arguments in seen if "…" not in arguments and "..." not in arguments)
+
+
+CASES = [pytest.param(arguments, id=f"{page.stem}: {arguments}") for page in PAGES for arguments in commands_of(page)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git checkout that holds the files that the pages name."""
+    for name in ("my_model.py", "model.py", "models/net.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(MODEL)
+    (tmp_path / "inputs.py").write_text("import torch\n\n\ndef make():\n    return torch.randn(2, 3, 8, 8)\n")
+    for file in (ROOT / "models").glob("*.py"):
+        shutil.copy(file, tmp_path / "models")
+    measured = ROOT / "docs" / "measured"
+    shutil.copytree(measured, tmp_path / "docs" / "measured")
+    for name, source in (
+        ("before.json", "convnet_v0_h100.json"),
+        ("after.json", "convnet_v1_h100.json"),
+        ("report.json", "convnet_v0_h100.json"),
+        ("old/report.json", "convnet_v0_h100.json"),
+        ("profiler_kit_out/my_model/report.json", "convnet_v0_h100.json"),
+        ("inspected.json", "convnet_v0_inspected_h100.json"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(measured / source, tmp_path / name)
+    train = TRACES / "train.cuda.json.gz"
+    for name in (
+        "trace.json.gz",
+        "before.json.gz",
+        "after.json.gz",
+        "A.json.gz",
+        "B.json.gz",
+        "logs/resnet/trace.json.gz",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(train, tmp_path / name)
+    for file in sorted((TRACES / "ranks_cuda_small").iterdir()):
+        shutil.copy(file, tmp_path)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+    for arguments in (("init", "-q"), ("add", "my_model.py", "model.py", "models"), ("commit", "-q", "-m", "start")):
+        subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
+    subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def words_of(arguments: str, folder: Path) -> list[str]:
+    """The words of a command, with patterns of file names expanded as a shell does."""
+    words = []
+    for word in shlex.split(
+        arguments.replace("TARGET", "my_model.py").replace("TRACE", "trace.json.gz"), comments=True
+    ):
+        files = sorted(file.name for file in folder.glob(word)) if "*" in word else []
+        words += files or [word]
+    return words
+
+
+@pytest.mark.parametrize("arguments", CASES)
+def test_command_runs(arguments: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = words_of(arguments, folder)
+    for zoo in ("torchvision", "timm"):
+        if any(word.startswith(f"{zoo}:") for word in words) and importlib.util.find_spec(zoo) is None:
+            pytest.skip(f"{zoo} is not installed")
+    if words[0] == "analyze":
+        words += [word for word in SHORT if word not in words]
+        if "--configs" not in words:
+            words += ["--configs", "default"]
+    status = main(words)
+    error = capfd.readouterr().err
+    if any(option in arguments for option in CUDA_ONLY):
+        assert "CUDA" in error, error
+    else:
+        assert status == 0, error
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_run(page: Path, folder: Path) -> None:
+    blocks = [block["body"] for block in FENCE.finditer(page.read_text(encoding="utf-8")) if block["kind"] == "python"]
+    for block in blocks:
+        (folder / "example.py").write_text(block)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "example.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+SCRIPTS = sorted(
+    {
+        (match["module"], tuple(re.findall(r"(?<!\w)--[a-z][\w-]*", match["arguments"])))
+        for page in PAGES
+        for match in SCRIPT.finditer(page.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "options"), SCRIPTS, ids=lambda value: value if isinstance(value, str) else " ".join(value)
+)
+def test_scripts_have_the_options_that_pages_name(module: str, options: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [option for option in options if option not in done.stdout] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"(?:^|`|&& )make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
