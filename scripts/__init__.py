@@ -1,1 +1,1 @@
-"""What is run beside the package, from the checkout: `python -m scripts.bench.count`."""
+"""Programs for developers, run from a checkout: `python -m scripts.bench.count`."""
