@@ -41,7 +41,8 @@ without - steady step with) steps; this is *never* if it saves less than {thresh
 noise. The search tries algorithms with large workspaces, so the finding also gives the memory peak of the first step.
 
 With `--steps-planned N` the verdict covers N steps of this shape, search included: `low` if they do not reach break-even. If
-the search takes more than {threshold(TUNING_SHARE)} of these steps, the finding says so and suggests `{SHORT_SEARCH}`.
+the search takes more than {threshold(TUNING_SHARE)} of these steps, the finding shows that share and suggests
+`{SHORT_SEARCH}`.
 """
 
 

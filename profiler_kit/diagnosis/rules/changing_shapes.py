@@ -103,7 +103,7 @@ def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
             _last_batch(pair.on, pair.off),
             _new_shapes(pair.off) if _is_slow(pair.off) else "",
         ),
-        advice=_advice(disable_benchmark=pair.on.benchmark and not pays),
+        advice=_advice(disable_benchmark=bool(pair.on.benchmark) and not pays),
         evidence=(
             Evidence(name="schedule with benchmark", value=on, unit="ns", where=pair.on.config),
             Evidence(name="schedule without benchmark", value=off, unit="ns", where=pair.off.config),

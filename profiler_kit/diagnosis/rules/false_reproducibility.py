@@ -62,7 +62,7 @@ def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> F
     deterministic = attempt(report, first, ("deterministic",) if first is report.baseline() and not benchmark else ())
     return RULE.finding(
         severity="info" if parts == "loss" else "medium" if is_deterministic else "low",
-        title=f"{names} {verb} reproducible only within a process: two processes give different {parts}",
+        title=f"{names} {verb} bitwise reproducible only within one process: two processes give different {parts}",
         explanation=sentences(
             "Two passes within one process gave bitwise equal results. A second, fresh process of the same configuration and "
             "seed gave different ones.",

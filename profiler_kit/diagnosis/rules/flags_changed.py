@@ -44,8 +44,8 @@ def check(report: Report) -> Iterator[Finding]:
             if "enabled" in flags
             else "",
         ),
-        advice="Set cuDNN's flags once, before the first convolution, outside the model. In torch.backends.cudnn.flags(...), pass "
-        "enabled=True: its default turns cuDNN off inside the block.",
+        advice="Set cuDNN's flags once, before the first convolution, outside the model. In torch.backends.cudnn.flags(...), "
+        "pass enabled=True: its default turns cuDNN off inside the block.",
         evidence=tuple(
             Evidence(name="flag changed", value=change, unit="text", where=run.config.name)
             for run in runs

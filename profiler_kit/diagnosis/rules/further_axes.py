@@ -92,11 +92,11 @@ def _compare(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _
 
 def _title(best: _Comparison, count: int, faster_count: int) -> str:
     if not faster_count and count > 1:
-        return f"None of {plural(count, 'further configuration')} is surely faster"
+        return f"No gain from extra settings: none of {plural(count, 'configuration')} is surely faster"
     if not faster_count:
         change = percent(-(best.trial.gain_percent or 0.0) / 100.0)
         return f"{quoted(best.run)} is not surely faster: the time changes by {change}"
-    total = f", the best of {plural(count, 'further configuration')}" if count > 1 else ""
+    total = f", the best of {plural(count, 'configuration')} with extra settings" if count > 1 else ""
     return f"{quoted(best.run)} takes {outcome(best.trial)}{total}"
 
 

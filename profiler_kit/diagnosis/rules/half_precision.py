@@ -20,7 +20,7 @@ MIN_STEP_SHARE: Final = 0.20
 
 DOC = f"""
 Fires when convolutions and matrix products in TF32 take at least {threshold(MIN_STEP_SHARE)} of the baseline's step, and the
-device's measured peak in bfloat16 is higher than in TF32.
+device's peak in bfloat16 is higher than in TF32.
 
 - `low`: autocast would save at least {threshold(WORTH)} of the step, and no trial contradicts it.
 - `info`: it would save less, or the trial found no gain.
