@@ -172,7 +172,7 @@ def test_v1_is_all_conv_r1_and_an_odd_kernel_is_halved_downwards() -> None:
     finding = one(V1, "dominant_layer")
     assert finding.paths == ("conv_r1",)
     assert "96.8 %" in finding.title
-    assert "half the kernel size (7x7" in finding.advice
+    assert "kernel size (7x7" in finding.advice
     total, own = 8 * 7_619_297_280, 8 * 7_372_800_000
     assert value(finding, "forward MACs with half the kernel size").value == total - own + own * 49 // 225
 
@@ -498,10 +498,9 @@ def test_one_configuration_is_no_choice() -> None:
 
 def test_cudnn_off_is_compared_with_float32() -> None:
     finding = one(V0, "cudnn_off_fallback")
-    assert all(words in finding.title for words in ("1.66x", '"no-tf32"', "without cuDNN"))
+    assert all(words in finding.title for words in ("1.66x", '"no-tf32"', "cuDNN off"))
     assert "82.21 ms" in finding.explanation
-    assert '26.2 ms in "default"' in finding.explanation
-    assert all(size in finding.explanation for size in ("2.163 GiB", "433 MiB"))
+    assert all(words in finding.explanation for words in ("26.2 ms", '"default"', "2.163 GiB", "433 MiB"))
     assert "im2col" in finding.explanation
     assert finding.config is None
 

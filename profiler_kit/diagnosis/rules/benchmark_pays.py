@@ -105,9 +105,7 @@ def _title(pair: Pair, pays: bool, break_even: int | None, noise: Noise, plan: P
         return f"cudnn.benchmark=True never pays here: the step takes {percent(-gain)} longer"
     if faster(pair.on, pair.off, noise):
         return f"cudnn.benchmark=True never pays here: it saves only {percent(gain)} of the step"
-    return (
-        f"cudnn.benchmark=True never pays here: the step changes by {percent(-gain)}, too little to measure or to use"
-    )
+    return f"cudnn.benchmark=True never pays here: no sure gain, the step changes by {percent(-gain)}"
 
 
 def _break_even(break_even: int | None, plan: Planned | None) -> str:
@@ -144,7 +142,7 @@ def _cold_start(pair: Pair) -> str:
 def _planned_time(plan: Planned | None) -> str:
     if plan is None:
         return ""
-    share = f" ({percent(plan.share)} of it)" if plan.share > TUNING_SHARE else ""
+    share = f" ({percent(plan.share)} of that time)" if plan.share > TUNING_SHARE else ""
     return (
         f"{plural(plan.steps, 'step')} take {text(plan.off_ns, 'ns')} without benchmark and {text(plan.on_ns, 'ns')} with it, "
         f"including the search{share}."

@@ -96,7 +96,7 @@ def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
         severity="low" if pays else "high" if on > HIGH_FACTOR * off else "medium",
         title=f"cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')} over {_schedule_size(pair.off)}",
         explanation=sentences(
-            "The algorithm search runs again for every shape.",
+            "The algorithm search runs again for every shape. A cycle is one pass over the shapes.",
             f"With benchmark {_cycle_durations(pair.on)}.",
             f"Without benchmark {_cycle_durations(pair.off)}.",
             _break_even(cycles, steps, planned_steps) if _repeats_shapes(pair) else "",
@@ -192,10 +192,10 @@ def _last_batch(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
     if last is None:
         return ""
     baseline = last_batch(without) if without is not None else None
-    first = f"The first smaller last batch takes {text(last.first_ns, 'ns')}"
+    takes = f"The smaller last batch takes {text(last.first_ns, 'ns')}"
     if baseline is not None:
-        first += f" with benchmark and {text(baseline.first_ns, 'ns')} without"
-    return f"{first}; later ones take {text(last.seen_ns, 'ns')}." if last.seen_ns is not None else f"{first}."
+        takes += f" with benchmark and {text(baseline.first_ns, 'ns')} without"
+    return f"{takes} the first time" + (f", later {text(last.seen_ns, 'ns')}." if last.seen_ns is not None else ".")
 
 
 def _advice(*, disable_benchmark: bool) -> str:

@@ -35,16 +35,16 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     (communication, share), trace = worst.found, worst.trace
     kinds = [
-        f"{plural(kind.events, kind.kind.replace('_', '-'))} {text(kind.sum_ns, 'ns')}"
+        f"{plural(kind.events, kind.kind.replace('_', '-'))} ({text(kind.sum_ns, 'ns')})"
         for kind in communication.by_kind
     ]
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
-        title=f"Communication takes {percent(share)} of the time without overlapping computation",
+        title=f"Exposed communication takes {percent(share)} of the time: no computation overlaps it",
         explanation=sentences(
             f"{worst.place}Collectives run for {text(communication.union_ns, 'ns')}, and for "
             f"{text(communication.exposed_ns, 'ns')} of it no other work runs.",
-            f"They are {listing(kinds)}." if kinds else "",
+            f"Collectives by kind: {listing(kinds)}." if kinds else "",
             ""
             if report.ranks is not None
             else "One trace cannot show whether the links are slow or another rank is late.",

@@ -9,7 +9,7 @@ from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import kernels, ratio
-from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold, times
 from profiler_kit.records.comparison import clock_words
 from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -53,7 +53,7 @@ def check(report: Report) -> Iterator[Finding]:
         severity="low" if outcome == "better" else "info",
         title=_title(outcome, factor, baseline),
         explanation=sentences(
-            *(_compare(off, on) for on in on_runs),
+            _compare(off, on_runs),
             _im2col(off),
             noise.sentence(),
         ),
@@ -77,23 +77,24 @@ def _is_plain_cudnn(run: ConfigRun) -> bool:
 
 def _title(outcome: Outcome, factor: float, baseline: ConfigRun) -> str:
     if outcome == "same":
-        return (
-            f"The step takes the same time without cuDNN as in {quoted(baseline)}, within the noise ({times(factor)})"
-        )
+        return f"Turning cuDNN off changes the step within the noise: {times(factor)} the time of {quoted(baseline)}"
     if outcome == "better":
-        return f"The step is faster without cuDNN: it takes {times(factor)} the time of {quoted(baseline)}"
-    return f"The step takes {times(factor)} the time of {quoted(baseline)} without cuDNN"
+        return f"Turning cuDNN off makes the step faster: {times(factor)} the time of {quoted(baseline)}"
+    return f"Turning cuDNN off makes the step slower: {times(factor)} the time of {quoted(baseline)}"
 
 
-def _compare(off: ConfigRun, on: ConfigRun) -> str:
-    if off.step_ns is None or on.step_ns is None:
-        return ""
-    steps = f"The step takes {text(off.step_ns.median, 'ns')} without cuDNN and {text(on.step_ns.median, 'ns')} in {quoted(on)}"
-    peak_ratio = ratio(off.peak_allocated_bytes, on.peak_allocated_bytes)
-    if peak_ratio is None or peak_ratio <= 1.0 + MIN_EXTRA_MEMORY:
-        return f"{steps}."
-    peaks = text(off.peak_allocated_bytes, "bytes"), text(on.peak_allocated_bytes, "bytes")
-    return f"{steps}; its memory peak is {peaks[0]} instead of {peaks[1]}."
+def _compare(off: ConfigRun, on_runs: list[ConfigRun]) -> str:
+    """The step times, and the memory peaks of the runs that need much less memory than `off`."""
+    ratios = [ratio(off.peak_allocated_bytes, run.peak_allocated_bytes) for run in on_runs]
+    needs_less = [peak_ratio is not None and peak_ratio > 1.0 + MIN_EXTRA_MEMORY for peak_ratio in ratios]
+    clauses = [f"{_step_and_peak(off, any(needs_less))} without cuDNN"]
+    clauses += [f"{_step_and_peak(run, less)} in {quoted(run)}" for run, less in zip(on_runs, needs_less, strict=True)]
+    return f"The step takes {listing(clauses, most=len(clauses))}."
+
+
+def _step_and_peak(run: ConfigRun, with_peak: bool) -> str:
+    step = text(run.step_ns.median, "ns") if run.step_ns is not None else "-"
+    return f"{step} (memory peak {text(run.peak_allocated_bytes, 'bytes')})" if with_peak else step
 
 
 def _im2col(off: ConfigRun) -> str:

@@ -12,7 +12,7 @@ from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import node_of, ratio, time_by_path
 from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnosis.traced_shapes import dominant_shape
-from profiler_kit.diagnosis.words import opening, plural, sentences, threshold, times, work
+from profiler_kit.diagnosis.words import capital, opening, plural, sentences, threshold, times, work
 from profiler_kit.records.comparison import clock_words
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
@@ -145,16 +145,11 @@ def _layer_rate(report: Report, run: ConfigRun | None, node: ModuleNode | None) 
 
 
 def _other_layers(work_share: float | None, time_share: float | None, clock: str) -> str:
-    share = time_share if time_share is not None else work_share
-    if share is None:
-        return ""
-    others = percent(max(0.0, 1.0 - share))
-    if time_share is not None and time_share < MEDIUM_TIME_SHARE:
-        return f"Other layers take {others} of the {clock}."
-    total = f"the {clock}" if time_share is not None else "the work"
-    if share < HIGH_TIME_SHARE:
-        return f"All other layers together are {others} of {total}."
-    return f"All other layers together are {others} of {total}, so change this one first."
+    if time_share is not None:
+        return f"Everything else takes {percent(max(0.0, 1.0 - time_share))} of the {clock}."
+    if work_share is not None:
+        return f"All other layers together do {percent(max(0.0, 1.0 - work_share))} of the work."
+    return ""
 
 
 def _alternatives(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Alternative]:
@@ -195,13 +190,16 @@ def _advice(
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{change.what} leaves {work(_changed_macs(static, node, change), 'MACs')} of {work(total, 'MACs')} "
-        f"({times(total / _changed_macs(static, node, change))} fewer){_new_step(bounds, run)}"
+        f"{capital(change.what)}: {work(_changed_macs(static, node, change), 'MACs')} instead of {work(total, 'MACs')}"
+        f"{_new_step(bounds, run)}."
         for change, bounds in alternatives
     ]
-    return (
-        f"Change this layer{first}: {', '.join(summary)}. For the whole forward pass, computed from the counts, not measured: "
-        f"{'; '.join(details)}. Each of them changes the model's results, so train it again and check its quality."
+    return sentences(
+        f"Change this layer{first}: {', '.join(summary)}.",
+        "These figures are computed from the counts, not measured, for the whole forward pass.",
+        *details,
+        _step_assumptions(alternatives),
+        "Each change alters the model's results, so train it again and check its quality.",
     )
 
 
@@ -213,10 +211,17 @@ def _short_name(change: Change) -> str:
 def _new_step(bounds: StepBounds | None, run: ConfigRun | None) -> str:
     if bounds is None or run is None or run.step_ns is None:
         return ""
-    now, high = text(run.step_ns.median, "ns"), text(bounds.high_ns, "ns")
-    if bounds.low_ns is None:
-        return f", and a step of {high} (as efficient as now) instead of {now}"
-    return f", and a step of {text(bounds.low_ns, 'ns')} (at the roofline) to {high} (as efficient as now) instead of {now}"
+    lower = f"{text(bounds.low_ns, 'ns')} to " if bounds.low_ns is not None else ""
+    return f", step {lower}{text(bounds.high_ns, 'ns')} instead of {text(run.step_ns.median, 'ns')}"
+
+
+def _step_assumptions(alternatives: list[_Alternative]) -> str:
+    bounds = [step for _, step in alternatives if step is not None]
+    if not bounds:
+        return ""
+    if any(step.low_ns is not None for step in bounds):
+        return "The shorter step assumes that this layer reaches the roofline, the longer one that it stays as efficient as now."
+    return "The step times assume that this layer stays as efficient as now."
 
 
 def _evidence(

@@ -173,7 +173,7 @@ def _causes(report: Report, operation: _Operation) -> Iterator[str]:
     node = node_of(report.static, operation.path)
     channels = channels_of(node) if node is not None else None
     if channels is not None and channels.uneven:
-        yield f"{listing([str(count) for count in channels.uneven])} channels, not a multiple of {MULTIPLE}"
+        yield f"{listing([str(count) for count in channels.uneven])} channels (not a multiple of {MULTIPLE})"
     if operation.layout_ns > MIN_LAYOUT_SHARE * operation.kernel_ns:
         yield f"layout conversions ({percent(operation.layout_ns / operation.kernel_ns)} of its time)"
     if operation.workspace_bytes == 0:

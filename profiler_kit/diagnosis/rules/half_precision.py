@@ -76,7 +76,7 @@ def _is_tf32_product(kernel: KernelStat) -> bool:
 def _title(saving: float, trial: Trial | None) -> str:
     if trial is None or trial.verdict == "failed":
         return f"bfloat16 autocast would save {percent(saving)} of the step (computed from the peaks, not measured)"
-    return f"bfloat16 autocast: the trial shows {outcome(trial)}; computed from the peaks: {percent(saving)} less time"
+    return f"bfloat16 autocast: {outcome(trial)} in a trial ({percent(saving)} less time computed from the peaks)"
 
 
 RULE = Rule("half_precision", DOC, check, "remedy")
