@@ -27,10 +27,10 @@ memory peak.
 - `medium`: the peak is more than {threshold(MAX_DEVICE_SHARE)} of the device's memory.
 - `info`: otherwise.
 
-The finding names the module that saves the most inside it, if that is at least {threshold(MIN_MODULE_SHARE)} of all saved
-activations. Checkpointing frees these tensors. The FLOPs that it computes again are **computed from the counts**, not
-measured; `checkpoint=PATH` measures it. Checkpointing always saves memory and costs time. It pays only if the memory allows a
-larger batch.
+The finding names the submodule that saves most inside it, if this is at least {threshold(MIN_MODULE_SHARE)} of all saved
+activations. Checkpointing the submodule frees these tensors. The FLOPs that it computes again are **computed from the
+counts**; the configuration `checkpoint=PATH` measures the memory and the time. Checkpointing saves memory and always costs
+time. It pays only if the memory allows a larger batch.
 """
 
 

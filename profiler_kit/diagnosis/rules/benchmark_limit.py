@@ -10,7 +10,7 @@ from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import pairs, run_of, with_settings, without
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.tuning import planned, tuning_ns
-from profiler_kit.diagnosis.words import plural, sentences, threshold
+from profiler_kit.diagnosis.words import capital, plural, sentences, threshold
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
@@ -67,7 +67,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"{name} is the best{planned_steps}: the algorithm search takes {text(best.tuning_ns, 'ns')}, then each step "
         f"takes {text(best.step_ns, 'ns')}",
         explanation=sentences(
-            "By limit: " + "; ".join(_describe(result, off, steps) for result in results) + ".",
+            capital("; ".join(_describe(result, off, steps) for result in results)) + ".",
             f"Without benchmark the step takes {text(off.step_ns.median, 'ns')}." if off.step_ns is not None else "",
             noise.sentence(),
         ),
@@ -110,10 +110,12 @@ def _is_slower(result: _LimitResult, fastest: _LimitResult, noise: Noise) -> boo
 
 
 def _describe(result: _LimitResult, off: ConfigRun, steps: int | None) -> str:
-    name = {"0": "all algorithms", DEFAULT_LIMIT: f"{DEFAULT_LIMIT} (default)"}.get(result.limit, result.limit)
+    note = {"0": " (all algorithms)", DEFAULT_LIMIT: " (default)"}.get(result.limit, "")
     plan = planned(off, result.run, steps)
-    total = f", {text(plan.on_ns, 'ns')} for {plural(plan.steps, 'step')}" if plan is not None else ""
-    return f"{name}: search {text(result.tuning_ns, 'ns')}, step {text(result.step_ns, 'ns')}{total}"
+    total = f", {plural(plan.steps, 'step')} {text(plan.on_ns, 'ns')}" if plan is not None else ""
+    return (
+        f"limit {result.limit}{note}: search {text(result.tuning_ns, 'ns')}, step {text(result.step_ns, 'ns')}{total}"
+    )
 
 
 RULE = Rule("benchmark_limit", DOC, check, "remedy")

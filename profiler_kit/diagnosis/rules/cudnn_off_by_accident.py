@@ -54,11 +54,11 @@ def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Findin
         if is_set
         else f"cuDNN is off inside cudnn.flags() without enabled=True: {report.target.spec}, {where}",
         explanation=sentences(
-            "The default of that argument is enabled=False, so the block runs PyTorch's own convolutions."
+            f"The file also calls cudnn.flags() without enabled=True in {where}." if lines and is_set else "",
+            "cudnn.flags() has the default enabled=False, so its block runs PyTorch's own convolutions."
             if lines
             else "",
-            f"The file also calls cudnn.flags() without enabled=True in {where}." if lines and is_set else "",
-            "The flag was restored before measuring: only configurations that turn cuDNN off run without it."
+            "The flag was restored before measuring: only configurations that turn cuDNN off themselves run without it."
             if is_set
             else "The measured steps run the file unchanged: steps that reach the block run it without cuDNN.",
             _price(without, base, trial),

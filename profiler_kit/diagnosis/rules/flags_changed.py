@@ -32,8 +32,8 @@ def check(report: Report) -> Iterator[Finding]:
         severity="high" if "enabled" in flags else "medium",
         title=f"The model changes cuDNN's flags while it runs: {listing(changes)}",
         explanation=sentences(
-            f"This happens in {plural(len(runs), 'configuration')} ({listing([quoted(run) for run in runs])}), so these runs "
-            "do not match their configurations.",
+            f"{plural(len(runs), 'run')} ({listing([quoted(run) for run in runs])}) "
+            + ("does not match its configuration." if len(runs) == 1 else "do not match their configurations."),
             "Setting benchmark has no effect on shapes that already ran: their algorithm is cached."
             if "benchmark" in flags
             else "",

@@ -66,7 +66,7 @@ def check(report: Report) -> Iterator[Finding]:
             f'In "{schedule.config}" the growth per shape is {text(slope.low, "bytes")} to {text(slope.high, "bytes")} over '
             f"{plural(slope.points, 'new shape')} (95 % interval); {EXTRAPOLATED_SHAPES:,} shapes would take "
             f"{text(growth_bytes, 'bytes')}.",
-            "Caches keep an entry per shape, mostly plans of convolutions, and never free it.",
+            "Caches keep an entry per shape, mostly plans of convolutions, and do not free it.",
             *others,
         ),
         advice=_advice(schedule),
