@@ -68,7 +68,7 @@ def check(report: Report) -> Iterator[Finding]:
             f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it"
             + (f", {percent(saving(pair.before, pair.after))} less." if pays else "."),
             noise.sentence(),
-            _memory(pair),
+            _memory_peaks(pair),
             _other_pairs(benchmark_pairs[1:], noise),
         ),
         advice=_advice(pays, break_even, plan, is_search_expensive),
@@ -81,10 +81,11 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _pays(off: ConfigRun, on: ConfigRun, noise: Noise) -> bool:
-    if off.step_ns is None or on.step_ns is None:
+def _pays(before: ConfigRun, after: ConfigRun, noise: Noise) -> bool:
+    """Whether `after` is surely faster than `before`, by enough to be worth a flag."""
+    if before.step_ns is None or after.step_ns is None:
         return False
-    return faster(on, off, noise) and saving(off.step_ns, on.step_ns) >= WORTH
+    return faster(after, before, noise) and saving(before.step_ns, after.step_ns) >= WORTH
 
 
 def _severity(pair: Pair, noise: Noise, plan: Planned | None) -> Severity:
@@ -149,7 +150,7 @@ def _planned_time(plan: Planned | None) -> str:
     )
 
 
-def _memory(pair: Pair) -> str:
+def _memory_peaks(pair: Pair) -> str:
     first_off, first_on = pair.off.first_step_peak_bytes, pair.on.first_step_peak_bytes
     off, on = pair.off.peak_allocated_bytes, pair.on.peak_allocated_bytes
     return sentences(
@@ -178,9 +179,11 @@ def _advice(pays: bool, break_even: int | None, plan: Planned | None, is_search_
         return "Leave torch.backends.cudnn.benchmark at False."
     if plan is not None and not plan.pays:
         return f"Leave torch.backends.cudnn.benchmark at False for this few steps. {limit}"
-    least = f"It pays for shapes that occur at least {plural(break_even, 'time')}. " if break_even is not None else ""
+    min_uses = (
+        f"It pays for shapes that occur at least {plural(break_even, 'time')}. " if break_even is not None else ""
+    )
     return (
-        f"If input shapes stay the same, set torch.backends.cudnn.benchmark = True before the first step. {least}"
+        f"If input shapes stay the same, set torch.backends.cudnn.benchmark = True before the first step. {min_uses}"
         "Every new shape starts a new search: pad or bucket varying sizes, and drop a smaller last batch (drop_last=True). "
         "Setting the flag later has no effect on shapes that already ran."
         + (f" {limit}" if is_search_expensive else "")

@@ -55,7 +55,7 @@ The break-even number of cycles assumes that the same shapes come again. If shap
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding: for the pair that loses most by benchmark, otherwise for the slowest new shapes."""
-    losing_pairs = [pair for pair in pairs(report.schedules) if _loses(pair)]
+    losing_pairs = [pair for pair in pairs(report.schedules) if _is_slower_with_benchmark(pair)]
     slow_schedules = [schedule for schedule in report.schedules if _is_slow(schedule)]
     if losing_pairs:
         pair = max(losing_pairs, key=lambda pair: total_ns(pair.on) / total_ns(pair.off))
@@ -75,7 +75,7 @@ def _is_slow(schedule: ShapeSchedule) -> bool:
     return factor > MIN_NEW_SHAPE_FACTOR
 
 
-def _loses(pair: SchedulePair) -> bool:
+def _is_slower_with_benchmark(pair: SchedulePair) -> bool:
     off, on = total_ns(pair.off), total_ns(pair.on)
     return off > 0 and on - off > max(WORTH * off, _cycle_noise_ns(pair) * len(cycle_times(pair.off)))
 
@@ -192,10 +192,10 @@ def _last_batch(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
     if last is None:
         return ""
     baseline = last_batch(without) if without is not None else None
-    takes = f"The smaller last batch takes {text(last.first_ns, 'ns')}"
+    sentence = f"The smaller last batch takes {text(last.first_ns, 'ns')}"
     if baseline is not None:
-        takes += f" with benchmark and {text(baseline.first_ns, 'ns')} without"
-    return f"{takes} the first time" + (f", later {text(last.seen_ns, 'ns')}." if last.seen_ns is not None else ".")
+        sentence += f" with benchmark and {text(baseline.first_ns, 'ns')} without"
+    return f"{sentence} the first time" + (f", later {text(last.seen_ns, 'ns')}." if last.seen_ns is not None else ".")
 
 
 def _advice(*, disable_benchmark: bool) -> str:

@@ -88,7 +88,9 @@ def _compare(off: ConfigRun, on_runs: list[ConfigRun]) -> str:
     ratios = [ratio(off.peak_allocated_bytes, run.peak_allocated_bytes) for run in on_runs]
     needs_less = [peak_ratio is not None and peak_ratio > 1.0 + MIN_EXTRA_MEMORY for peak_ratio in ratios]
     clauses = [f"{_step_and_peak(off, any(needs_less))} without cuDNN"]
-    clauses += [f"{_step_and_peak(run, less)} in {quoted(run)}" for run, less in zip(on_runs, needs_less, strict=True)]
+    clauses += [
+        f"{_step_and_peak(run, with_peak)} in {quoted(run)}" for run, with_peak in zip(on_runs, needs_less, strict=True)
+    ]
     return f"The step takes {listing(clauses, most=len(clauses))}."
 
 

@@ -80,8 +80,8 @@ def _title(outcome: Outcome, price: float) -> str:
         return f"cudnn.deterministic=True makes the step {percent(price)} longer"
     if outcome == "worse":
         return f"cudnn.deterministic=True costs little: the step takes {percent(price)} longer"
-    within = ", which is within the noise" if outcome == "same" else ""
-    return f"cudnn.deterministic=True costs no time: the step changes by {percent(price)}{within}"
+    note = ", which is within the noise" if outcome == "same" else ""
+    return f"cudnn.deterministic=True costs no time: the step changes by {percent(price)}{note}"
 
 
 def _slowest_change(off: ConfigRun, on: ConfigRun) -> _LayerPair | None:

@@ -66,7 +66,11 @@ def check(report: Report) -> Iterator[Finding]:
     else:
         return
     static, node = report.static, node_of(report.static, path)
-    work_share = ratio(_work(node, static), _work(static, static)) if node is not None and static is not None else None
+    work_share = (
+        ratio(_forward_work(node, static), _forward_work(static, static))
+        if node is not None and static is not None
+        else None
+    )
     time_share = ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
     clock = clock_words(run.clock if run is not None else None)
     alternatives = _alternatives(report, run, node)
@@ -91,20 +95,20 @@ def _severity(time_share: float | None) -> Severity:
     return "medium" if time_share >= MEDIUM_TIME_SHARE else "low"
 
 
-def _work(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
+def _forward_work(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
     """Forward MACs of `counted`; FLOPs if the model of `static` has no MACs."""
     return counted.forward.macs if static.forward.macs > 0 else counted.forward.flops
 
 
 def _most_work(static: StaticCount | None) -> tuple[str, float] | None:
     """The path with most work and its share of the forward pass; None if fewer than two modules do work."""
-    if static is None or _work(static, static) <= 0:
+    if static is None or _forward_work(static, static) <= 0:
         return None
-    nodes = [node for node in static.modules if node.path not in PSEUDO_PATHS and _work(node, static) > 0]
+    nodes = [node for node in static.modules if node.path not in PSEUDO_PATHS and _forward_work(node, static) > 0]
     if len(nodes) < 2:
         return None
-    largest = max(nodes, key=lambda node: _work(node, static))
-    return largest.path, _work(largest, static) / _work(static, static)
+    largest = max(nodes, key=lambda node: _forward_work(node, static))
+    return largest.path, _forward_work(largest, static) / _forward_work(static, static)
 
 
 def _most_time(run: ConfigRun | None) -> tuple[str, float] | None:

@@ -104,7 +104,7 @@ def _describe(comparison: _Comparison, base: ConfigRun) -> str:
     trial, run = comparison.trial, comparison.run
     change = f" ({percent(-(trial.gain_percent or 0.0) / 100.0)})" if trial.verdict == "same" else ""
     clauses = [
-        f"{quoted(run)}: {_time(comparison, base)}, {outcome(trial)}{change}",
+        f"{quoted(run)}: {_time_change(comparison, base)}, {outcome(trial)}{change}",
         _peak_change(trial),
         _error_change(trial),
     ]
@@ -115,7 +115,7 @@ def _describe(comparison: _Comparison, base: ConfigRun) -> str:
     return "; ".join(clause for clause in clauses if clause) + "."
 
 
-def _time(comparison: _Comparison, base: ConfigRun) -> str:
+def _time_change(comparison: _Comparison, base: ConfigRun) -> str:
     before, after = comparison.trial.before_ns.median, comparison.trial.after_ns.median
     samples = comparison.run.samples
     if comparison.trial.per_example and base.samples and samples:

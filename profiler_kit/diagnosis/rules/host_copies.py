@@ -46,7 +46,7 @@ class _Copies:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose copies take the largest share."""
-    if (worst := gravest(report, _copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
+    if (worst := gravest(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
     copies = worst.found
     yield RULE.finding(
@@ -71,7 +71,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _copies(trace: TraceSummary) -> _Copies | None:
+def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     kernels = [kernel for kernel in trace.kernels if _HOST_DEVICE_COPY.search(kernel.name)]
     if not kernels or not on_device(trace):
         return None

@@ -53,7 +53,7 @@ class Slope:
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding, for the schedule with the steepest slope."""
-    slopes = [(schedule, slope) for schedule in report.schedules if (slope := _growth(schedule)) is not None]
+    slopes = [(schedule, slope) for schedule in report.schedules if (slope := _new_shape_slope(schedule)) is not None]
     if not slopes:
         return
     schedule, slope = max(slopes, key=lambda item: item[1].low)
@@ -80,7 +80,7 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _growth(schedule: ShapeSchedule) -> Slope | None:
+def _new_shape_slope(schedule: ShapeSchedule) -> Slope | None:
     """The slope over new shapes; None if it is not surely above the limit and above the slope over repeated shapes."""
     new = [step.rss_bytes for step in schedule.steps if not step.seen and step.rss_bytes is not None]
     repeated = [step.rss_bytes for step in schedule.steps if step.seen and step.rss_bytes is not None]
