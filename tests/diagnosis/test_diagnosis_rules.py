@@ -237,7 +237,7 @@ def test_the_searchs_memory_is_told() -> None:
 
 def test_the_other_pairs_are_told() -> None:
     explanation = one(V0, "benchmark_pays").explanation
-    assert all(words in explanation for words in ('"benchmark+no-tf32"', "49.54 ms to 43.98 ms", "819 steps"))
+    assert all(part in explanation for part in ('"benchmark+no-tf32"', "49.54 ms", "43.98 ms", "819 steps"))
 
 
 def test_benchmark_never_pays_for_one_convolution() -> None:

@@ -29,7 +29,8 @@ the time of each algorithm search and the step that results from it.
 - `info`: the default is the best.
 
 With a planned number of steps (`--steps-planned`), the best limit has the shortest total time, search included. Otherwise it
-is the limit with the shortest search whose step is not surely {threshold(WORTH)} slower than the fastest.
+is the limit with the shortest search whose step is not significantly slower than the fastest, or slower by less than
+{threshold(WORTH)}.
 """
 
 

@@ -29,9 +29,9 @@ DOC = f"""
 Fires when a run with `cudnn.benchmark=True` and a run with otherwise the same flags were measured. It compares the baseline's
 pair first.
 
-- `high`: benchmark saves at least {threshold(HIGH_SAVING)} of the step, surely (beyond the noise).
+- `high`: benchmark saves at least {threshold(HIGH_SAVING)} of the step, beyond the noise.
 - `medium`: it saves at least {threshold(MEDIUM_SAVING)}.
-- `low`: it saves at least {threshold(WORTH)}, or it makes the step surely at least {threshold(WORTH)} slower.
+- `low`: it saves at least {threshold(WORTH)}, or it makes the step at least that much slower, beyond the noise.
 - `info`: the difference is smaller, or within the noise.
 
 The price is an algorithm search in the first step of every new input shape. Its time, called tuning, is (first step - steady
@@ -82,7 +82,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _pays(before: ConfigRun, after: ConfigRun, noise: Noise) -> bool:
-    """Whether `after` is surely faster than `before`, by enough to be worth a flag."""
+    """Whether `after` is significantly faster than `before`, by enough to be worth a flag."""
     if before.step_ns is None or after.step_ns is None:
         return False
     return faster(after, before, noise) and saving(before.step_ns, after.step_ns) >= WORTH
@@ -106,7 +106,7 @@ def _title(pair: Pair, pays: bool, break_even: int | None, noise: Noise, plan: P
         return f"cudnn.benchmark=True never pays here: the step takes {percent(-gain)} longer"
     if faster(pair.on, pair.off, noise):
         return f"cudnn.benchmark=True never pays here: it saves only {percent(gain)} of the step"
-    return f"cudnn.benchmark=True never pays here: no sure gain, the step changes by {percent(-gain)}"
+    return f"cudnn.benchmark=True never pays here: no significant gain, the step changes by {percent(-gain)}"
 
 
 def _break_even(break_even: int | None, plan: Planned | None) -> str:

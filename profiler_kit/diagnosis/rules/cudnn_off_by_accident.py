@@ -19,7 +19,7 @@ DOC = """
 Fires when the target's file turns cuDNN off: it sets `cudnn.enabled = False`, or it calls `cudnn.flags(...)` without
 `enabled`, whose default is False there, so that cuDNN is off inside the block.
 
-- `high`: a run without cuDNN was measured and is surely slower.
+- `high`: a run without cuDNN was measured and is significantly slower.
 - `medium`: otherwise.
 - `info`: the file sets other flags, such as `benchmark` or `deterministic`. The finding names the configuration that matches
   the file, if one was measured.

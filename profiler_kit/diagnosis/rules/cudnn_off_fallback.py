@@ -26,7 +26,7 @@ DOC = f"""
 Fires when a run with `cudnn.enabled=False` and a plain run with cuDNN (no benchmark, not deterministic) were measured. It
 compares their step times, and mentions memory if the peak without cuDNN is more than {threshold(MIN_EXTRA_MEMORY)} higher.
 
-- `low`: the step is surely faster without cuDNN.
+- `low`: the step is significantly faster without cuDNN.
 - `info`: otherwise, because PyTorch's own convolutions are a fallback and not a choice.
 
 Without cuDNN, convolutions run as PyTorch's own im2col and matrix product. They compute in float32 unless TF32 is also

@@ -28,10 +28,10 @@ DOC = f"""
 Fires when a run with `cudnn.deterministic=True` and a run with otherwise the same flags were measured. It compares the
 baseline's pair first.
 
-- `high`: the step is surely at least {threshold(HIGH_PRICE)} slower.
-- `medium`: it is surely at least {threshold(MEDIUM_PRICE)} slower.
-- `low`: it is surely slower, by less than that.
-- `info`: the loss is below {threshold(WORTH)}, or within the noise. The flag can stay on.
+- `high`: the step is at least {threshold(HIGH_PRICE)} slower, beyond the noise.
+- `medium`: it is at least {threshold(MEDIUM_PRICE)} slower.
+- `low`: it is at least {threshold(WORTH)} slower.
+- `info`: the difference is smaller, or within the noise. The flag can stay on.
 
 If the flag costs time, the finding names the layer that lost most, and the algorithms before and after.
 """

@@ -30,8 +30,8 @@ the baseline.
 
 - `high`: the best of these runs saves at least {threshold(HIGH_SAVING)} of the time.
 - `medium`: it saves at least {threshold(MEDIUM_SAVING)}.
-- `low`: it saves less, but surely.
-- `info`: none is surely faster.
+- `low`: it saves less, but is significantly faster.
+- `info`: none is significantly faster.
 
 The finding lists all these runs, the best first: the time (per example if the batch sizes differ), and changes in the memory
 peak (from {threshold(MIN_PEAK_CHANGE)}), in the error against float64 (from {MIN_ERROR_FACTOR:g}x) and in the bits of the
@@ -92,10 +92,10 @@ def _compare(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _
 
 def _title(best: _Comparison, count: int, faster_count: int) -> str:
     if not faster_count and count > 1:
-        return f"No gain from extra settings: none of {plural(count, 'configuration')} is surely faster"
+        return f"No gain from extra settings: none of {plural(count, 'configuration')} is significantly faster"
     if not faster_count:
         change = percent(-(best.trial.gain_percent or 0.0) / 100.0)
-        return f"{quoted(best.run)} is not surely faster: the time changes by {change}"
+        return f"{quoted(best.run)} is not significantly faster: the time changes by {change}"
     total = f", the best of {plural(count, 'configuration')} with extra settings" if count > 1 else ""
     return f"{quoted(best.run)} takes {outcome(best.trial)}{total}"
 

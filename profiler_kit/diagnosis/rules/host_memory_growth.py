@@ -27,9 +27,10 @@ EXTRAPOLATED_SHAPES: Final = 10_000
 MEDIUM_GROWTH_BYTES: Final = 2**30
 
 DOC = f"""
-Fires on a run over changing shapes (`--shapes`) when host memory grows by surely more than {text(MIN_GROWTH_BYTES, "bytes")}
-with each new shape: the lower end of the slope's 95 % interval must be above this limit, and above the upper end of the slope
-over steps with repeated shapes. Memory that also grows with repeated shapes has another cause than a cache of shapes.
+Fires on a run over changing shapes (`--shapes`) when host memory grows by significantly more than
+{text(MIN_GROWTH_BYTES, "bytes")} with each new shape: the lower end of the slope's 95 % interval must be above this limit,
+and above the upper end of the slope over steps with repeated shapes. Memory that also grows with repeated shapes has another
+cause than a cache of shapes.
 
 - `medium`: {EXTRAPOLATED_SHAPES:,} shapes would take more than {text(MEDIUM_GROWTH_BYTES, "bytes")}.
 - `low`: otherwise.
@@ -81,7 +82,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _new_shape_slope(schedule: ShapeSchedule) -> Slope | None:
-    """The slope over new shapes; None if it is not surely above the limit and above the slope over repeated shapes."""
+    """The slope over new shapes; None if it is not significantly above the limit and above the slope over repeated shapes."""
     new = [step.rss_bytes for step in schedule.steps if not step.seen and step.rss_bytes is not None]
     repeated = [step.rss_bytes for step in schedule.steps if step.seen and step.rss_bytes is not None]
     slope = slope_of(new[math.ceil(SKIPPED_SHARE * len(new)) :])
