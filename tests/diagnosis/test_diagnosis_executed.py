@@ -74,12 +74,10 @@ def test_v1s_tf32_tiles_are_explained_by_its_channels() -> None:
     """The kernel executed 241,639,808,464 operations on an H100, cutlass tiles of 256x64."""
     finding = one(with_parts(timing(DEFAULT, "conv_r1", 241_639_808_464)))
     assert finding.severity == "medium"
-    assert finding.title == 'conv_r1 executes 2.05x its counted FLOPs under "default": padding'
+    assert all(words in finding.title for words in ("conv_r1", "2.05x", '"default"'))
     assert "50 input and 40 output channels, computed as 64 and 64" in finding.explanation
-    assert "118 GFLOP forward and executes 241.6 GFLOP" in finding.explanation
-    assert "64 -> 64 would execute no more than 50 -> 40 do now, 32 -> 32 25.0 % of it" in finding.advice
-    assert "multiples of 8 would execute 1.12x" in finding.advice
-    assert "not measured" in finding.advice
+    assert all(words in finding.explanation for words in ("118 GFLOP", "241.6 GFLOP"))
+    assert all(words in finding.advice for words in ("64 -> 64", "32 -> 32", "25.0 %", "1.12x", "not measured"))
     assert finding.computed
     assert value(finding, "factor in tiles of 64 channels").value == pytest.approx(2.048)
     assert finding.weight == pytest.approx(0.3 * (1 - 1 / 2.048), abs=0.001)
@@ -89,25 +87,25 @@ def test_fft_does_a_fraction_and_moves_more() -> None:
     part = timing(NO_TF32, "conv_r1", 10_600_000_000, family=FFT, workspace_bytes=1_212_000_000)
     finding = one(with_parts(part, name="no-tf32"))
     assert finding.severity == "info"
-    assert finding.title == 'conv_r1 executes 0.0899x its counted FLOPs under "no-tf32": FFT'
-    assert "2.04 GiB of DRAM" in finding.explanation
-    assert "no share of what the device can do" in finding.explanation
+    assert all(words in finding.title for words in ("conv_r1", "0.0899x", '"no-tf32"', "FFT"))
+    assert "2.04 GiB" in finding.explanation
     assert "workspace" in finding.advice
     assert "1.129 GiB" in finding.advice
     assert not finding.computed
 
 
 @pytest.mark.parametrize(
-    ("family", "said"),
+    ("family", "name", "does_less"),
     [
-        ("conv:winograd", "Winograd does less arithmetic"),
-        ("gemm:complex", "FFT does less arithmetic"),  # the product between the transforms takes most of the time
-        ("conv:legacy_direct", "skip work that is counted"),
+        ("conv:winograd", "Winograd", True),
+        ("gemm:complex", "FFT", True),  # the product between the transforms takes most of the time
+        ("conv:legacy_direct", "direct convolution", False),
     ],
 )
-def test_only_fewer_operations_by_algorithm_are_called_so(family: str, said: str) -> None:
+def test_only_algorithms_with_fewer_operations_are_said_to_do_less(family: str, name: str, does_less: bool) -> None:
     finding = one(times_counted(0.5, family=family))
-    assert said in finding.explanation
+    assert name in finding.title
+    assert ("less arithmetic" in finding.explanation) is does_less
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(0.69, True), (0.71, False), (1.0, False), (1.49, False), (1.51, True)])
@@ -133,7 +131,7 @@ def test_the_parts_of_a_layer_are_one_finding() -> None:
     finding = one(with_parts(*parts))
     assert finding.weight == pytest.approx(0.2 * (1 - 1 / 2.05) + 0.4 / 2 + 0.2 * (1 - 1 / 1.6), abs=0.001)
     assert finding.evidence[0].where == "conv_r1, dgrad, default"  # what loses most comes first
-    assert "2.05x forward and 1.6x for its weight's gradient too" in finding.explanation
+    assert all(factor in finding.explanation for factor in ("2.05x", "1.6x"))
 
 
 def test_other_runs_are_named_for_comparison() -> None:
@@ -141,24 +139,29 @@ def test_other_runs_are_named_for_comparison() -> None:
     benchmark = source.run("benchmark")
     assert benchmark is not None
     both = with_parts(timing(benchmark, "conv_r1", round(1.12 * 2 * CONV_R1_MACS)), name="benchmark", source=source)
-    assert 'The same part executes 1.12x under "benchmark".' in one(both).explanation
+    assert '1.12x in "benchmark"' in one(both).explanation
 
 
 @pytest.mark.parametrize(
-    ("cin", "cout", "factor", "said"),
+    ("cin", "cout", "factor", "computed_as"),
     [
-        (40, 25, 4.109, "40 input and 25 output channels, computed as 64 and 64"),  # conv_r2, as counted on an H100
-        (50, 15, 5.477, "50 input and 15 output channels, computed as 64 and 64"),  # conv_b1
-        (50, 40, 1.6, "computed as 50 and 64"),  # only one side of the product is in channels
-        (64, 64, 1.8, "do not make this factor"),
-        (3, 50, 1.707, "do not make this factor"),
+        (40, 25, 4.109, "64 and 64"),  # conv_r2, as counted on an H100
+        (50, 15, 5.477, "64 and 64"),  # conv_b1
+        (50, 40, 1.6, "50 and 64"),  # only one side of the product is in channels
+        (64, 64, 1.8, None),
+        (3, 50, 1.707, None),
     ],
 )
-def test_the_tiles_that_fit_the_measurement_are_named(cin: int, cout: int, factor: float, said: str) -> None:
+def test_the_tiles_that_fit_the_measurement_are_named(
+    cin: int, cout: int, factor: float, computed_as: str | None
+) -> None:
     node = conv("layer", cin, cout, 3, 64)
     source = replace(V1, static=static(node, conv("other", 8, 8, 3, 64)))
     part = timing(DEFAULT, "layer", round(factor * 2 * node.forward.macs), macs=None)  # counted by the module then
-    assert said in one(with_parts(part, source=source)).explanation
+    explanation = one(with_parts(part, source=source)).explanation
+    assert f"{cin} input and {cout} output channels" in explanation
+    assert ("computed as" in explanation) is (computed_as is not None)
+    assert f"computed as {computed_as}" in explanation or computed_as is None
 
 
 def test_an_images_channels_are_not_to_be_changed() -> None:
@@ -166,7 +169,7 @@ def test_an_images_channels_are_not_to_be_changed() -> None:
     source = replace(V1, static=static(node, conv("other", 8, 8, 3, 64)))
     part = timing(DEFAULT, "layer", round(8 / 3 * 56 / 50 * 2 * node.forward.macs), macs=None)
     finding = one(with_parts(part, source=source))
-    assert "3 -> 56 would execute no more than 3 -> 50 do now" in finding.advice
+    assert "3 -> 56" in finding.advice
 
 
 def test_what_the_device_cannot_count_is_not_called_less() -> None:
@@ -190,8 +193,8 @@ def test_wider_tiles_never_execute_less(cin: int, cout: int) -> None:
     node = conv("layer", cin, cout, 3, 64)
     source = replace(V1, static=static(node, conv("other", 8, 8, 3, 64)))
     part = timing(DEFAULT, "layer", 2 * 2 * node.forward.macs, macs=None)
-    found = one(with_parts(part, source=source)).evidence
-    factors = [float(e.value) for e in found if e.name.startswith("factor in tiles")]
+    evidence = one(with_parts(part, source=source)).evidence
+    factors = [float(e.value) for e in evidence if e.name.startswith("factor in tiles")]
     assert len(factors) == len(executed_work.MULTIPLES)
     assert factors == sorted(factors)
     assert factors[0] >= 1

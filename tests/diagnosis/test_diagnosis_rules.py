@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,13 @@ def test_a_cpu_run_has_no_findings_about_devices() -> None:
     assert {f.rule for f in diagnose(cpu())} == {"dominant_layer"}
 
 
+def test_the_dominant_layer_of_a_cpu_run_is_measured_in_operator_time() -> None:
+    finding = one(cpu(), "dominant_layer")
+    assert "operator time" in finding.title
+    assert any(item.name == "share of operator time" for item in finding.evidence)
+    assert not re.search("device|kernel time", f"{finding.title} {finding.explanation} {finding.advice}")
+
+
 def test_nothing_but_failures() -> None:
     assert [f.rule for f in diagnose(all_failed())] == ["failed_runs", "dominant_layer"]
 
@@ -164,7 +172,7 @@ def test_v1_is_all_conv_r1_and_an_odd_kernel_is_halved_downwards() -> None:
     finding = one(V1, "dominant_layer")
     assert finding.paths == ("conv_r1",)
     assert "96.8 %" in finding.title
-    assert "half the kernel size (7x7" in finding.advice
+    assert "kernel size (7x7" in finding.advice
     total, own = 8 * 7_619_297_280, 8 * 7_372_800_000
     assert value(finding, "forward MACs with half the kernel size").value == total - own + own * 49 // 225
 
@@ -194,14 +202,14 @@ def test_time_alone_is_enough_and_needs_no_count() -> None:
         unattributed_ns=0,
     )
     finding = one(report(run), "dominant_layer")
-    assert finding.title == "slow takes 65.0 % of the measured time"
+    assert finding.title == "slow takes 65.0 % of the device time"
     assert finding.paths == ("slow",)
 
 
 def test_a_layer_that_is_no_convolution_gets_no_closed_form() -> None:
     linear = ModuleNode(path="fc", class_name="Linear", calls=1, forward=Cost(macs=10**9, flops=2 * 10**9))
     finding = one(report(counts=static(linear, conv("c", 1, 1, 1, 8))), "dominant_layer")
-    assert "1 GMACs in the forward pass of one step (Linear)" in finding.explanation
+    assert all(words in finding.explanation for words in ("Linear", "1 GMACs"))
     assert "computed" not in finding.advice
 
 
@@ -223,12 +231,13 @@ def test_benchmark_pays_after_so_many_steps(source: Report, even: int, saved: fl
 
 
 def test_the_searchs_memory_is_told() -> None:
-    assert "1.474 GiB, 825 MiB more" in one(V1, "benchmark_pays").explanation
+    explanation = one(V1, "benchmark_pays").explanation
+    assert all(size in explanation for size in ("1.474 GiB", "825 MiB"))
 
 
 def test_the_other_pairs_are_told() -> None:
-    said = one(V0, "benchmark_pays").explanation
-    assert '"no-tf32" to "benchmark+no-tf32" 49.54 ms to 43.98 ms, pays after 819 steps' in said
+    explanation = one(V0, "benchmark_pays").explanation
+    assert all(part in explanation for part in ('"benchmark+no-tf32"', "49.54 ms", "43.98 ms", "819 steps"))
 
 
 def test_benchmark_never_pays_for_one_convolution() -> None:
@@ -244,12 +253,13 @@ def test_a_sure_saving_below_two_percent_never_pays() -> None:
     off, on = baseline(V0), V0.runs[1]
     barely = replace(on, step_ns=around(round(26.2 * 0.985 * MS), 0.0001), tuning_ns=MS)
     finding = one(report(off, barely, again(off, 1.001)), "benchmark_pays")
-    assert "never pays here: it saves only 1.5 % of the step" in finding.title
+    assert "1.5 %" in finding.title
+    assert value(finding, "break-even steps").value == "never"
 
 
 def test_a_gain_within_the_a_a_gap_never_pays() -> None:
     off, on = baseline(V0), V0.runs[1]
-    assert "paid back after" in one(report(off, on, again(off, 1.3)), "benchmark_pays").title
+    assert "breaks even after" in one(report(off, on, again(off, 1.3)), "benchmark_pays").title
     finding = one(report(off, on, again(off, 1.5)), "benchmark_pays")
     assert "never pays" in finding.title
     assert finding.trial is not None
@@ -268,8 +278,7 @@ def test_benchmark_that_is_slower_is_told_so() -> None:
 def test_an_unknown_tuning_cost_is_not_made_up() -> None:
     finding = one(report(baseline(V0), replace(V0.runs[1], tuning_ns=None), again(baseline(V0))), "benchmark_pays")
     assert not any(e.name in ("tuning", "break-even steps") for e in finding.evidence)
-    assert "not known" in finding.explanation
-    assert "after" not in finding.title
+    assert "breaks even" not in finding.title
 
 
 # --- slow_algorithm
@@ -371,7 +380,7 @@ def test_workspace_beside_more_activations_is_a_share_not_the_maker() -> None:
 def test_determinism_is_nearly_free_for_v0() -> None:
     finding = one(V0, "determinism_price")
     assert finding.severity == "info"
-    assert "costs nothing: the step changes by 0.8 %, which is within the noise" in finding.title
+    assert all(words in finding.title for words in ("0.8 %", "within the noise"))
     assert finding.config == "deterministic"
 
 
@@ -489,10 +498,9 @@ def test_one_configuration_is_no_choice() -> None:
 
 def test_cudnn_off_is_compared_with_float32() -> None:
     finding = one(V0, "cudnn_off_fallback")
-    assert finding.title == 'Without cuDNN the step takes 1.66x the time of "no-tf32"'
+    assert all(words in finding.title for words in ("1.66x", '"no-tf32"', "cuDNN off"))
     assert "82.21 ms" in finding.explanation
-    assert '26.2 ms in "default"' in finding.explanation
-    assert "2.163 GiB instead of 433 MiB" in finding.explanation
+    assert all(words in finding.explanation for words in ("26.2 ms", '"default"', "2.163 GiB", "433 MiB"))
     assert "im2col" in finding.explanation
     assert finding.config is None
 
@@ -531,7 +539,7 @@ def test_repeating_within_a_process_only_is_false_reproducibility() -> None:
     other = replace(again(run), gradient_digest="c")
     finding = one(report(run, other), "false_reproducibility")
     assert finding.severity == "medium"  # though deterministic is set
-    assert "two processes give different gradients" in finding.title
+    assert "different gradients" in finding.title
     assert silent(report(run, other), "not_repeatable")
     assert silent(report(run, again(run)), "false_reproducibility")
 
@@ -612,15 +620,16 @@ def test_layout_conversions_above_a_twentieth() -> None:
 def test_failures_of_one_reason_are_told_together() -> None:
     finding = one(all_failed(), "failed_runs")
     assert finding.severity == "high"
-    assert finding.title == '"default", "benchmark" and "no-tf32" ran out of memory'
-    assert "3 configurations of 3 have no samples: CUDA out of memory" in finding.explanation
+    assert all(words in finding.title for words in ('"default"', '"benchmark"', '"no-tf32"', "out of memory"))
+    assert value(finding, "failed configurations").value == 3
+    assert "CUDA out of memory" in finding.explanation
 
 
 def test_of_a_long_message_the_first_line_is_told() -> None:
     long = ConfigRun(config=config("default"), failure=Failure(kind="error", message="it broke.\n  at a\n  at b\n"))
-    assert one(report(long), "failed_runs").explanation == "1 configuration of 1 has no samples: it broke."
+    assert one(report(long), "failed_runs").explanation.endswith(": it broke.")
     mute = ConfigRun(config=config("default"), failure=Failure(kind="crash", message=""))
-    assert "no message was left." in one(report(mute), "failed_runs").explanation
+    assert "no message" in one(report(mute), "failed_runs").explanation
 
 
 def test_nothing_measured_comes_before_all_else() -> None:
@@ -637,7 +646,8 @@ def test_one_failure_leaves_the_others_standing() -> None:
     failed = ConfigRun(config=config("benchmark"), failure=Failure(kind="timeout", message="no answer in 300 s"))
     finding = one(report(baseline(V0), failed), "failed_runs")
     assert finding.severity == "medium"
-    assert "1 configuration of 2 has no samples: no answer in 300 s." in finding.explanation
+    assert value(finding, "failed configurations").value == 1
+    assert "no answer in 300 s." in finding.explanation
 
 
 # --- on a CPU, and with a loader
@@ -682,7 +692,7 @@ def test_the_recorded_runs_are_read_in_the_order_a_user_needs(report: Report, pa
     assert (why.rule, why.paths) == ("slow_algorithm", (path,))
     assert remedy.rule == "benchmark_pays"
     assert "from {:.4g} ms to {:.4g} ms".format(*times) in remedy.title
-    assert "paid back after" in remedy.title
+    assert "breaks even after" in remedy.title
     assert remedy.trial is not None
     assert remedy.trial.verdict == "better"
     assert loss.title.startswith("Not the loss: a stopwatch gives the loss ")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schedule_cases import KIB, SIZES, benchmark, default, schedule, v1_over_shapes
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.rules.host_memory_growth import LIMIT_BYTES, slope_of
+from profiler_kit.diagnosis.rules.host_memory_growth import MIN_GROWTH_BYTES, slope_of
 from profiler_kit.records.laboratory import LaboratoryQuestions, NewThread, ShapeSchedule
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.schedules import (
@@ -70,38 +70,38 @@ def test_the_search_that_costs_more_than_it_gains() -> None:
     """An H100 took 490, 33, 31 ms a cycle by default, 4366, 29, 20 with benchmark, and 26 and 303 for a last batch."""
     finding = only(v1_over_shapes(), "changing_shapes")
     assert finding.severity == "high"
-    assert finding.title == "Over 39 steps of 12 shapes, cudnn.benchmark=True takes 4.415 s instead of 554 ms"
-    assert "4.366 s, 29 ms, 20 ms; without it the cycles take 490 ms, 33 ms, 31 ms" in finding.explanation
-    assert "last batch costs 303 ms the first time with it, 26 ms without" in finding.explanation
+    title = ("cudnn.benchmark=True", "4.415 s", "554 ms", "39 steps", "12 shapes")
+    assert all(words in finding.title for words in title)
+    times = ("4.366 s, 29 ms, 20 ms", "490 ms, 33 ms, 31 ms", "303 ms with benchmark", "26 ms without")
+    assert all(words in finding.explanation for words in times)
     assert "drop_last=True" in finding.advice
     assert "benchmark at False" in finding.advice
     assert value(finding, "cycle 1", "benchmark").value == pytest.approx(4366 * MS)
     assert value(finding, "last batch, first time", "default").value == 26 * MS
     # 3,876 ms more at first; the best later cycle saves 11 ms, more than the 9 ms by which two of benchmark's differ
-    assert value(finding, "cycles that pay it back").value == 1 + -(-3876 // 11)
-    assert "paid back after 354 cycles (4,602 steps)" in finding.explanation
+    assert value(finding, "break-even cycles").value == 1 + -(-3876 // 11)
+    assert "354 cycles (4,602 steps)" in finding.explanation
 
 
 @pytest.mark.parametrize(("planned", "severity", "words"), [(5000, "low", "within"), (4000, "high", "beyond")])
 def test_the_steps_planned_decide_whether_it_matters(planned: int, severity: str, words: str) -> None:
     finding = only(over(default(), benchmark(), planned=planned), "changing_shapes")
     assert finding.severity == severity
-    assert f": {words} the {planned:,} planned" in finding.explanation
+    assert f"{words} the {planned:,} planned" in finding.explanation
     assert ("benchmark at False" in finding.advice) == (severity == "high")
 
 
 def test_a_search_that_no_cycle_pays_back_is_never_paid() -> None:
     finding = only(over(default(), schedule("benchmark", (900, 31, 29), last_ms=(26, 2, 2))), "changing_shapes")
     assert finding.severity == "medium"
-    assert value(finding, "cycles that pay it back").value == "never"
-    assert "do not gain enough" in finding.explanation
+    assert value(finding, "break-even cycles").value == "never"
 
 
 def test_a_search_that_pays_within_the_schedule_leaves_the_slow_new_shapes() -> None:
     fast = schedule("benchmark", (470, 10, 10), last_ms=(26, 2, 2))
     finding = only(over(default(), fast), "changing_shapes")
     assert finding.severity == "medium"
-    assert '15.5x a later one\'s, under "default"' in finding.title
+    assert all(words in finding.title for words in ("15.5x", '"default"'))
     assert "benchmark at False" not in finding.advice
 
 
@@ -116,9 +116,9 @@ def test_a_difference_within_the_noise_of_a_cycle_is_none() -> None:
 def test_a_recorded_schedule_without_cycles_says_nothing_of_paying_back() -> None:
     off, on = (schedule(name, (ms,)) for name, ms in (("default", 400), ("benchmark", 4000)))
     finding = only(over(off, on), "changing_shapes")
-    assert "paid back" not in finding.explanation
-    assert "gain" not in finding.explanation
-    assert not [e for e in finding.evidence if "pay" in e.name]
+    assert "break even" not in finding.explanation
+    assert "breaks even" not in finding.explanation
+    assert not [e for e in finding.evidence if "break-even" in e.name]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def growing(growth_kib: list[float], device: str = "cuda") -> Report:
 def test_memory_that_grows_with_every_new_shape() -> None:
     finding = only(growing([300.0] * 12), "host_memory_growth")
     assert finding.severity == "medium"
-    assert "grows by 300 KiB with every new input shape" in finding.title
+    assert "300 KiB" in finding.title
     assert value(finding, "new shapes").value == 9  # a quarter of 12 aside
     assert value(finding, "host memory per new shape").value == 300 * KIB
     assert "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT" in finding.advice
@@ -246,7 +246,7 @@ def test_a_straight_line_has_one_slope(slope: int, start: int, count: int) -> No
 
 def test_the_interval_of_a_slope_holds_the_true_one_nineteen_times_of_twenty() -> None:
     chance = random.Random(1)
-    true, held, claimed = LIMIT_BYTES, 0, 0
+    true, held, claimed = MIN_GROWTH_BYTES, 0, 0
     for _ in range(400):
         found = slope_of([round(true * i + chance.gauss(0, 300_000)) for i in range(9)])
         assert found is not None

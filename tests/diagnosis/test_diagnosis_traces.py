@@ -168,18 +168,20 @@ def test_what_is_computed_is_said_with_its_sizes(one: ShapedOperator, said: str)
 
 
 @pytest.mark.parametrize(
-    ("loaders", "said", "advice"),
+    ("loaders", "explanation", "advice"),
     [
         ((), "", LOADER_ADVICE),
-        (("_SingleProcessDataLoaderIter",), "makes the batches itself (num_workers=0)", "Load in other processes"),
-        (("_MultiProcessingDataLoaderIter",), "has workers", "more workers"),
-        (("_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"), "has workers", "prefetch_factor"),
+        (("_SingleProcessDataLoaderIter",), "num_workers=0", "num_workers=4"),
+        (("_MultiProcessingDataLoaderIter",), "workers", "more workers"),
+        (("_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"), "workers", "prefetch_factor"),
         (("MyIter",), "", LOADER_ADVICE),
     ],
 )
-def test_the_kind_of_loader_decides_what_to_do_about_waiting(loaders: tuple[str, ...], said: str, advice: str) -> None:
+def test_the_kind_of_loader_decides_what_to_do_about_waiting(
+    loaders: tuple[str, ...], explanation: str, advice: str
+) -> None:
     (finding,) = found(replace(waits_for_data(), loaders=loaders), "data_bound")
-    assert said in finding.explanation
+    assert explanation in finding.explanation
     assert advice in finding.advice
 
 

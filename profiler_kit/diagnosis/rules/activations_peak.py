@@ -1,4 +1,4 @@
-"""A peak that is made of what forward keeps for backward."""
+"""A memory peak that consists mostly of activations saved for backward."""
 
 from __future__ import annotations
 
@@ -13,74 +13,84 @@ from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import percent, text
 
-# Half of the peak: nothing else can lower it as much.
-SHARE: Final = 0.50
-# From here on a somewhat larger batch does not fit.
-OF_DEVICE: Final = 0.80
-# A module that keeps less of what is kept is not worth running twice.
-LEAST_INSIDE: Final = 0.10
+# Above half of the peak, no other category can lower it as much.
+MIN_PEAK_SHARE: Final = 0.50
+# Above this share of the device's memory, a slightly larger batch does not fit.
+MAX_DEVICE_SHARE: Final = 0.80
+# Checkpointing a module that saves less than this share of all activations is not worth running it twice.
+MIN_MODULE_SHARE: Final = 0.10
 
 DOC = f"""
-Activations saved for backward are at least {threshold(SHARE)} of the baseline's measured peak in training: `medium` where
-the peak is more than {threshold(OF_DEVICE)} of the device's memory, else `info`. Names the module that keeps most to itself
-(at least {threshold(LEAST_INSIDE)} of all), which checkpointing lets go of, and what is computed again for it, **computed
-from the counts**; `checkpoint=PATH` tries it. Checkpointing saves memory and costs time, never the other way round, unless
-the memory buys a batch.
+Fires in training when activations saved for backward are at least {threshold(MIN_PEAK_SHARE)} of the baseline's measured
+memory peak.
+
+- `medium`: the peak is more than {threshold(MAX_DEVICE_SHARE)} of the device's memory.
+- `info`: otherwise.
+
+The finding names the submodule that saves most inside it, if this is at least {threshold(MIN_MODULE_SHARE)} of all saved
+activations. Checkpointing the submodule frees these tensors. The FLOPs that it computes again are **computed from the
+counts**; the configuration `checkpoint=PATH` measures the memory and the time. Checkpointing saves memory and always costs
+time. It pays only if the memory allows a larger batch.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the baseline."""
+    """Yield at most one finding, for the baseline."""
     run = report.baseline()
     if run is None or run.memory is None or report.target.mode != "train" or run.memory.peak_bytes <= 0:
         return
     share = min(1.0, run.memory.saved_activations / run.memory.peak_bytes)
-    if share < SHARE:
+    if share < MIN_PEAK_SHARE:
         return
-    device = run.environment.device_memory_bytes if run.environment is not None else None
-    of_device = ratio(run.peak_allocated_bytes, device)
-    module = _module(report.static)
-    again = _again(report.static, module)
-    tried = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else ())
+    device_bytes = run.environment.device_memory_bytes if run.environment is not None else None
+    device_share = ratio(run.peak_allocated_bytes, device_bytes)
+    module = _largest_module(report.static)
+    recompute_share = _recompute_share(report.static, module)
+    checkpointing = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else ())
     saved = text(run.memory.saved_activations, "bytes")
     yield RULE.finding(
-        severity="medium" if of_device is not None and of_device > OF_DEVICE else "info",
-        title=f"Activations kept for backward, {saved}, are {percent(share)} of the memory peak",
+        severity="medium" if device_share is not None and device_share > MAX_DEVICE_SHARE else "info",
+        title=f"Activations saved for backward, {saved}, are {percent(share)} of the memory peak",
         explanation=sentences(
             f"{quoted(run)} peaks at {text(run.memory.peak_bytes, 'bytes')}.",
-            f"That is {percent(of_device)} of the device's memory." if of_device is not None else "",
-            f"{text(module.inside_bytes, 'bytes')} are kept inside {layer(module.path)} alone."
+            f"That is {percent(device_share)} of the device's memory." if device_share is not None else "",
+            f"{text(module.inside_bytes, 'bytes')} are saved inside {layer(module.path)}."
             if module is not None
             else "",
-            f"Running it again in backward adds {percent(again)} of the step's FLOPs, computed from the counts."
-            if again is not None
+            f"Recomputing it in backward adds {percent(recompute_share)} of the step's FLOPs (computed from the counts)."
+            if recompute_share is not None
             else "",
         ),
         advice=_advice(module),
         evidence=(
             Evidence(name="saved activations", value=run.memory.saved_activations, unit="bytes", where=run.config.name),
             Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=run.config.name),
-            *(known(f"{module.path}, computed", ("kept inside", module.inside_bytes, "bytes")) if module else ()),
-            *known("computed", ("computed again", 100.0 * again if again is not None else None, "percent")),
+            *(known(f"{module.path}, computed", ("saved inside", module.inside_bytes, "bytes")) if module else ()),
+            *known(
+                "computed",
+                ("recomputed FLOPs", 100.0 * recompute_share if recompute_share is not None else None, "percent"),
+            ),
         ),
         paths=(module.path,) if module is not None else (),
-        attempt=tried,
+        attempt=checkpointing,
         weight=share,
         computed=module is not None,
     )
 
 
-def _module(static: StaticCount | None) -> ModuleMemory | None:
-    """The module, not the model itself, that keeps most which nobody else keeps."""
-    kept = static.memory.modules if static is not None and static.memory is not None else ()
-    whole = sum(module.created_bytes for module in kept)
-    inner = [module for module in kept if module.path and not module.path.startswith("(")]
-    most = max(inner, key=lambda module: module.inside_bytes, default=None)
-    return most if most is not None and most.inside_bytes > 0 and most.inside_bytes >= LEAST_INSIDE * whole else None
+def _largest_module(static: StaticCount | None) -> ModuleMemory | None:
+    """The submodule that saves the most tensors which only its inside uses; None if it saves too little to matter."""
+    modules = static.memory.modules if static is not None and static.memory is not None else ()
+    created_bytes = sum(module.created_bytes for module in modules)
+    submodules = [module for module in modules if module.path and not module.path.startswith("(")]
+    largest = max(submodules, key=lambda module: module.inside_bytes, default=None)
+    if largest is None or largest.inside_bytes <= 0 or largest.inside_bytes < MIN_MODULE_SHARE * created_bytes:
+        return None
+    return largest
 
 
-def _again(static: StaticCount | None, module: ModuleMemory | None) -> float | None:
-    """The share of the step's FLOPs that running `module` again adds."""
+def _recompute_share(static: StaticCount | None, module: ModuleMemory | None) -> float | None:
+    """The forward FLOPs of `module`, including children, as a share of the step's FLOPs."""
     if static is None or module is None:
         return None
     nodes = (node for node in static.modules if f"{node.path}.".startswith(f"{module.path}."))
@@ -88,10 +98,13 @@ def _again(static: StaticCount | None, module: ModuleMemory | None) -> float | N
 
 
 def _advice(module: ModuleMemory | None) -> str:
-    rest = "a smaller batch, autocast to bfloat16, or in-place activations keep less"
+    alternatives = "a smaller batch, autocast to bfloat16, or in-place activations"
     if module is None:
-        return f"Where memory is short: {rest}."
-    return f"Where memory is short: torch.utils.checkpoint around {layer(module.path)} keeps its inputs alone; {rest}."
+        return f"To save memory, use {alternatives}."
+    return (
+        f"To save memory, wrap {layer(module.path)} in torch.utils.checkpoint.checkpoint(..., use_reentrant=False): it then "
+        f"saves only its inputs. Or use {alternatives}."
+    )
 
 
 RULE = Rule("activations_peak", DOC, check, "memory")

@@ -1,4 +1,4 @@
-"""How many algorithms the search has to try: the sweep over cudnn.benchmark_limit."""
+"""The best value of cudnn.benchmark_limit, the number of algorithms that cudnn.benchmark tries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import pairs, run_of, with_settings, without
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.tuning import planned, tuning_ns
-from profiler_kit.diagnosis.words import plural, sentences, threshold
+from profiler_kit.diagnosis.words import capital, plural, sentences, threshold
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
@@ -21,16 +21,22 @@ SETTING: Final = "benchmark_limit"
 DEFAULT_LIMIT: Final = "10"
 
 DOC = f"""
-Runs with `cudnn.benchmark=True` and other limits (`cudnn.benchmark_limit`, {DEFAULT_LIMIT} by default, 0 for all) stand beside
-the one with the default limit and the one without benchmark: what each search costs, and the step that it ends with. Where a
-number of steps is planned, the best limit is the one with the shortest run, the search included; else the smallest one whose
-step is not surely slower by {threshold(WORTH)} than the fastest. `low` where the best limit is not the default, `info` otherwise.
+Fires when runs with `cudnn.benchmark=True` and at least one other `cudnn.benchmark_limit` were measured (default
+{DEFAULT_LIMIT}; 0 tries all algorithms), besides the run with the default limit and the run without benchmark. It compares
+the time of each algorithm search and the step that results from it.
+
+- `low`: the best limit is not the default.
+- `info`: the default is the best.
+
+With a planned number of steps (`--steps-planned`), the best limit has the shortest total time, search included. Otherwise it
+is the limit with the shortest search whose step is not significantly slower than the fastest, or slower by less than
+{threshold(WORTH)}.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """One limit: the run with it, what its search cost."""
+class _LimitResult:
+    """One limit: its run, its median step, and the time of its algorithm search."""
 
     limit: str
     run: ConfigRun
@@ -39,73 +45,78 @@ class _Row:
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, where at least one other limit than the default's was measured."""
-    swept = [run for run in with_settings(report) if [item.name for item in run.config.settings] == [SETTING]]
-    if not swept:
+    """Yield at most one finding: if at least one limit other than the default was measured."""
+    limited_runs = [run for run in with_settings(report) if [item.name for item in run.config.settings] == [SETTING]]
+    if not limited_runs:
         return
-    default = run_of(report, without(swept[0].config, SETTING))
+    default = run_of(report, without(limited_runs[0].config, SETTING))
     off = next((pair.off for pair in pairs(report, "benchmark") if pair.on is default), None)
     if default is None or off is None:
         return
-    rows = [row for run in (*swept, default) if (row := _row(off, run)) is not None]
-    rows.sort(key=lambda row: (int(row.limit) == 0, int(row.limit)))
-    if len(rows) < 2 or all(row.run is not default for row in rows):
+    results = [result for run in (*limited_runs, default) if (result := _limit_result(off, run)) is not None]
+    results.sort(key=lambda result: (int(result.limit) == 0, int(result.limit)))
+    if len(results) < 2 or all(result.run is not default for result in results):
         return
     steps = report.asked.steps_planned if report.asked is not None else None
     noise = noise_of(report)
-    best = _best(rows, off, steps, noise)
-    usual = best.run is default
-    name = f"The default benchmark_limit of {DEFAULT_LIMIT}" if usual else f"benchmark_limit {best.limit}"
-    over = f" over {plural(steps, 'step')}" if steps else ""
+    best = _best_result(results, off, steps, noise)
+    is_default = best.run is default
+    name = f"The default benchmark_limit of {DEFAULT_LIMIT}" if is_default else f"benchmark_limit = {best.limit}"
+    planned_steps = f" over {plural(steps, 'step')}" if steps else ""
     yield RULE.finding(
-        severity="info" if usual else "low",
-        title=f"{name} is the best{over}: "
-        f"{text(best.tuning_ns, 'ns')} of search, then {text(best.step_ns, 'ns')} a step",
+        severity="info" if is_default else "low",
+        title=f"{name} is the best{planned_steps}: the algorithm search takes {text(best.tuning_ns, 'ns')}, then each step "
+        f"takes {text(best.step_ns, 'ns')}",
         explanation=sentences(
-            "By limit: " + "; ".join(_row_words(row, off, steps) for row in rows) + ".",
+            capital("; ".join(_describe(result, off, steps) for result in results)) + ".",
             f"Without benchmark the step takes {text(off.step_ns.median, 'ns')}." if off.step_ns is not None else "",
             noise.sentence(),
         ),
-        advice="Leave torch.backends.cudnn.benchmark_limit as it is."
-        if usual
-        else f"Set torch.backends.cudnn.benchmark_limit = {best.limit} beside benchmark = True, before the first step.",
+        advice="Leave torch.backends.cudnn.benchmark_limit at its default."
+        if is_default
+        else f"Set torch.backends.cudnn.benchmark_limit = {best.limit} next to benchmark = True, before the first step.",
         evidence=(
-            piece
-            for row in (best, *(r for r in rows if r is not best))
-            for piece in known(row.run.config.name, ("tuning", row.tuning_ns, "ns"), ("median step", row.step_ns, "ns"))
+            item
+            for result in (best, *(other for other in results if other is not best))
+            for item in known(
+                result.run.config.name, ("tuning", result.tuning_ns, "ns"), ("median step", result.step_ns, "ns")
+            )
         ),
         attempt=Attempt(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
     )
 
 
-def _row(off: ConfigRun, run: ConfigRun) -> _Row | None:
-    cost_ns = tuning_ns(off, run)
+def _limit_result(off: ConfigRun, run: ConfigRun) -> _LimitResult | None:
+    search_ns = tuning_ns(off, run)
     limit = run.config.setting(SETTING) or DEFAULT_LIMIT
-    if run.step_ns is None or cost_ns is None or not limit.isdecimal():
+    if run.step_ns is None or search_ns is None or not limit.isdecimal():
         return None
-    return _Row(limit=limit, run=run, step_ns=run.step_ns.median, tuning_ns=cost_ns)
+    return _LimitResult(limit=limit, run=run, step_ns=run.step_ns.median, tuning_ns=search_ns)
 
 
-def _best(rows: list[_Row], off: ConfigRun, steps: int | None, noise: Noise) -> _Row:
-    totals = {id(row): whole.on_ns for row in rows if (whole := planned(off, row.run, steps)) is not None}
-    if len(totals) == len(rows):
-        return min(rows, key=lambda row: totals[id(row)])
-    fastest = min(rows, key=lambda row: row.step_ns)
-    as_good = [row for row in rows if not _slower(row, fastest, noise)]
-    return min(as_good, key=lambda row: row.tuning_ns)
+def _best_result(results: list[_LimitResult], off: ConfigRun, steps: int | None, noise: Noise) -> _LimitResult:
+    totals = {id(result): plan.on_ns for result in results if (plan := planned(off, result.run, steps)) is not None}
+    if len(totals) == len(results):
+        return min(results, key=lambda result: totals[id(result)])
+    fastest = min(results, key=lambda result: result.step_ns)
+    equally_fast = [result for result in results if not _is_slower(result, fastest, noise)]
+    return min(equally_fast, key=lambda result: result.tuning_ns)
 
 
-def _slower(row: _Row, fastest: _Row, noise: Noise) -> bool:
-    if row is fastest or row.run.step_ns is None or fastest.run.step_ns is None:
+def _is_slower(result: _LimitResult, fastest: _LimitResult, noise: Noise) -> bool:
+    if result is fastest or result.run.step_ns is None or fastest.run.step_ns is None:
         return False
-    return verdict(row.run, fastest.run, noise) == "better" and saving(row.run.step_ns, fastest.run.step_ns) >= WORTH
+    is_faster = verdict(result.run, fastest.run, noise) == "better"
+    return is_faster and saving(result.run.step_ns, fastest.run.step_ns) >= WORTH
 
 
-def _row_words(row: _Row, off: ConfigRun, steps: int | None) -> str:
-    name = {"0": "all algorithms", DEFAULT_LIMIT: f"{DEFAULT_LIMIT} (default)"}.get(row.limit, row.limit)
-    whole = planned(off, row.run, steps)
-    total = f", {text(whole.on_ns, 'ns')} for {plural(whole.steps, 'step')}" if whole is not None else ""
-    return f"{name}: {text(row.tuning_ns, 'ns')} of search, {text(row.step_ns, 'ns')} a step{total}"
+def _describe(result: _LimitResult, off: ConfigRun, steps: int | None) -> str:
+    note = {"0": " (all algorithms)", DEFAULT_LIMIT: " (default)"}.get(result.limit, "")
+    plan = planned(off, result.run, steps)
+    total = f", {plural(plan.steps, 'step')} {text(plan.on_ns, 'ns')}" if plan is not None else ""
+    return (
+        f"limit {result.limit}{note}: search {text(result.tuning_ns, 'ns')}, step {text(result.step_ns, 'ns')}{total}"
+    )
 
 
 RULE = Rule("benchmark_limit", DOC, check, "remedy")

@@ -1,4 +1,4 @@
-"""Input shapes that change: what a new one costs, and whether cudnn.benchmark's search pays over them."""
+"""Changing input shapes: the cost of a new shape, and whether the search of cudnn.benchmark pays over many shapes."""
 
 from __future__ import annotations
 
@@ -25,190 +25,206 @@ from profiler_kit.records.schedules import (
 from profiler_kit.statistics.noise import WORTH
 from profiler_kit.units import text
 
-# A new shape also means first allocations of its size; what takes three steps' time is more than that: algorithms are chosen.
-FACTOR: Final = 3.0
-# Fewer shapes than a data loader with varying sizes soon gives: their first steps are start-up, and over at once.
-SHAPES: Final = 8
-# Below three shapes that came again, a median over the shapes is one or two of them.
-FEWEST: Final = 3
-# Twice the time for the same steps: the search is as much work as the training.
-HIGH: Final = 2.0
+# A new shape also allocates memory of its size. Beyond three times a later step, algorithms are chosen or compiled.
+MIN_NEW_SHAPE_FACTOR: Final = 3.0
+# With this few shapes, first steps are start-up cost and soon over. A data loader with varying sizes gives more.
+MAX_FEW_SHAPES: Final = 8
+# A median over fewer repeated shapes is one or two individual shapes.
+MIN_REPEATED_SHAPES: Final = 3
+# Above twice the time for the same steps, the search takes as long as the training.
+HIGH_FACTOR: Final = 2.0
 
 DOC = f"""
-From a run over changing shapes (`--shapes`). It fires where a shape's first step takes more than {FACTOR:g}x its later ones
-(the median over the shapes that came again, so that large shapes are compared with themselves) and there are more than
-{SHAPES} shapes; or where the same schedule takes longer with `cudnn.benchmark=True` than without: its search, run anew for
-every shape and for a smaller last batch, then costs more than it gains. The difference must be more than
-{threshold(WORTH)} of the schedule, and more than two cycles without a new shape differed.
+Fires on a run over changing shapes (`--shapes`) in two cases:
 
-`high` where benchmark makes the schedule more than {HIGH:g}x as long. `medium` where it makes it longer, or where new shapes
-are slow in the configuration as it is; `low` where the steps planned (`--steps-planned`) are enough to pay the search back.
-The number of cycles that pay it back assumes that the same shapes come again; where shapes stay new, it never is.
+- The same schedule of shapes takes longer with `cudnn.benchmark=True` than without. The algorithm search runs again for every
+  shape and for a smaller last batch, and costs more than it gains. The difference must exceed {threshold(WORTH)} of the
+  schedule, and the difference between two cycles without a new shape.
+- The first step of a shape takes more than {MIN_NEW_SHAPE_FACTOR:g}x its later steps, and there are more than
+  {MAX_FEW_SHAPES} shapes. The factor is the median over all shapes that repeat, each compared with itself.
+
+Severity:
+
+- `high`: benchmark makes the schedule more than {HIGH_FACTOR:g}x as long.
+- `medium`: benchmark makes it longer, or new shapes are slow without benchmark.
+- `low`: the planned steps (`--steps-planned`) are enough to break even, or new shapes are slow only with benchmark.
+
+The break-even number of cycles assumes that the same shapes come again. If shapes stay new, the search never breaks even.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires at most once: for the pair without and with benchmark where it loses, else for the slowest new shapes."""
-    losing = [pair for pair in pairs(report.schedules) if _loses(pair)]
-    slow = [schedule for schedule in report.schedules if _is_slow(schedule)]
-    if losing:
-        pair = max(losing, key=lambda pair: total_ns(pair.on) / total_ns(pair.off))
-        yield _lost(report, pair)
-    elif slow:
-        # the configuration as it is comes first: it is what runs today
-        yield _slow(next((s for s in slow if not s.benchmark), slow[0]), slow)
+    """Yield at most one finding: for the pair that loses most by benchmark, otherwise for the slowest new shapes."""
+    losing_pairs = [pair for pair in pairs(report.schedules) if _is_slower_with_benchmark(pair)]
+    slow_schedules = [schedule for schedule in report.schedules if _is_slow(schedule)]
+    if losing_pairs:
+        pair = max(losing_pairs, key=lambda pair: total_ns(pair.on) / total_ns(pair.off))
+        yield _benchmark_finding(report, pair)
+    elif slow_schedules:
+        # the schedule without benchmark comes first: it is the code as users run it today
+        schedule = next((s for s in slow_schedules if not s.benchmark), slow_schedules[0])
+        yield _new_shape_finding(schedule, slow_schedules)
 
 
 def _is_slow(schedule: ShapeSchedule) -> bool:
     shapes = [time for time in shape_times(schedule) if not time.last_batch]
-    again = [time for time in shapes if time.factor is not None]
+    repeated = [time for time in shapes if time.factor is not None]
     factor = new_factor(schedule)
-    return factor is not None and factor > FACTOR and len(shapes) > SHAPES and len(again) >= FEWEST
+    if factor is None or len(shapes) <= MAX_FEW_SHAPES or len(repeated) < MIN_REPEATED_SHAPES:
+        return False
+    return factor > MIN_NEW_SHAPE_FACTOR
 
 
-def _loses(pair: SchedulePair) -> bool:
+def _is_slower_with_benchmark(pair: SchedulePair) -> bool:
     off, on = total_ns(pair.off), total_ns(pair.on)
-    return off > 0 and on - off > max(WORTH * off, _scatter_ns(pair) * len(cycle_times(pair.off)))
+    return off > 0 and on - off > max(WORTH * off, _cycle_noise_ns(pair) * len(cycle_times(pair.off)))
 
 
-def _scatter_ns(pair: SchedulePair) -> int:
-    """How far two cycles of one schedule differed that met no new shape: the noise of a cycle."""
+def _cycle_noise_ns(pair: SchedulePair) -> int:
+    """The difference between two cycles of one schedule that had no new shape; the larger of both schedules."""
     cycles = [(cycle_ns(schedule, 2), cycle_ns(schedule, 3)) for schedule in (pair.off, pair.on)]
     return max((abs(a - b) for a, b in cycles if a is not None and b is not None), default=0)
 
 
-def _lost(report: Report, pair: SchedulePair) -> Finding:
+def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
     off, on = total_ns(pair.off), total_ns(pair.on)
-    cycles = _cycles_to_pay(pair)
+    cycles = _break_even_cycles(pair)
     steps = cycles * cycle_times(pair.off)[0].steps if cycles is not None else None
-    planned = report.asked.steps_planned if report.asked is not None else None
-    pays = steps is not None and planned is not None and steps <= planned
+    planned_steps = report.asked.steps_planned if report.asked is not None else None
+    pays = steps is not None and planned_steps is not None and steps <= planned_steps
     return RULE.finding(
-        severity="low" if pays else "high" if on > HIGH * off else "medium",
-        title=f"Over {_shapes(pair.off)}, cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')}",
+        severity="low" if pays else "high" if on > HIGH_FACTOR * off else "medium",
+        title=f"cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')} over {_schedule_size(pair.off)}",
         explanation=sentences(
-            "Its search runs anew for every shape.",
-            f"{_by_cycle(pair.on)}; without it {_by_cycle(pair.off, capital=False)}.",
-            _payback(cycles, steps, planned) if _comes_again(pair) else "",
-            _last(pair.on, pair.off),
-            _new(pair.off) if _is_slow(pair.off) else "",
+            "The algorithm search runs again for every shape. A cycle is one pass over the shapes.",
+            f"With benchmark {_cycle_durations(pair.on)}.",
+            f"Without benchmark {_cycle_durations(pair.off)}.",
+            _break_even(cycles, steps, planned_steps) if _repeats_shapes(pair) else "",
+            _last_batch(pair.on, pair.off),
+            _new_shapes(pair.off) if _is_slow(pair.off) else "",
         ),
-        advice=_advice(pair.on, leave=not pays),
+        advice=_advice(disable_benchmark=bool(pair.on.benchmark) and not pays),
         evidence=(
             Evidence(name="schedule with benchmark", value=on, unit="ns", where=pair.on.config),
             Evidence(name="schedule without benchmark", value=off, unit="ns", where=pair.off.config),
             *_evidence(pair.off),
             *_evidence(pair.on),
-            *_paid(pair, cycles),
+            *_break_even_evidence(pair, cycles),
         ),
         weight=(on - off) / on,
     )
 
 
-def _slow(schedule: ShapeSchedule, slow: list[ShapeSchedule]) -> Finding:
-    factor = new_factor(schedule) or 0.0  # known, as the schedule is slow
-    others = [other for other in slow if other is not schedule]
+def _new_shape_finding(schedule: ShapeSchedule, slow_schedules: list[ShapeSchedule]) -> Finding:
+    factor = new_factor(schedule) or 0.0  # not None: the schedule is slow
+    others = [other for other in slow_schedules if other is not schedule]
     return RULE.finding(
         severity="low" if schedule.benchmark else "medium",
-        title=f'The first step of a new shape takes {times(factor)} a later one\'s, under "{schedule.config}"',
+        title=f'New input shapes are slow in "{schedule.config}": the first step of a shape takes {times(factor)} as long as '
+        "later ones",
         explanation=sentences(
-            f"Over {_shapes(schedule)}, what is kept per shape is made in its first step.",
-            f"{_by_cycle(schedule)}.",
-            _new(schedule),
-            _last(schedule, None),
-            " ".join(f'Under "{o.config}" it is {times(new_factor(o) or 0.0)}.' for o in others),
+            f"The run has {_schedule_size(schedule)}. The first step of a shape chooses algorithms "
+            "and allocates memory; later steps reuse both.",
+            f"In order, {_cycle_durations(schedule)}.",
+            _new_shapes(schedule),
+            _last_batch(schedule, None),
+            " ".join(f'In "{o.config}" the factor is {times(new_factor(o) or 0.0)}.' for o in others),
         ),
-        advice=_advice(schedule, leave=False),
+        advice=_advice(disable_benchmark=False),
         evidence=(
-            Evidence(name="new shape's step over a seen one's", value=factor, unit="ratio", where=schedule.config),
+            Evidence(name="new shape's step over a repeated one's", value=factor, unit="ratio", where=schedule.config),
             *_evidence(schedule),
         ),
         weight=1.0 - 1.0 / factor,
     )
 
 
-def _cycles_to_pay(pair: SchedulePair) -> int | None:
-    """After how many passes over the same shapes the search is paid back; None where it never is, or that is not known."""
-    if not _comes_again(pair):
+def _break_even_cycles(pair: SchedulePair) -> int | None:
+    """The number of cycles over the same shapes after which the search breaks even; None if never, or if it is unknown."""
+    if not _repeats_shapes(pair):
         return None
-    offs, ons = cycle_times(pair.off), cycle_times(pair.on)
-    saved_ns = min(time.ns for time in offs[1:]) - min(time.ns for time in ons[1:])
-    if saved_ns <= _scatter_ns(pair):
+    off_cycles, on_cycles = cycle_times(pair.off), cycle_times(pair.on)
+    saved_ns = min(time.ns for time in off_cycles[1:]) - min(time.ns for time in on_cycles[1:])
+    if saved_ns <= _cycle_noise_ns(pair):
         return None
-    return 1 + math.ceil(max(0, ons[0].ns - offs[0].ns) / saved_ns)
+    return 1 + math.ceil(max(0, on_cycles[0].ns - off_cycles[0].ns) / saved_ns)
 
 
-def _comes_again(pair: SchedulePair) -> bool:
-    """Whether the schedule ran through its shapes more than once, so that cycles without new ones are known."""
+def _repeats_shapes(pair: SchedulePair) -> bool:
+    """Whether the schedule has more than one cycle, so that the time of a cycle without new shapes is known."""
     return len(cycle_times(pair.off)) > 1
 
 
-def _payback(cycles: int | None, steps: int | None, planned: int | None) -> str:
+def _break_even(cycles: int | None, steps: int | None, planned_steps: int | None) -> str:
     if cycles is None:
-        return "The cycles after the first do not gain enough to pay that back."
-    said = f"If the same shapes come again, that is paid back after {plural(cycles, 'cycle')} ({plural(steps or 0, 'step')})"
-    if planned is None:
-        return f"{said}."
-    return f"{said}: {'within' if (steps or 0) <= planned else 'beyond'} the {planned:,} planned."
+        return "Later cycles do not save enough to break even."
+    sentence = (
+        f"If the same shapes come again, it breaks even after {plural(cycles, 'cycle')} ({plural(steps or 0, 'step')})"
+    )
+    if planned_steps is None:
+        return f"{sentence}."
+    return f"{sentence}, {'within' if (steps or 0) <= planned_steps else 'beyond'} the {planned_steps:,} planned steps."
 
 
-def _shapes(schedule: ShapeSchedule) -> str:
+def _schedule_size(schedule: ShapeSchedule) -> str:
     count = len([time for time in shape_times(schedule) if not time.last_batch])
     return f"{plural(len(schedule.steps), 'step')} of {plural(count, 'shape')}"
 
 
-def _by_cycle(schedule: ShapeSchedule, *, capital: bool = True) -> str:
+def _cycle_durations(schedule: ShapeSchedule) -> str:
     cycles = cycle_times(schedule)
-    what = "cycles" if len(cycles) > 1 else plural(len(schedule.steps), "step")
-    return f"{'The' if capital else 'the'} {what} take {', '.join(text(time.ns, 'ns') for time in cycles)}"
+    subject = "cycles" if len(cycles) > 1 else plural(len(schedule.steps), "step")
+    return f"the {subject} take {', '.join(text(time.ns, 'ns') for time in cycles)}"
 
 
-def _new(schedule: ShapeSchedule) -> str:
-    new, seen, factor = new_ns(schedule), seen_ns(schedule), new_factor(schedule)
-    if new is None or seen is None or factor is None:
+def _new_shapes(schedule: ShapeSchedule) -> str:
+    new, repeated, factor = new_ns(schedule), seen_ns(schedule), new_factor(schedule)
+    if new is None or repeated is None or factor is None:
         return ""
     return (
-        f'Under "{schedule.config}" the median step of a new shape is {text(new, "ns")}, of a seen one {text(seen, "ns")}; '
-        f"shape by shape that is {times(factor)}."
+        f'In "{schedule.config}" the median step takes {text(new, "ns")} with a new shape and {text(repeated, "ns")} with a '
+        f"repeated shape. The median ratio per shape is {times(factor)}."
     )
 
 
-def _last(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
+def _last_batch(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
     last = last_batch(schedule)
     if last is None:
         return ""
-    said = f"A smaller last batch costs {text(last.first_ns, 'ns')} the first time"
-    other = last_batch(without) if without is not None else None
-    said += f" with it, {text(other.first_ns, 'ns')} without" if other is not None else ""
-    return f"{said}, {text(last.seen_ns, 'ns')} later." if last.seen_ns is not None else f"{said}."
+    baseline = last_batch(without) if without is not None else None
+    sentence = f"The smaller last batch takes {text(last.first_ns, 'ns')}"
+    if baseline is not None:
+        sentence += f" with benchmark and {text(baseline.first_ns, 'ns')} without"
+    return f"{sentence} the first time" + (f", later {text(last.seen_ns, 'ns')}." if last.seen_ns is not None else ".")
 
 
-def _advice(schedule: ShapeSchedule, *, leave: bool) -> str:
-    few = "Have fewer shapes: sort sizes into a few buckets and pad within each, and drop a smaller last batch (drop_last=True)."
-    if leave and schedule.benchmark:
-        return f"Leave torch.backends.cudnn.benchmark at False while shapes change. {few}"
-    return few
+def _advice(*, disable_benchmark: bool) -> str:
+    return sentences(
+        "Leave torch.backends.cudnn.benchmark at False while shapes change." if disable_benchmark else "",
+        "Reduce the number of shapes: sort sizes into a few buckets, pad within each bucket, and drop a smaller last batch "
+        "(drop_last=True).",
+    )
 
 
 def _evidence(schedule: ShapeSchedule) -> Iterator[Evidence]:
-    """The numbers of one schedule: every cycle, new and seen shapes, the last batch."""
+    """The numbers of one schedule: each cycle, steps of new and repeated shapes, the last batch."""
     for time in cycle_times(schedule):
         yield Evidence(name=f"cycle {time.cycle}", value=time.ns, unit="ns", where=schedule.config)
     last = last_batch(schedule)
     yield from known(
         schedule.config,
         ("new shape's step", new_ns(schedule), "ns"),
-        ("seen shape's step", seen_ns(schedule), "ns"),
+        ("repeated shape's step", seen_ns(schedule), "ns"),
         ("last batch, first time", last.first_ns if last is not None else None, "ns"),
         ("last batch, later", last.seen_ns if last is not None else None, "ns"),
     )
 
 
-def _paid(pair: SchedulePair, cycles: int | None) -> Iterator[Evidence]:
+def _break_even_evidence(pair: SchedulePair, cycles: int | None) -> Iterator[Evidence]:
     if cycles is not None:
-        yield Evidence(name="cycles that pay it back", value=cycles, unit="count", where=pair.on.config)
-    elif _comes_again(pair):
-        yield Evidence(name="cycles that pay it back", value="never", unit="text", where=pair.on.config)
+        yield Evidence(name="break-even cycles", value=cycles, unit="count", where=pair.on.config)
+    elif _repeats_shapes(pair):
+        yield Evidence(name="break-even cycles", value="never", unit="text", where=pair.on.config)
 
 
 RULE = Rule("changing_shapes", DOC, check, "remedy")

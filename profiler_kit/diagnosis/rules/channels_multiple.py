@@ -1,4 +1,4 @@
-"""Layers whose channels tensor cores have to pad."""
+"""Layers whose channel counts make tensor cores pad."""
 
 from __future__ import annotations
 
@@ -12,103 +12,115 @@ from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import is_product
 from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
 from profiler_kit.records.counts import ModuleNode
+from profiler_kit.records.families import math_words
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
-# A layer below a twentieth of the device time is not worth another shape of its weights.
-LEAST_SHARE: Final = 0.05
-# Less padding than this is within what tiles lose at the edges anyway.
-LEAST_PADDING: Final = 0.05
-# A twentieth of the device time spent on padding is worth a look at the model.
-MEDIUM: Final = 0.05
+# A layer below a twentieth of the device time is not worth a change of its weights' shape.
+MIN_DEVICE_SHARE: Final = 0.05
+# Tiles lose about this much at the edges in any case.
+MIN_PADDED_SHARE: Final = 0.05
+# A twentieth of the device time spent on padding is worth a change of the model.
+MEDIUM_DEVICE_SHARE: Final = 0.05
 TENSOR_CORE_MATH: Final = frozenset({"tf32", "f16", "bf16"})
 
 DOC = f"""
-A convolution or linear layer whose kernels are of tensor-core arithmetic has channels (features) that are no multiple of
-{MULTIPLE}: at least {threshold(LEAST_PADDING)} of its multiplications are padding, and it takes at least {threshold(LEAST_SHARE)}
-of the baseline's device time. The share is **computed from the channels** and a lower bound: tiles are larger than {MULTIPLE}, so
-more is padded where a layer has few channels (hardware counters show it). `medium` where padding takes {threshold(MEDIUM)} of the
-device time, else `low`. More channels, up to the next multiple, then cost next to nothing.
+Fires when a convolution or linear layer runs in tensor-core arithmetic with channels (features) that are not a multiple of
+{MULTIPLE}, at least {threshold(MIN_PADDED_SHARE)} of its multiplications are padding, and it takes at least
+{threshold(MIN_DEVICE_SHARE)} of the baseline's device time.
+
+- `medium`: padding takes at least {threshold(MEDIUM_DEVICE_SHARE)} of the device time.
+- `low`: otherwise.
+
+The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than {MULTIPLE},
+so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Rounding channels up to the next multiple
+costs almost no time.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """One layer, its channels and its device time."""
+class _PaddedLayer:
+    """One layer, its channels, its device time and the arithmetic of its kernels."""
 
     node: ModuleNode
     channels: Channels
-    ns: int
+    kernel_ns: int
     math: str
 
     @property
     def padding_ns(self) -> float:
-        return self.ns * self.channels.padded_share
+        """The device time spent on padding, if time is proportional to operations."""
+        return self.kernel_ns * self.channels.padded_share
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for all such layers of the baseline."""
+    """Yield at most one finding, for all padded layers of the baseline."""
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns or report.static is None:
         return
-    found = [case for node in report.static.modules if (case := _case(run, node)) is not None]
-    large = [case for case in found if case.ns >= LEAST_SHARE * run.device_ns]
-    cases = sorted(
-        (case for case in large if case.channels.padded_share >= LEAST_PADDING), key=lambda case: -case.padding_ns
+    candidates = [candidate for node in report.static.modules if (candidate := _padded_layer(run, node)) is not None]
+    large = [candidate for candidate in candidates if candidate.kernel_ns >= MIN_DEVICE_SHARE * run.device_ns]
+    layers = sorted(
+        (candidate for candidate in large if candidate.channels.padded_share >= MIN_PADDED_SHARE),
+        key=lambda candidate: -candidate.padding_ns,
     )
-    if not cases:
+    if not layers:
         return
-    worst = cases[0]
-    stake = min(1.0, sum(case.padding_ns for case in cases) / run.device_ns)
+    worst = layers[0]
+    padding_share = min(1.0, sum(candidate.padding_ns for candidate in layers) / run.device_ns)
     yield RULE.finding(
-        severity="medium" if stake >= MEDIUM else "low",
+        severity="medium" if padding_share >= MEDIUM_DEVICE_SHARE else "low",
         title=f"{opening(worst.node.path)} pads {percent(worst.channels.padded_share)} of its multiplications: "
-        f"{listing([str(count) for count in worst.channels.uneven])} channels, no multiple of {MULTIPLE}",
+        f"{_channel_counts(worst.channels)} channels, not a multiple of {MULTIPLE}",
         explanation=sentences(
-            f"In {quoted(run)} {listing([_said(case) for case in cases])}.",
-            f"Together the padding takes at least {percent(stake)} of the device time, computed from the channels.",
+            f"In {quoted(run)} {listing([_describe(candidate) for candidate in layers])}.",
+            f"Padding takes at least {percent(padding_share)} of the device time (computed from the channels).",
         ),
-        advice=f"Choose channels that are multiples of {MULTIPLE}, better of 64: "
-        f"{_next(worst.channels)} instead of {worst.channels.inputs} -> {worst.channels.outputs} cost about the same time. It "
-        "changes the model, so train it again.",
+        advice=f"Use {_next_multiples(worst.channels)} channels instead of {worst.channels.inputs} -> {worst.channels.outputs}: "
+        f"the time stays about the same. Multiples of {MULTIPLE} avoid this padding; multiples of 64 fill larger tiles too. "
+        "This changes the model, so train it again.",
         evidence=tuple(
-            piece
-            for case in cases
-            for piece in (
-                *known(case.node.path, ("padded share", 100.0 * case.channels.padded_share, "percent")),
-                *known(f"{case.node.path}, {run.config.name}", ("device time", case.ns, "ns")),
+            item
+            for candidate in layers
+            for item in (
+                *known(candidate.node.path, ("padded share", 100.0 * candidate.channels.padded_share, "percent")),
+                *known(f"{candidate.node.path}, {run.config.name}", ("device time", candidate.kernel_ns, "ns")),
             )
         ),
-        paths=(case.node.path for case in cases),
-        weight=stake,
+        paths=(candidate.node.path for candidate in layers),
+        weight=padding_share,
         computed=True,
     )
 
 
-def _case(run: ConfigRun, node: ModuleNode) -> _Case | None:
+def _padded_layer(run: ConfigRun, node: ModuleNode) -> _PaddedLayer | None:
     channels = channels_of(node)
     if channels is None or not channels.uneven:
         return None
-    times: Counter[str] = Counter()
+    ns_by_math: Counter[str] = Counter()
     for kernel in (kernel for item in run.modules if item.path == node.path for kernel in item.kernels):
         if kernel.math in TENSOR_CORE_MATH and is_product(kernel.family):
-            times[kernel.math] += kernel.kernel_ns
-    if not times:
+            ns_by_math[kernel.math] += kernel.kernel_ns
+    if not ns_by_math:
         return None
-    math = max(sorted(times), key=lambda name: times[name])
-    return _Case(node=node, channels=channels, ns=times.total(), math=math)
+    math = max(sorted(ns_by_math), key=lambda name: ns_by_math[name])
+    return _PaddedLayer(node=node, channels=channels, kernel_ns=ns_by_math.total(), math=math)
 
 
-def _said(case: _Case) -> str:
-    channels = case.channels
+def _describe(padded_layer: _PaddedLayer) -> str:
+    channels = padded_layer.channels
     return (
-        f"{layer(case.node.path)} spends {text(case.ns, 'ns')} in {case.math} kernels on {channels.inputs} -> {channels.outputs} "
-        f"channels, filled up to {_next(channels)}"
+        f"{layer(padded_layer.node.path)} spends {text(padded_layer.kernel_ns, 'ns')} in {math_words(padded_layer.math)} kernels "
+        f"on {channels.inputs} -> {channels.outputs} channels, padded to {_next_multiples(channels)}"
     )
 
 
-def _next(channels: Channels) -> str:
+def _channel_counts(channels: Channels) -> str:
+    return listing([str(count) for count in channels.uneven])
+
+
+def _next_multiples(channels: Channels) -> str:
     return f"{padded(channels.inputs)} -> {padded(channels.outputs)}"
 
 

@@ -1,4 +1,4 @@
-"""Collectives that no computation covers."""
+"""Collectives that do not overlap with computation."""
 
 from __future__ import annotations
 
@@ -12,55 +12,68 @@ from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import Communication, TraceSummary
 from profiler_kit.units import percent, text
 
-# The last bucket of gradients can't be covered; a tenth of the span is more than that.
-SHARE: Final = 0.10
-# A third of the span: another process brings little more than two thirds of what it costs.
-HIGH: Final = 1 / 3
+# The last bucket of gradients cannot overlap; a tenth of the span is more than that.
+MIN_SHARE: Final = 0.10
+# Above a third of the span, an added process brings little more than two thirds of its cost.
+HIGH_SHARE: Final = 1 / 3
 
 DOC = f"""
-In a trace, collectives run while nothing else does for more than {threshold(SHARE)} of the span: `medium`, `high` from a third. A
-collective also lasts as long as it waits for the last process to come, so exposed time is slow links or late ranks: traces of all
-ranks, given together, tell which.
+Fires on a trace in which collectives run alone, with no computation at the same time, for more than {threshold(MIN_SHARE)} of
+the span.
+
+- `high`: from a third of the span.
+- `medium`: otherwise.
+
+A collective also lasts while it waits for the last rank to arrive, so exposed time means slow links or late ranks. Only the
+traces of all ranks, inspected together, tell these two apart.
 """
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires once, for the trace with the largest exposed share."""
-    if (seen := gravest(report, _look, lambda found: found[1])) is None:
+    """Yield at most one finding, for the trace with the largest exposed share."""
+    if (worst := gravest(report, _exposed_communication, lambda exposed: exposed[1])) is None:
         return
-    (found, share), trace = seen.found, seen.trace
-    kinds = [f"{plural(kind.events, kind.kind.replace('_', '-'))} {text(kind.sum_ns, 'ns')}" for kind in found.by_kind]
+    (communication, share), trace = worst.found, worst.trace
+    kinds = [
+        f"{plural(kind.events, kind.kind.replace('_', '-'))} ({text(kind.sum_ns, 'ns')})"
+        for kind in communication.by_kind
+    ]
     yield RULE.finding(
-        severity="high" if share >= HIGH else "medium",
-        title=f"Communication that no computation covers takes {percent(share)} of the time",
+        severity="high" if share >= HIGH_SHARE else "medium",
+        title=f"Exposed communication takes {percent(share)} of the time: no computation overlaps it",
         explanation=sentences(
-            f"{seen.place}Of {text(found.union_ns, 'ns')} in which collectives run, {text(found.exposed_ns, 'ns')} have no "
-            "other work beside them.",
-            f"They are {listing(kinds)}." if kinds else "",
+            f"{worst.place}Collectives run for {text(communication.union_ns, 'ns')}, and for "
+            f"{text(communication.exposed_ns, 'ns')} of it no other work runs.",
+            f"Collectives by kind: {listing(kinds)}." if kinds else "",
             ""
             if report.ranks is not None
-            else "Whether it is the links or another rank that comes late, one trace can't say.",
-            seen.others(),
+            else "One trace cannot show whether the links are slow or another rank is late.",
+            worst.others(),
         ),
-        advice="Cover it: DDP's bucket_cap_mb and gradient_as_bucket_view=True, no find_unused_parameters, FSDP's prefetching; "
-        "send less of it: bf16 gradients (a DDP communication hook), accumulation over several batches under no_sync(). Give "
-        "inspect the traces of all ranks to see who waits for whom.",
+        advice="Overlap it with computation: in DDP set bucket_cap_mb and gradient_as_bucket_view=True and leave "
+        "find_unused_parameters=False; in FSDP enable prefetching. Or send less: bf16 gradients (a DDP communication hook), or "
+        "accumulate several batches under no_sync()."
+        + (
+            ""
+            if report.ranks is not None
+            else " To see which rank waits for which, inspect the traces of all ranks together."
+        ),
         evidence=(
-            Evidence(name="exposed communication, of the span", value=100.0 * share, unit="percent", where=seen.where),
-            Evidence(name="exposed communication", value=found.exposed_ns, unit="ns", where=seen.where),
-            Evidence(name="communication", value=found.union_ns, unit="ns", where=seen.where),
-            Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
+            Evidence(name="exposed communication, of the span", value=100.0 * share, unit="percent", where=worst.where),
+            Evidence(name="exposed communication", value=communication.exposed_ns, unit="ns", where=worst.where),
+            Evidence(name="communication", value=communication.union_ns, unit="ns", where=worst.where),
+            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
         ),
         weight=share,
     )
 
 
-def _look(trace: TraceSummary) -> tuple[Communication, float] | None:
-    found = trace.communication
-    if found is None or not on_device(trace):
+def _exposed_communication(trace: TraceSummary) -> tuple[Communication, float] | None:
+    communication = trace.communication
+    if communication is None or not on_device(trace):
         return None
-    share = found.exposed_ns / trace.span_ns
-    return (found, share) if share > SHARE else None
+    share = communication.exposed_ns / trace.span_ns
+    return (communication, share) if share > MIN_SHARE else None
 
 
 RULE = Rule("communication_exposed", DOC, never, "cause", check_trace)

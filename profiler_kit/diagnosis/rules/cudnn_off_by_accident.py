@@ -1,4 +1,4 @@
-"""cuDNN switched off, or its flags set, by the target's own file."""
+"""cuDNN turned off, or its flags set, by the target's own file."""
 
 from __future__ import annotations
 
@@ -16,77 +16,83 @@ from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent
 
 DOC = """
-The target's file sets `cudnn.enabled = False`, or calls `cudnn.flags(...)` without `enabled`, whose default is False, so that
-cuDNN is off inside the block: `high` where the run without cuDNN was measured and is surely slower, otherwise `medium`. The call
-is found by reading the file, not by running it, so it may never be reached. Flags that the file sets are put back for the
-measurement, as each configuration sets its own: where it sets `benchmark` or `deterministic`, that is said (`info`), with the
-configuration that is what the file would do.
+Fires when the target's file turns cuDNN off: it sets `cudnn.enabled = False`, or it calls `cudnn.flags(...)` without
+`enabled`, whose default is False there, so that cuDNN is off inside the block.
+
+- `high`: a run without cuDNN was measured and is significantly slower.
+- `medium`: otherwise.
+- `info`: the file sets other flags, such as `benchmark` or `deterministic`. The finding names the configuration that matches
+  the file, if one was measured.
+
+The call to `cudnn.flags` is found by reading the file, not by running it, so a step may never reach it. Flags that the file
+sets are restored before measuring, because each configuration sets its own.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires at most once for cuDNN that is off, and once for other flags that the file sets."""
+    """Yield at most one finding about cuDNN that is off, and at most one about other flags that the file sets."""
     flags, lines = report.target.cudnn_flags, report.target.cudnn_off_lines
-    off = [flag for flag in flags if flag.name == "enabled" and flag.value == "False"]
-    if off or lines:
-        yield _off(report, bool(off), lines)
-    others = [flag for flag in flags if flag not in off]
-    if others:
-        yield _others(report, others)
+    off_flags = [flag for flag in flags if flag.name == "enabled" and flag.value == "False"]
+    if off_flags or lines:
+        yield _off_finding(report, bool(off_flags), lines)
+    other_flags = [flag for flag in flags if flag not in off_flags]
+    if other_flags:
+        yield _other_flags_finding(report, other_flags)
 
 
-def _off(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
+def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
+    """The finding that cuDNN is off: by assignment (`is_set`), or inside the `cudnn.flags` blocks at `lines`."""
     without = next((run for run in plain(report) if run.config.enabled is False), None)
     base = report.baseline()
     base = base if base is not None and base.config.enabled is not False else None
-    tried = sweep_trial(without, base, noise_of(report)) if without is not None and base is not None else None
-    grave = tried is not None and tried.verdict == "better"
+    trial = sweep_trial(without, base, noise_of(report)) if without is not None and base is not None else None
+    is_slower = trial is not None and trial.verdict == "better"
     where = f"line{'' if len(lines) == 1 else 's'} {listing([str(line) for line in lines])}"
     return RULE.finding(
-        severity="high" if grave else "medium",
-        title="The target's file sets cudnn.enabled = False"
+        severity="high" if is_slower else "medium",
+        title="cuDNN is off: the target's file sets cudnn.enabled = False"
         if is_set
-        else f"{report.target.spec}, {where}: cudnn.flags() without enabled=True turns cuDNN off inside its block",
+        else f"cuDNN is off inside cudnn.flags() without enabled=True: {report.target.spec}, {where}",
         explanation=sentences(
-            "The default of that argument is enabled=False, so the block runs PyTorch's own convolutions."
+            f"The file also calls cudnn.flags() without enabled=True in {where}." if lines and is_set else "",
+            "cudnn.flags() has the default enabled=False, so its block runs PyTorch's own convolutions."
             if lines
             else "",
-            f"It is called so in {where}." if lines and is_set else "",
-            "The flag was put back for the measurement: the configurations here run with cuDNN, where they say so."
+            "The flag was restored before measuring: only configurations that turn cuDNN off themselves run without it."
             if is_set
-            else "The measured steps run what the file says: where they reach that block, they run it without cuDNN.",
-            _price(without, base, tried),
+            else "The measured steps run the file unchanged: steps that reach the block run it without cuDNN.",
+            _price(without, base, trial),
         ),
         advice="Remove the line, or pass enabled=True: torch.backends.cudnn.flags(enabled=True, ...).",
         evidence=(
             *known("set by the file", ("cudnn.enabled", "False" if is_set else None, "text")),
             *(Evidence(name="cudnn.flags without enabled", value=f"line {line}", unit="text") for line in lines),
         ),
-        attempt=Attempt(trial=tried),
-        weight=(tried.gain_percent or 0.0) / 100.0 if tried is not None else 0.0,
+        attempt=Attempt(trial=trial),
+        weight=(trial.gain_percent or 0.0) / 100.0 if trial is not None else 0.0,
     )
 
 
-def _price(without: ConfigRun | None, base: ConfigRun | None, tried: Trial | None) -> str:
-    if tried is None or without is None or base is None or tried.gain_percent is None:
-        return "What it costs is not known: no run without cuDNN stands beside one with it."
-    if tried.verdict == "same":
-        return f"{quoted(without)} and {quoted(base)} take the same time, as far as can be told."
-    more = tried.gain_percent / 100.0
-    return f"{quoted(base)} takes {percent(abs(more))} {'less' if more > 0 else 'more'} time than {quoted(without)}."
+def _price(without: ConfigRun | None, base: ConfigRun | None, trial: Trial | None) -> str:
+    if trial is None or without is None or base is None or trial.gain_percent is None:
+        return "The cost is unknown: the report does not have both a run without cuDNN and a run with it."
+    if trial.verdict == "same":
+        return f"{quoted(without)} and {quoted(base)} take the same time, within the noise."
+    gain = trial.gain_percent / 100.0
+    return f"{quoted(base)} takes {percent(abs(gain))} {'less' if gain > 0 else 'more'} time than {quoted(without)}."
 
 
-def _others(report: Report, flags: list[NamedValue]) -> Finding:
-    said = listing([f"cudnn.{flag.name} = {flag.value}" for flag in flags])
+def _other_flags_finding(report: Report, flags: list[NamedValue]) -> Finding:
+    assignments = listing([f"cudnn.{flag.name} = {flag.value}" for flag in flags])
     run = next((r for r in plain(report) if all(str(getattr(r.config, f.name, None)) == f.value for f in flags)), None)
     return RULE.finding(
         severity="info",
-        title=f"The target's file sets {said}; each configuration here sets its own",
+        title=f"The target's file sets {assignments}; each configuration overrides it",
         explanation=sentences(
-            "What the file set while it was imported was put back before anything was measured.",
-            f"Run as it is, it does what {quoted(run)} does." if run is not None else "",
+            "Flags that the file set on import were restored before measuring.",
+            f"Unchanged, the file runs like {quoted(run)}." if run is not None else "",
         ),
-        advice="Set cuDNN's flags in the training script, not in the file of the model: whoever imports it gets them too.",
+        advice="Set cuDNN's flags in the training script. In the model's file they also affect every program that imports it.",
         evidence=(
             Evidence(name="flags set by the file", value=plural(len(flags), "flag"), unit="text"),
             *(Evidence(name=f"cudnn.{flag.name}", value=flag.value, unit="text") for flag in flags),

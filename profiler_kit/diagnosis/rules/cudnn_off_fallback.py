@@ -1,4 +1,4 @@
-"""What runs, and what it costs, when cuDNN is off."""
+"""The time and memory of a step without cuDNN."""
 
 from __future__ import annotations
 
@@ -9,104 +9,114 @@ from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import plain
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import kernels, ratio
-from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold, times
+from profiler_kit.records.comparison import clock_words
 from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Outcome
 from profiler_kit.statistics.noise import noise_of, saving, verdict
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
-# A tenth more memory is im2col's buffers; less may be the allocator's rounding.
-MORE_MEMORY: Final = 0.10
+# A tenth more memory comes from im2col's buffers; less may be the allocator's rounding.
+MIN_EXTRA_MEMORY: Final = 0.10
 
 DOC = f"""
-A run with `cudnn.enabled=False` stands beside the plain runs with cuDNN on (no benchmark, not deterministic): how much
-slower or faster the step is, and whether it peaks more than {threshold(MORE_MEMORY)} higher. Convolutions then run as PyTorch's
-own im2col and matrix product, in float32 unless TF32 is allowed for matrix products too; so the run without TF32 is the fair
-one to compare with, where there is one. `info`, as it is a fallback and no choice; `low` where cuDNN off is surely faster.
+Fires when a run with `cudnn.enabled=False` and a plain run with cuDNN (no benchmark, not deterministic) were measured. It
+compares their step times, and mentions memory if the peak without cuDNN is more than {threshold(MIN_EXTRA_MEMORY)} higher.
+
+- `low`: the step is significantly faster without cuDNN.
+- `info`: otherwise, because PyTorch's own convolutions are a fallback and not a choice.
+
+Without cuDNN, convolutions run as PyTorch's own im2col and matrix product. They compute in float32 unless TF32 is also
+allowed for matrix products, so the comparison uses the run without TF32 if there is one.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, where the run without cuDNN and a plain one with it were measured."""
+    """Yield at most one finding: if a run without cuDNN and a plain run with it were measured."""
     off = next((r for r in plain(report) if r.config.enabled is False), None)
-    with_it = [r for r in plain(report) if _is_unchanged(r)]
-    if off is None or off.step_ns is None or not with_it:
+    on_runs = [r for r in plain(report) if _is_plain_cudnn(r)]
+    if off is None or off.step_ns is None or not on_runs:
         return
-    fair = next((r for r in with_it if r.config.allow_tf32 is False), with_it[0])
-    if fair.step_ns is None:
+    # the fallback computes in float32, so the run without TF32 does the same arithmetic
+    baseline = next((r for r in on_runs if r.config.allow_tf32 is False), on_runs[0])
+    if baseline.step_ns is None:
         return
     noise = noise_of(report)
-    outcome = verdict(fair, off, noise)
-    factor = ratio(off.step_ns.median, fair.step_ns.median)
+    outcome = verdict(baseline, off, noise)
+    factor = ratio(off.step_ns.median, baseline.step_ns.median)
     if factor is None:
         return
     yield RULE.finding(
         severity="low" if outcome == "better" else "info",
-        title=_title(outcome, factor, fair),
+        title=_title(outcome, factor, baseline),
         explanation=sentences(
-            *(_beside(off, r) for r in with_it),
+            _compare(off, on_runs),
             _im2col(off),
             noise.sentence(),
         ),
         advice=_advice(outcome),
         evidence=(
-            Evidence(name="step against cuDNN on", value=factor, unit="ratio", where=off.config.name),
+            Evidence(name="step without cuDNN over step with it", value=factor, unit="ratio", where=off.config.name),
             Evidence(name="median step", value=off.step_ns.median, unit="ns", where=off.config.name),
-            Evidence(name="median step", value=fair.step_ns.median, unit="ns", where=fair.config.name),
+            Evidence(name="median step", value=baseline.step_ns.median, unit="ns", where=baseline.config.name),
             *known(off.config.name, ("peak", off.peak_allocated_bytes, "bytes")),
-            *known(fair.config.name, ("peak", fair.peak_allocated_bytes, "bytes")),
+            *known(baseline.config.name, ("peak", baseline.peak_allocated_bytes, "bytes")),
         ),
-        attempt=Attempt(trial=sweep_trial(fair, off, noise) if outcome == "better" else None),
-        weight=saving(fair.step_ns, off.step_ns) if outcome == "better" else 0.0,
+        attempt=Attempt(trial=sweep_trial(baseline, off, noise) if outcome == "better" else None),
+        weight=saving(baseline.step_ns, off.step_ns) if outcome == "better" else 0.0,
     )
 
 
-def _is_unchanged(run: ConfigRun) -> bool:
+def _is_plain_cudnn(run: ConfigRun) -> bool:
     flags = run.config
     return flags.enabled is True and not flags.benchmark and not flags.deterministic and run.step_ns is not None
 
 
-def _title(outcome: str, factor: float, fair: ConfigRun) -> str:
+def _title(outcome: Outcome, factor: float, baseline: ConfigRun) -> str:
     if outcome == "same":
-        return (
-            f"Without cuDNN the step takes as long as {quoted(fair)}, as far as can be told ({times(factor)} the time)"
-        )
+        return f"Turning cuDNN off changes the step within the noise: {times(factor)} the time of {quoted(baseline)}"
     if outcome == "better":
-        return f"Without cuDNN the step is faster: {times(factor)} the time of {quoted(fair)}"
-    return f"Without cuDNN the step takes {times(factor)} the time of {quoted(fair)}"
+        return f"Turning cuDNN off makes the step faster: {times(factor)} the time of {quoted(baseline)}"
+    return f"Turning cuDNN off makes the step slower: {times(factor)} the time of {quoted(baseline)}"
 
 
-def _beside(off: ConfigRun, on: ConfigRun) -> str:
-    if off.step_ns is None or on.step_ns is None:
-        return ""
-    said = f"The step takes {text(off.step_ns.median, 'ns')} with cuDNN off and {text(on.step_ns.median, 'ns')} in {quoted(on)}"
-    more = ratio(off.peak_allocated_bytes, on.peak_allocated_bytes)
-    if more is None or more <= 1.0 + MORE_MEMORY:
-        return f"{said}."
-    peaks = text(off.peak_allocated_bytes, "bytes"), text(on.peak_allocated_bytes, "bytes")
-    return f"{said}, and peaks at {peaks[0]} instead of {peaks[1]}."
+def _compare(off: ConfigRun, on_runs: list[ConfigRun]) -> str:
+    """The step times, and the memory peaks of the runs that need much less memory than `off`."""
+    ratios = [ratio(off.peak_allocated_bytes, run.peak_allocated_bytes) for run in on_runs]
+    needs_less = [peak_ratio is not None and peak_ratio > 1.0 + MIN_EXTRA_MEMORY for peak_ratio in ratios]
+    clauses = [f"{_step_and_peak(off, any(needs_less))} without cuDNN"]
+    clauses += [
+        f"{_step_and_peak(run, with_peak)} in {quoted(run)}" for run, with_peak in zip(on_runs, needs_less, strict=True)
+    ]
+    return f"The step takes {listing(clauses, most=len(clauses))}."
+
+
+def _step_and_peak(run: ConfigRun, with_peak: bool) -> str:
+    step = text(run.step_ns.median, "ns") if run.step_ns is not None else "-"
+    return f"{step} (memory peak {text(run.peak_allocated_bytes, 'bytes')})" if with_peak else step
 
 
 def _im2col(off: ConfigRun) -> str:
-    spent = sum(k.kernel_ns for k in kernels(off) if k.family == IM2COL)
-    share = ratio(spent, off.device_ns)
-    if not spent or share is None:
+    im2col_ns = sum(k.kernel_ns for k in kernels(off) if k.family == IM2COL)
+    share = ratio(im2col_ns, off.device_ns)
+    if not im2col_ns or share is None:
         return ""
     return (
-        f"PyTorch's own convolution writes each input patch out before it multiplies (im2col, {percent(share)} of the device "
-        "time), one sample at a time: that buffer has kernel height x kernel width values for each output position and input "
-        "channel."
+        f"PyTorch's own convolution copies every input patch into a buffer (im2col, {percent(share)} of the "
+        f"{clock_words(off.clock)}) and then multiplies, one sample at a time. The buffer holds kernel height x kernel width "
+        "values for each output position and input channel."
     )
 
 
-def _advice(outcome: str) -> str:
+def _advice(outcome: Outcome) -> str:
     if outcome == "better":
         return "Try torch.backends.cudnn.enabled = False for this model, and compare the results."
     return (
-        "Leave torch.backends.cudnn.enabled at True. torch.backends.cudnn.flags(...) turns it off inside its block unless "
-        "enabled=True is passed."
+        "Leave torch.backends.cudnn.enabled at True. Pass enabled=True to torch.backends.cudnn.flags(...): its default turns "
+        "cuDNN off inside the block."
     )
 
 

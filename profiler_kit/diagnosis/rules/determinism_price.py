@@ -1,4 +1,4 @@
-"""What cudnn.deterministic=True costs, also when that is nothing."""
+"""The cost of cudnn.deterministic=True, even if it is zero."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from profiler_kit.diagnosis.advice import Attempt
 from profiler_kit.diagnosis.pairs import pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import interval, layer, phase, sentences, threshold
+from profiler_kit.diagnosis.words import capital, interval, layer, phase, sentences, threshold
+from profiler_kit.records.comparison import clock_words
 from profiler_kit.records.families import algorithm, family_words
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
@@ -18,49 +19,59 @@ from profiler_kit.statistics.noise import WORTH, noise_of, saving, verdict
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
-# A tenth of the step is what one would notice and pay for; users report 2.4x to 80x (pytorch/pytorch issue 28777).
-PRICE: Final = 0.10
-# Where it costs this much, the flag is the first thing to look at.
+# A user notices a tenth of the step. Reports range from 2.4x to 80x (pytorch/pytorch issue 28777).
+MEDIUM_PRICE: Final = 0.10
+# At this price, the flag is the first thing to look at.
 HIGH_PRICE: Final = 0.50
 
 DOC = f"""
-Compares each run with `cudnn.deterministic=True` with the run whose other flags are the same, the baseline's pair first.
-`medium` where the step is surely at least {threshold(PRICE)} slower, `high` from {threshold(HIGH_PRICE)}, with the layer
-that lost most and the algorithms it changed between; `low` for a smaller sure loss; `info` where it costs nothing beyond the
-noise, or less than {threshold(WORTH)}: then it can stay on.
+Fires when a run with `cudnn.deterministic=True` and a run with otherwise the same flags were measured. It compares the
+baseline's pair first.
+
+- `high`: the step is at least {threshold(HIGH_PRICE)} slower, beyond the noise.
+- `medium`: it is at least {threshold(MEDIUM_PRICE)} slower.
+- `low`: it is at least {threshold(WORTH)} slower.
+- `info`: the difference is smaller, or within the noise. The flag can stay on.
+
+If the flag costs time, the finding names the layer that lost most, and the algorithms before and after.
 """
+
+_LayerPair = tuple[LayerTiming, LayerTiming]  # the same layer and phase, without the flag and with it
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, whatever the price, where a pair was measured."""
-    tried = pairs(report, "deterministic")
-    if not tried:
+    """Yield one finding, whether the flag costs time or not, if a pair was measured."""
+    deterministic_pairs = pairs(report, "deterministic")
+    if not deterministic_pairs:
         return
-    off, on, before, after = tried[0].off, tried[0].on, tried[0].before, tried[0].after
+    pair = deterministic_pairs[0]
+    off, on, before, after = pair.off, pair.on, pair.before, pair.after
     noise = noise_of(report)
     price, outcome = -saving(before, after), verdict(off, on, noise)
-    costs = outcome == "worse" and price >= WORTH
-    grave: Severity = "high" if price >= HIGH_PRICE else "medium" if price >= PRICE else "low"
-    slower = _slowest_change(off, on) if costs else None
+    costs_time = outcome == "worse" and price >= WORTH
+    severity: Severity = "high" if price >= HIGH_PRICE else "medium" if price >= MEDIUM_PRICE else "low"
+    slowest = _slowest_change(off, on) if costs_time else None
     yield RULE.finding(
-        severity=grave if costs else "info",
+        severity=severity if costs_time else "info",
         title=_title(outcome, price),
         explanation=sentences(
-            f"The median step takes {interval(before)} without it and {interval(after)} with it.",
+            f"The median step takes {interval(before)} without the flag and {interval(after)} with it.",
             noise.sentence(),
-            _where_words(slower),
-            f"With other flags: {'; '.join(pair.words() for pair in tried[1:])}." if len(tried) > 1 else "",
+            _layer_change(slowest),
+            f"With other flags: {'; '.join(other.words() for other in deterministic_pairs[1:])}."
+            if len(deterministic_pairs) > 1
+            else "",
         ),
-        advice=_advice(costs),
+        advice=_advice(costs_time),
         evidence=(
             Evidence(name="price", value=100.0 * price, unit="percent", where=on.config.name),
             Evidence(name="median step without deterministic", value=before.median, unit="ns", where=off.config.name),
             Evidence(name="median step with deterministic", value=after.median, unit="ns", where=on.config.name),
-            *_where_evidence(slower, off, on),
+            *_layer_evidence(slowest, off, on),
         ),
-        paths=(slower[0].path,) if slower is not None else (),
+        paths=(slowest[0].path,) if slowest is not None else (),
         attempt=Attempt(trial=sweep_trial(off, on, noise)),
-        weight=price if costs else 0.0,
+        weight=price if costs_time else 0.0,
     )
 
 
@@ -68,53 +79,56 @@ def _title(outcome: Outcome, price: float) -> str:
     if outcome == "worse" and price >= WORTH:
         return f"cudnn.deterministic=True makes the step {percent(price)} longer"
     if outcome == "worse":
-        return f"cudnn.deterministic=True costs next to nothing: the step takes {percent(price)} longer"
-    within = ", which is within the noise" if outcome == "same" else ""
-    return f"cudnn.deterministic=True costs nothing: the step changes by {percent(price)}{within}"
+        return f"cudnn.deterministic=True costs little: the step takes {percent(price)} longer"
+    note = ", which is within the noise" if outcome == "same" else ""
+    return f"cudnn.deterministic=True costs no time: the step changes by {percent(price)}{note}"
 
 
-def _slowest_change(off: ConfigRun, on: ConfigRun) -> tuple[LayerTiming, LayerTiming] | None:
-    """(without, with) of the layer and phase that lost most device time."""
-    both = [
-        (without, with_it)
-        for with_it in on.modules
-        if (without := layer_timing(off, with_it.path, with_it.phase)) is not None
-        and with_it.kernel_ns > without.kernel_ns
+def _slowest_change(off: ConfigRun, on: ConfigRun) -> _LayerPair | None:
+    """The layer and phase that lost most device time with the flag; None if no layer lost any."""
+    slower_layers = [
+        (timing_off, timing_on)
+        for timing_on in on.modules
+        if (timing_off := layer_timing(off, timing_on.path, timing_on.phase)) is not None
+        and timing_on.kernel_ns > timing_off.kernel_ns
     ]
-    return max(both, key=lambda pair: pair[1].kernel_ns - pair[0].kernel_ns, default=None)
+    return max(slower_layers, key=lambda pair: pair[1].kernel_ns - pair[0].kernel_ns, default=None)
 
 
-def _where_words(slower: tuple[LayerTiming, LayerTiming] | None) -> str:
-    if slower is None:
+def _layer_change(slowest: _LayerPair | None) -> str:
+    if slowest is None:
         return ""
-    before, after = slower
-    was, now = algorithm(before.kernels), algorithm(after.kernels)
+    before, after = slowest
+    old, new = algorithm(before.kernels), algorithm(after.kernels)
     change = (
-        f", as {family_words(was.family)} ({was.kernel}) gives way to {family_words(now.family)} ({now.kernel})"
-        if was is not None and now is not None and was.kernel != now.kernel
+        f" The algorithm changes from {family_words(old.family)} ({old.kernel}) to {family_words(new.family)} ({new.kernel})."
+        if old is not None and new is not None and old.kernel != new.kernel
         else ""
     )
+    place = capital(f"{phase(after.phase)} of {layer(after.path)}")
     return (
-        f"Most of it is in {phase(after.phase)} of {layer(after.path)}: {text(before.kernel_ns, 'ns')} becomes "
-        f"{text(after.kernel_ns, 'ns')}{change}."
+        f"{place} loses most: it takes {text(after.kernel_ns, 'ns')} instead of {text(before.kernel_ns, 'ns')}.{change}"
     )
 
 
-def _where_evidence(
-    slower: tuple[LayerTiming, LayerTiming] | None, off: ConfigRun, on: ConfigRun
-) -> Iterator[Evidence]:
-    if slower is None:
+def _layer_evidence(slowest: _LayerPair | None, off: ConfigRun, on: ConfigRun) -> Iterator[Evidence]:
+    if slowest is None:
         return
-    for timing, run in zip(slower, (off, on), strict=True):
+    for timing, run in zip(slowest, (off, on), strict=True):
         where = f"{timing.path}, {timing.phase}, {run.config.name}"
-        yield Evidence(name="device time", value=timing.kernel_ns, unit="ns", where=where)
+        yield Evidence(name=clock_words(run.clock), value=timing.kernel_ns, unit="ns", where=where)
 
 
-def _advice(costs: bool) -> str:
-    scope = "The flag covers cuDNN's algorithms; torch.use_deterministic_algorithms(True) covers PyTorch's own too."
-    if costs:
-        return f"Leave torch.backends.cudnn.deterministic at False where you do not need equal bits from run to run. {scope}"
-    return f"Set torch.backends.cudnn.deterministic = True if you want convolutions to repeat; here it costs little. {scope}"
+def _advice(costs_time: bool) -> str:
+    scope = (
+        "The flag covers cuDNN's algorithms only; torch.use_deterministic_algorithms(True) also covers PyTorch's own."
+    )
+    if costs_time:
+        return f"Leave torch.backends.cudnn.deterministic at False unless runs must be bitwise reproducible. {scope}"
+    return (
+        "If you want bitwise reproducible convolutions, set torch.backends.cudnn.deterministic = True: here it costs little. "
+        f"{scope}"
+    )
 
 
 RULE = Rule("determinism_price", DOC, check)

@@ -1,4 +1,4 @@
-"""One layer that the work, or the time, is all about."""
+"""One layer that does most of the work or takes most of the time."""
 
 from __future__ import annotations
 
@@ -12,199 +12,220 @@ from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import node_of, ratio, time_by_path
 from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnosis.traced_shapes import dominant_shape
-from profiler_kit.diagnosis.words import opening, plural, sentences, threshold, times, work
+from profiler_kit.diagnosis.words import capital, opening, plural, sentences, threshold, times, work
+from profiler_kit.records.comparison import clock_words
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
-# With four fifths of the work in one place, making all the rest free saves a fifth (Amdahl): there is one place to look.
-WORK_SHARE: Final = 0.80
-# Time is spread by memory-bound neighbours (activations, normalisation) even where one layer has all the work.
-TIME_SHARE: Final = 0.60
-# Half of the measured time: making this layer free makes the step twice as fast, and no other layer can do as much.
-HIGH: Final = 0.50
-# A quarter: free, it makes the step a third faster; below it the time is somewhere else, however much work the layer has.
-MEDIUM: Final = 0.25
+# With four fifths of the work in one layer, making everything else free saves at most a fifth (Amdahl's law).
+MIN_WORK_SHARE: Final = 0.80
+# Memory-bound neighbors (activations, normalization) take time too, even if one layer does all the work.
+MIN_TIME_SHARE: Final = 0.60
+# From half of the time, removing this layer makes the step twice as fast. No other layer can save as much.
+HIGH_TIME_SHARE: Final = 0.50
+# From a quarter of the time, removing this layer makes the step a third faster. Below, most time is elsewhere.
+MEDIUM_TIME_SHARE: Final = 0.25
 
 DOC = f"""
-One module does at least {threshold(WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs where it has none), or takes at
-least {threshold(TIME_SHARE)} of the baseline's device time. A model with a single working layer is left alone: that one layer
-dominates is no news.
+Fires when one module does at least {threshold(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
+has none), or takes at least {threshold(MIN_TIME_SHARE)} of the baseline's device time (operator time on a CPU).
 
-How grave it is goes by time where that was measured, since only time can be saved: `high` from {threshold(HIGH)}, `medium` from
-{threshold(MEDIUM)}, else `low`: the layer has the work and does it fast, so changing it gains little. Without a
-measurement it is `high`.
+- `high`: the layer takes at least {threshold(HIGH_TIME_SHARE)} of the time, or the time was not measured.
+- `medium`: it takes at least {threshold(MEDIUM_TIME_SHARE)} of the time.
+- `low`: it takes less. The layer does most of the work and is fast, so a change gains little.
 
-For a convolution the count is given as its product, input channels x output channels x kernel x output grid, and changes are
-worked out: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` and a `1 x k`
-layer in its place. What they would save is **computed from the counts, not measured**, and each changes what the model computes.
-With a measured step the new one is given too, between bounds: at most as long as if the layer stayed as efficient as it is, at
-least what the device's ceilings allow for the layer; the rest of the step as it is (layers behind a stride get faster as well).
-An FFT takes as long for a smaller kernel. No step is given where the device waits for the host.
+For a convolution, the finding shows the MAC count as input channels x output channels x kernel x output grid, and three
+changes: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` layer followed
+by a `1 x k` layer. Their savings are **computed from the counts, not measured**, and each changes the model's results. If the
+step was measured and the device does not wait for the host, the finding also gives bounds for the new step. The upper bound
+assumes that the layer stays as efficient as it is; the lower bound assumes that it reaches the measured peaks of the device.
+In both, the rest of the step stays the same, although layers behind a stride get faster too. An FFT takes the same time for a
+smaller kernel.
 
-In a trace it is the module whose own work takes at least {threshold(TIME_SHARE)} of the device's busy time. Where the trace names
-no modules, it is the convolution, matrix product or attention whose calls with inputs of the same shapes take as much, backward's
-work joined to the call that made its node; a call a step is one layer, more may be several alike. Without shapes it is
-at most three kernels that run once a step: whatever they belong to is called once, as one layer is.
+In a trace, the rule looks for a module whose own work takes at least {threshold(MIN_TIME_SHARE)} of the busy time. Without
+module names, it looks for a convolution, matrix product or attention whose calls with the same input shapes take as much,
+backward included. One call per step is one layer; several calls may be several equal layers. Without shapes, it looks for at
+most three kernels that each run once per step.
+
+The rule ignores models with a single layer that does work.
 """
+
+_Alternative = tuple[Change, StepBounds | None]
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires on at most one layer: the one with most work, else the one with most time."""
+    """Yield at most one finding: for the layer with most work, otherwise for the layer with most time."""
     run = report.baseline()
-    most_work, most_time = _by_work(report.static), _by_time(run)
-    if most_work is not None and most_work[1] >= WORK_SHARE:
+    most_work, most_time = _most_work(report.static), _most_time(run)
+    if most_work is not None and most_work[1] >= MIN_WORK_SHARE:
         path = most_work[0]
-    elif most_time is not None and most_time[1] >= TIME_SHARE:
+    elif most_time is not None and most_time[1] >= MIN_TIME_SHARE:
         path = most_time[0]
     else:
         return
     static, node = report.static, node_of(report.static, path)
-    share = ratio(_amount(node, static), _amount(static, static)) if node is not None and static is not None else None
-    spent = ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
-    options = _options(report, run, node)
+    work_share = (
+        ratio(_forward_work(node, static), _forward_work(static, static))
+        if node is not None and static is not None
+        else None
+    )
+    time_share = ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
+    clock = clock_words(run.clock if run is not None else None)
+    alternatives = _alternatives(report, run, node)
     unit = "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
     yield RULE.finding(
-        severity=_severity(spent),
-        title=_title(path, unit, share, spent),
-        explanation=sentences(_cost(node), _rate(report, run, node), _rest(share, spent)),
-        advice=_advice(static, node, spent, options, run),
-        evidence=_evidence(report, run, path, unit, share, spent, options),
+        severity=_severity(time_share),
+        title=_title(path, unit, work_share, time_share, clock),
+        explanation=sentences(
+            _layer_work(node), _layer_rate(report, run, node), _other_layers(work_share, time_share, clock)
+        ),
+        advice=_advice(static, node, time_share, alternatives, run),
+        evidence=_evidence(report, run, path, unit, work_share, time_share, alternatives),
         paths=(path,),
-        weight=spent if spent is not None else share or 0.0,
-        computed=bool(options) and not (spent is not None and spent < MEDIUM),
+        weight=time_share if time_share is not None else work_share or 0.0,
+        computed=bool(alternatives) and not (time_share is not None and time_share < MEDIUM_TIME_SHARE),
     )
 
 
-def _severity(spent: float | None) -> Severity:
-    if spent is None or spent >= HIGH:
+def _severity(time_share: float | None) -> Severity:
+    if time_share is None or time_share >= HIGH_TIME_SHARE:
         return "high"
-    return "medium" if spent >= MEDIUM else "low"
+    return "medium" if time_share >= MEDIUM_TIME_SHARE else "low"
 
 
-def _amount(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
+def _forward_work(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
+    """Forward MACs of `counted`; FLOPs if the model of `static` has no MACs."""
     return counted.forward.macs if static.forward.macs > 0 else counted.forward.flops
 
 
-def _by_work(static: StaticCount | None) -> tuple[str, float] | None:
-    if static is None or _amount(static, static) <= 0:
+def _most_work(static: StaticCount | None) -> tuple[str, float] | None:
+    """The path with most work and its share of the forward pass; None if fewer than two modules do work."""
+    if static is None or _forward_work(static, static) <= 0:
         return None
-    working = [node for node in static.modules if node.path not in PSEUDO_PATHS and _amount(node, static) > 0]
-    if len(working) < 2:
+    nodes = [node for node in static.modules if node.path not in PSEUDO_PATHS and _forward_work(node, static) > 0]
+    if len(nodes) < 2:
         return None
-    top = max(working, key=lambda node: _amount(node, static))
-    return top.path, _amount(top, static) / _amount(static, static)
+    largest = max(nodes, key=lambda node: _forward_work(node, static))
+    return largest.path, _forward_work(largest, static) / _forward_work(static, static)
 
 
-def _by_time(run: ConfigRun | None) -> tuple[str, float] | None:
+def _most_time(run: ConfigRun | None) -> tuple[str, float] | None:
+    """The path with most time and its share of the run's time; None if fewer than two modules take time."""
     if run is None or not run.device_ns:
         return None
-    times = [(path, ns) for path, ns in time_by_path(run).most_common() if path not in PSEUDO_PATHS]
-    return (times[0][0], times[0][1] / run.device_ns) if len(times) > 1 else None
+    path_times = [(path, ns) for path, ns in time_by_path(run).most_common() if path not in PSEUDO_PATHS]
+    return (path_times[0][0], path_times[0][1] / run.device_ns) if len(path_times) > 1 else None
 
 
-def _title(path: str, unit: str, share: float | None, spent: float | None) -> str:
-    parts = []
-    if share is not None:
-        parts.append(f"does {percent(share)} of the forward pass's {unit}")
-    if spent is not None:
-        parts.append(f"takes {percent(spent)} of the measured time")
-    # work without time is no reason to act: say it as the contrast it is
-    joint = " but " if spent is not None and spent < MEDIUM else " and "
-    return f"{opening(path)} {joint.join(parts)}"
+def _title(path: str, unit: str, work_share: float | None, time_share: float | None, clock: str) -> str:
+    clauses = []
+    if work_share is not None:
+        clauses.append(f"does {percent(work_share)} of the forward pass's {unit}")
+    if time_share is not None:
+        clauses.append(f"takes {percent(time_share)} of the {clock}")
+    # much work in little time needs no action, so the title contrasts the two
+    conjunction = " but " if time_share is not None and time_share < MEDIUM_TIME_SHARE else " and "
+    return f"{opening(path)} {conjunction.join(clauses)}"
 
 
-def _cost(node: ModuleNode | None) -> str:
+def _layer_work(node: ModuleNode | None) -> str:
     conv = convolution_of(node) if node is not None else None
     if node is None:
         return ""
     if conv is None:
-        return f"It asks for {work(node.forward.macs, 'MACs')} in the forward pass of one step ({node.class_name})."
+        return f"This {node.class_name} needs {work(node.forward.macs, 'MACs')} in the forward pass of one step."
     return (
-        f"It makes {conv.channels_out} channels of {conv.channels_in} by a {by(conv.kernel)} kernel at {by(conv.grid)} "
-        f"positions: {work(node.forward.macs, 'MACs')} forward. That is {conv.product()} = {conv.macs_per_image:,} "
-        f"multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
+        f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {by(conv.kernel)} kernel at "
+        f"{by(conv.grid)} positions: {work(node.forward.macs, 'MACs')} in the forward pass. That is {conv.product()} = "
+        f"{conv.macs_per_image:,} multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
     )
 
 
-def _rate(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> str:
-    found = efficiency(report, run, node.path, "forward") if run is not None and node is not None else None
-    return f"Its forward pass {found.sentence()}" if found is not None else ""
+def _layer_rate(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> str:
+    rate = efficiency(report, run, node.path, "forward") if run is not None and node is not None else None
+    return f"Its forward pass {rate.sentence()}" if rate is not None else ""
 
 
-def _rest(share: float | None, spent: float | None) -> str:
-    known = spent if spent is not None else share
-    if known is None:
-        return ""
-    left = max(0.0, 1.0 - known)
-    if spent is not None and spent < MEDIUM:
-        return f"The time is elsewhere: {percent(left)} of it is not this layer's."
-    what = "the measured time" if spent is not None else "the work"
-    if known < HIGH:
-        return f"Everything else together is {percent(left)} of {what}."
-    return f"Everything else together is {percent(left)} of {what}, so nothing else is worth changing first."
+def _other_layers(work_share: float | None, time_share: float | None, clock: str) -> str:
+    if time_share is not None:
+        return f"Everything else takes {percent(max(0.0, 1.0 - time_share))} of the {clock}."
+    if work_share is not None:
+        return f"All other layers together do {percent(max(0.0, 1.0 - work_share))} of the work."
+    return ""
 
 
-_Option = tuple[Change, StepBounds | None]
-
-
-def _options(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Option]:
-    """The changes of the convolution that `node` is, with what the step would take."""
+def _alternatives(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Alternative]:
+    """The possible changes of the convolution `node`, each with bounds for the new step; empty for other layers."""
     conv = convolution_of(node) if node is not None else None
     if node is None or conv is None or report.static is None or node.path == "":
         return []
     return [(change, step_bounds(report, run, node, change)) for change in changes(node, conv)]
 
 
-def _after(static: StaticCount, node: ModuleNode, change: Change) -> int:
-    """The forward MACs of the whole model with the change."""
+def _changed_macs(static: StaticCount, node: ModuleNode, change: Change) -> int:
+    """The forward MACs of the model after the change."""
     return static.forward.macs - node.forward.macs + change.layer_macs
 
 
 def _advice(
     static: StaticCount | None,
     node: ModuleNode | None,
-    spent: float | None,
-    options: list[_Option],
+    time_share: float | None,
+    alternatives: list[_Alternative],
     run: ConfigRun | None,
 ) -> str:
-    if spent is not None and spent < MEDIUM:
+    if time_share is not None and time_share < MEDIUM_TIME_SHARE:
         return (
-            f"Look at the layers that take the time before this one: if it took no time at all, the step would be "
-            f"at most {times(1.0 / (1.0 - spent))} as fast."
+            f"Look at the layers with more time first. Without this layer the step would be at most "
+            f"{times(1.0 / (1.0 - time_share))} as fast."
         )
-    first = " first" if spent is None or spent >= HIGH else ""
+    first = " first" if time_share is None or time_share >= HIGH_TIME_SHARE else ""
     if node is not None and node.path == "":
-        return f"Look{first} at what the model's forward calls itself, outside its submodules."
+        return f"Look{first} at the code in the model's own forward(), outside its submodules."
     if node is None or static is None or convolution_of(node) is None:
-        return f"Change this layer{first}: fewer channels or features, a smaller input, or fewer calls of it."
-    if not options:
-        return f"Change this layer{first}: fewer channels, or a smaller input for it."
-    whole = static.forward.macs
-    short = [
-        f"{times(whole / _after(static, node, change))}{' fewer MACs' if i == 0 else ''} by {change.what.partition(' (')[0]}"
-        for i, (change, _) in enumerate(options)
+        return f"Change this layer{first}: use fewer channels or features, a smaller input, or fewer calls."
+    if not alternatives:
+        return f"Change this layer{first}: use fewer channels, or a smaller input."
+    total = static.forward.macs
+    summary = [
+        f"{times(total / _changed_macs(static, node, change))}{' fewer MACs' if i == 0 else ''} with {_short_name(change)}"
+        for i, (change, _) in enumerate(alternatives)
     ]
-    long = [
-        f"{change.what} leaves {work(_after(static, node, change), 'MACs')} of {work(whole, 'MACs')} "
-        f"({times(whole / _after(static, node, change))} fewer){_step_words(bounds, run)}"
-        for change, bounds in options
+    details = [
+        f"{capital(change.what)}: {work(_changed_macs(static, node, change), 'MACs')} instead of {work(total, 'MACs')}"
+        f"{_new_step(bounds, run)}."
+        for change, bounds in alternatives
     ]
-    return (
-        f"Change this layer{first}: {', '.join(short)}. For the whole forward pass, computed from the counts, not measured: "
-        f"{'; '.join(long)}. Each changes what the model computes, so train it again and check its quality."
+    return sentences(
+        f"Change this layer{first}: {', '.join(summary)}.",
+        "These figures are computed from the counts, not measured, for the whole forward pass.",
+        *details,
+        _step_assumptions(alternatives),
+        "Each change alters the model's results, so train it again and check its quality.",
     )
 
 
-def _step_words(bounds: StepBounds | None, run: ConfigRun | None) -> str:
+def _short_name(change: Change) -> str:
+    """The change without its details in brackets."""
+    return change.what.partition(" (")[0]
+
+
+def _new_step(bounds: StepBounds | None, run: ConfigRun | None) -> str:
     if bounds is None or run is None or run.step_ns is None:
         return ""
-    now = text(run.step_ns.median, "ns")
-    if bounds.low_ns is None:
-        return f", and a step of {text(bounds.high_ns, 'ns')} instead of {now} if it stays as efficient"
-    low, high = text(bounds.low_ns, "ns"), text(bounds.high_ns, "ns")
-    return f", and a step of {low} (at the roof) to {high} (as efficient as now) instead of {now}"
+    lower = f"{text(bounds.low_ns, 'ns')} to " if bounds.low_ns is not None else ""
+    return f", step {lower}{text(bounds.high_ns, 'ns')} instead of {text(run.step_ns.median, 'ns')}"
+
+
+def _step_assumptions(alternatives: list[_Alternative]) -> str:
+    bounds = [step for _, step in alternatives if step is not None]
+    if not bounds:
+        return ""
+    if any(step.low_ns is not None for step in bounds):
+        return "The shorter step assumes that this layer reaches the roofline, the longer one that it stays as efficient as now."
+    return "The step times assume that this layer stays as efficient as now."
 
 
 def _evidence(
@@ -212,50 +233,53 @@ def _evidence(
     run: ConfigRun | None,
     path: str,
     unit: str,
-    share: float | None,
-    spent: float | None,
-    options: list[_Option],
+    work_share: float | None,
+    time_share: float | None,
+    alternatives: list[_Alternative],
 ) -> Iterator[Evidence]:
-    if share is not None:
-        yield Evidence(name=f"share of forward {unit}", value=100.0 * share, unit="percent", where=path)
-    if spent is not None and run is not None:
-        where = f"{path}, {run.config.name}"
-        yield Evidence(name="share of measured time", value=100.0 * spent, unit="percent", where=where)
+    if work_share is not None:
+        yield Evidence(name=f"share of forward {unit}", value=100.0 * work_share, unit="percent", where=path)
+    if time_share is not None and run is not None:
+        name = f"share of {clock_words(run.clock)}"
+        yield Evidence(name=name, value=100.0 * time_share, unit="percent", where=f"{path}, {run.config.name}")
     node = node_of(report.static, path)
     if report.static is None or node is None:
         return
     yield Evidence(name="forward MACs a step", value=node.forward.macs, unit="macs", where=path)
-    step = ratio(node.step_cost.flops, report.static.step.flops)
-    if step is not None:
-        yield Evidence(name="share of the step's FLOPs", value=100.0 * step, unit="percent", where=path)
+    step_share = ratio(node.step_cost.flops, report.static.step.flops)
+    if step_share is not None:
+        yield Evidence(name="share of the step's FLOPs", value=100.0 * step_share, unit="percent", where=path)
     rate = efficiency(report, run, path, "forward") if run is not None else None
     if rate is not None:
         yield from rate.evidence()
-    for change, bounds in options:
-        what = change.what.partition(" (")[0]
+    for change, bounds in alternatives:
+        name = _short_name(change)
         yield from known(
             "computed",
-            (f"forward MACs with {what}", _after(report.static, node, change), "macs"),
-            (f"step with {what}, at most", bounds.high_ns if bounds is not None else None, "ns"),
-            (f"step with {what}, at least", bounds.low_ns if bounds is not None else None, "ns"),
+            (f"forward MACs with {name}", _changed_macs(report.static, node, change), "macs"),
+            (f"step with {name}, at most", bounds.high_ns if bounds is not None else None, "ns"),
+            (f"step with {name}, at least", bounds.low_ns if bounds is not None else None, "ns"),
         )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for one module; without modules for calls with the same shapes, without shapes for kernels that run once a step."""
-    found = (
-        dominant_module(report, TIME_SHARE) or dominant_shape(report, TIME_SHARE) or dominant_calls(report, TIME_SHARE)
+    """Yield at most one finding: for a module; without modules, for one input shape; without shapes, for a few kernels."""
+    dominant = (
+        dominant_module(report, MIN_TIME_SHARE)
+        or dominant_shape(report, MIN_TIME_SHARE)
+        or dominant_calls(report, MIN_TIME_SHARE)
     )
-    if found is None:
+    if dominant is None:
         return
+    clock = clock_words("kernel" if any(trace.clock == "device" for trace in report.traces) else "operator")
     yield RULE.finding(
-        severity=_severity(found.share),
-        title=found.title,
-        explanation=sentences(found.explanation, _rest(None, found.share)),
-        advice=found.advice,
-        evidence=found.evidence,
-        paths=found.paths,
-        weight=found.share,
+        severity=_severity(dominant.share),
+        title=dominant.title,
+        explanation=sentences(dominant.explanation, _other_layers(None, dominant.share, clock)),
+        advice=dominant.advice,
+        evidence=dominant.evidence,
+        paths=dominant.paths,
+        weight=dominant.share,
     )
 
 

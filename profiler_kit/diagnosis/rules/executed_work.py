@@ -1,4 +1,4 @@
-"""A convolution that executes far more, or far less, than is counted, by hardware counters."""
+"""A convolution that executes far more or far fewer operations than are counted, by hardware counters."""
 
 from __future__ import annotations
 
@@ -11,55 +11,61 @@ from profiler_kit.diagnosis.convolution import Convolution, convolution_of
 from profiler_kit.diagnosis.pairs import measured
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.timing import node_of, ratio
-from profiler_kit.diagnosis.words import listing, opening, quoted, sentences, threshold, times, work
+from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold, times, work
 from profiler_kit.records.families import FEWER_OPERATIONS, FFT, family_words
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
-# A third of the work is padding. Below, tiles at an image's border and a bias may be all of it.
-PADDED: Final = 1.5
+# A third of the work is padding. Tiles at an image's border and a bias may explain less than that.
+MIN_PADDED_FACTOR: Final = 1.5
 # Winograd for 3x3 kernels executes 0.44 (2x2 tiles) to 0.7 of the counted work, its transforms included; FFT far less.
-FEWER: Final = 0.7
-# Less of the device's time changes no step, whatever is executed in it.
-LEAST_SHARE: Final = 0.05
-# A tenth of the device's time spent on padding is more than a change of configuration often brings.
-MEDIUM: Final = 0.10
-# Widths in channels that libraries cut tiles to.
+MAX_FEWER_FACTOR: Final = 0.7
+# A part below this share of the device time cannot change the step noticeably.
+MIN_DEVICE_SHARE: Final = 0.05
+# A tenth of the device time spent on padding is more than a change of configuration often saves.
+MEDIUM_PADDING_SHARE: Final = 0.10
+# Tile widths of libraries, in channels.
 MULTIPLES: Final = (8, 16, 32, 64, 128)
-# How near the channels' padding must come to the measured factor to be called its reason: a bias and borders add a little.
-EXPLAINED_WITHIN: Final = 0.05
-# So many input channels or fewer are the data's own, as an image's three are: nobody can choose them.
-CHANNELS_OF_DATA: Final = 4
+# Tiles explain the measured factor if theirs is this close. A bias and borders add a little to it.
+MAX_EXPLAINED_ERROR: Final = 0.05
+# Up to this many input channels are usually given by the data, such as the three of an image, and cannot be changed.
+MAX_DATA_CHANNELS: Final = 4
 
-WORDS: Final[dict[ConvolutionPart, str]] = {
-    "fprop": "forward",
-    "dgrad": "for its input's gradient",
-    "wgrad": "for its weight's gradient",
+PART_WORDS: Final[dict[ConvolutionPart, str]] = {
+    "fprop": "in the forward pass",
+    "dgrad": "for the input gradient",
+    "wgrad": "for the weight gradient",
 }
 
 DOC = f"""
-Hardware counters (`--counters`) say how many operations a convolution's kernels execute; the count says how many it is asked
-for, two per multiply-accumulate. Looked at are the parts of convolutions (forward, gradient by data, by weight) that take at
-least {threshold(LEAST_SHARE)} of the device's time.
+Fires when hardware counters (`--counters`) show that a part of a convolution executes at least {MIN_PADDED_FACTOR:g}x the
+counted FLOPs, or less than {MAX_FEWER_FACTOR:g}x, and this part takes at least {threshold(MIN_DEVICE_SHARE)} of the device
+time. The parts are the forward pass, the input gradient and the weight gradient. The count is two operations per
+multiply-accumulate.
 
-**At least {PADDED:g}x the counted work:** padding. Kernels work in tiles that are made for so many channels, and 50 channels in
-a tile for 64 are computed as 64. `medium` where at least {threshold(MEDIUM)} of the device's time goes into what is padded (if
-time goes by operations), otherwise `low`. Input and output channels, or one of the two, are rounded up to multiples of
-{", ".join(map(str, MULTIPLES))}; where that makes up the measured factor within {threshold(EXPLAINED_WITHIN)}, the nearest is
-named, and what other channels would execute in the same tiles: **computed, not measured**, since the library may take another
-kernel.
+- `medium`: padding takes at least {threshold(MEDIUM_PADDING_SHARE)} of the device time, if time is proportional to
+  operations.
+- `low`: padding takes less.
+- `info`: the part executes fewer operations than are counted.
 
-**Less than {FEWER:g}x:** the algorithm does less arithmetic than is counted, as FFT and Winograd do, and moves more bytes for it;
-or kernels skip what lies in padding. `info`: a rate computed from the count is then no share of what the device can do. Silent
-where the device can't count its tensor cores' operations.
+**At least {MIN_PADDED_FACTOR:g}x: padding.** Kernels compute tiles of a fixed number of channels: a tile for 64 channels
+computes 50 channels as 64. The rule rounds input channels, output channels or both up to multiples of
+{", ".join(map(str, MULTIPLES))}. If one of these explains the measured factor within {threshold(MAX_EXPLAINED_ERROR)}, the
+finding names it, and shows the work of other channel counts in the same tiles. That is **computed, not measured**: the
+library may choose another kernel.
+
+**Less than {MAX_FEWER_FACTOR:g}x: fewer operations.** FFT and Winograd do less arithmetic than is counted and move more
+bytes. Other kernels skip work on padded borders. An effective rate above the measured peak is then not an error.
+
+The rule does not report fewer operations if the device cannot count those of its tensor cores.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """One part of a convolution in one run, with what was counted and what was executed."""
+class _CountedPart:
+    """One part of a convolution in one run: counted FLOPs, executed FLOPs, and its share of the device time."""
 
     run: ConfigRun
     timing: ConvolutionTiming
@@ -69,131 +75,137 @@ class _Case:
 
     @property
     def factor(self) -> float:
-        """Executed over counted."""
+        """Executed over counted FLOPs."""
         return self.counters.flops / self.counted_flops
 
     @property
-    def padding(self) -> float:
-        """The share of the device's time that goes into padding, if time goes by operations."""
+    def padding_share(self) -> float:
+        """The share of the device time spent on padding, if time is proportional to operations."""
         return self.share * (1.0 - 1.0 / self.factor)
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires at most twice for a layer: on what is padded, and on what is executed less than counted."""
-    padded: dict[str, list[_Case]] = {}
-    fewer: dict[str, list[_Case]] = {}
+    """Yield at most two findings for each layer: one about padding, one about fewer operations."""
+    padded: dict[str, list[_CountedPart]] = {}
+    fewer: dict[str, list[_CountedPart]] = {}
     for run in measured(report):
-        for case in _cases(report, run):
-            if case.factor >= PADDED:
-                padded.setdefault(case.timing.path, []).append(case)
-            elif case.factor < FEWER and case.counters.complete:
-                fewer.setdefault(case.timing.path, []).append(case)
-    for cases in padded.values():
-        yield _of_padding(report, cases)
-    for cases in fewer.values():
-        yield _of_fewer(cases)
+        for part in _counted_parts(report, run):
+            if part.factor >= MIN_PADDED_FACTOR:
+                padded.setdefault(part.timing.path, []).append(part)
+            elif part.factor < MAX_FEWER_FACTOR and part.counters.complete:
+                fewer.setdefault(part.timing.path, []).append(part)
+    for parts in padded.values():
+        yield _padding_finding(report, parts)
+    for parts in fewer.values():
+        yield _fewer_operations_finding(parts)
 
 
-def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
+def _counted_parts(report: Report, run: ConfigRun) -> Iterator[_CountedPart]:
     for timing in run.convolutions:
         share = ratio(timing.kernel_ns, run.device_ns)
         macs, node = timing.macs, node_of(report.static, timing.path)
         if macs is None and node is not None and convolution_of(node) is not None:
-            macs = node.forward.macs  # each of the two gradients asks for as much as the forward pass
-        if timing.counters is None or not macs or share is None or share < LEAST_SHARE:
+            macs = node.forward.macs  # each of the two gradients needs as many MACs as the forward pass
+        if timing.counters is None or not macs or share is None or share < MIN_DEVICE_SHARE:
             continue
-        yield _Case(run=run, timing=timing, counters=timing.counters, counted_flops=2 * macs, share=min(share, 1.0))
+        yield _CountedPart(
+            run=run, timing=timing, counters=timing.counters, counted_flops=2 * macs, share=min(share, 1.0)
+        )
 
 
-def _of_padding(report: Report, cases: list[_Case]) -> Finding:
-    run = cases[0].run
-    here = sorted((case for case in cases if case.run is run), key=lambda case: -case.padding)
-    worst = here[0]
-    stake = min(1.0, sum(case.padding for case in here))
+def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
+    """The finding about the padded `parts` of one layer, in the first run that has any."""
+    run = parts[0].run
+    run_parts = sorted((part for part in parts if part.run is run), key=lambda part: -part.padding_share)
+    worst = run_parts[0]
+    padding_share = min(1.0, sum(part.padding_share for part in run_parts))
     node = node_of(report.static, worst.timing.path)
     conv = convolution_of(node) if node is not None else None
-    tiles = _tiles(conv, worst.factor)
+    tiles = _explaining_tiles(conv, worst.factor)
     return RULE.finding(
-        severity="medium" if stake >= MEDIUM else "low",
-        title=f"{opening(worst.timing.path)} executes {times(worst.factor)} its counted FLOPs under {quoted(run)}: padding",
+        severity="medium" if padding_share >= MEDIUM_PADDING_SHARE else "low",
+        title=f"Padding in {layer(worst.timing.path)}: it executes {times(worst.factor)} its counted FLOPs in {quoted(run)}",
         explanation=sentences(
             _amounts(worst),
-            _more_parts(here[1:]),
-            f"If time goes by operations, {percent(stake)} of the device's time goes into padding.",
-            _reason(conv, tiles),
-            _elsewhere(report, worst, cases),
+            _other_parts(run_parts[1:]),
+            f"If time is proportional to operations, padding takes {percent(padding_share)} of the device time.",
+            _tile_explanation(conv, tiles),
+            _other_runs(report, worst),
         ),
-        advice=_channels(tiles),
-        evidence=(*_evidence(here), *_by_multiple(conv, worst.timing.path)),
+        advice=_channel_advice(tiles),
+        evidence=(*_evidence(run_parts), *_tile_evidence(conv, worst.timing.path)),
         paths=(worst.timing.path,),
-        weight=stake,
+        weight=padding_share,
         computed=True,
     )
 
 
-def _of_fewer(cases: list[_Case]) -> Finding:
-    run = cases[0].run
-    here = sorted((case for case in cases if case.run is run), key=lambda case: -case.share)
-    case = here[0]
-    names = list(dict.fromkeys(quoted(other.run) for other in cases if other.run is not run))
-    room = case.timing.workspace_bytes
-    rate = case.timing.flops_per_s
-    family = FFT if case.timing.family == "gemm:complex" else case.timing.family  # the product between FFT's transforms
+def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
+    """The finding about `parts` of one layer that execute fewer operations, in the first run that has any."""
+    run = parts[0].run
+    run_parts = sorted((part for part in parts if part.run is run), key=lambda part: -part.share)
+    largest = run_parts[0]
+    other_runs = list(dict.fromkeys(quoted(part.run) for part in parts if part.run is not run))
+    workspace_bytes = largest.timing.workspace_bytes
+    rate = largest.timing.flops_per_s
+    # the complex product between FFT's transforms may take most of the time
+    family = FFT if largest.timing.family == "gemm:complex" else largest.timing.family
     return RULE.finding(
         severity="info",
-        title=f"{opening(case.timing.path)} executes {times(case.factor)} its counted FLOPs under {quoted(run)}: "
+        title=f"{opening(largest.timing.path)} executes only {times(largest.factor)} its counted FLOPs in {quoted(run)}: "
         f"{family_words(family)}",
         explanation=sentences(
-            _amounts(case),
-            _more_parts(here[1:]),
-            f"{family_words(family)} does less arithmetic than a direct sum and moves more bytes."
+            _amounts(largest),
+            _other_parts(run_parts[1:]),
+            f"{family_words(family)} does less arithmetic than a direct convolution and moves more bytes."
             if family in FEWER_OPERATIONS
-            else "Its kernels skip work that is counted, as where a window lies in padding.",
-            f"This part moves {text(case.counters.dram_bytes, 'bytes')} of DRAM.",
-            f"So its effective {text(rate, 'flops/s')}, by count, is no share of what the device can do."
+            else "Its kernels skip work that is counted, for example on padded borders.",
+            f"This part moves {text(largest.counters.dram_bytes, 'bytes')} to and from DRAM.",
+            f"Its effective rate of {text(rate, 'flops/s')} comes from the count: do not compare it with the device's peak."
             if rate is not None
             else "",
-            f"The same holds under {listing(names)}." if names else "",
+            f"The same holds in {listing(other_runs)}." if other_runs else "",
         ),
-        advice="Judge it by its time. "
+        advice="Judge this layer by its time. "
         + (
-            f"It takes {text(room, 'bytes')} of workspace: where that is not free, the library falls back to another algorithm."
-            if room
-            else "Where its workspace does not fit into free memory, the library falls back to another algorithm."
+            f"Keep {text(workspace_bytes, 'bytes')} of memory free for its workspace; otherwise the library falls back to "
+            "another algorithm."
+            if workspace_bytes
+            else "If its workspace does not fit into free memory, the library falls back to another algorithm."
         ),
-        evidence=_evidence(here),
-        paths=(case.timing.path,),
-        weight=case.share,
+        evidence=_evidence(run_parts),
+        paths=(largest.timing.path,),
+        weight=largest.share,
     )
 
 
-def _amounts(case: _Case) -> str:
+def _amounts(part: _CountedPart) -> str:
     return (
-        f"{opening(case.timing.path)} is asked for {work(case.counted_flops, 'FLOP')} {WORDS[case.timing.part]} and "
-        f"executes {work(case.counters.flops, 'FLOP')}, by hardware counters."
+        f"{opening(part.timing.path)} needs {work(part.counted_flops, 'FLOP')} {PART_WORDS[part.timing.part]} by count and "
+        f"executes {work(part.counters.flops, 'FLOP')} by hardware counters."
     )
 
 
-def _more_parts(cases: list[_Case]) -> str:
-    said = [f"{times(case.factor)} {WORDS[case.timing.part]}" for case in cases]
-    return f"It executes {listing(said)} too." if said else ""
+def _other_parts(parts: list[_CountedPart]) -> str:
+    factors = [f"{times(part.factor)} {PART_WORDS[part.timing.part]}" for part in parts]
+    return f"It also executes {listing(factors)}." if factors else ""
 
 
-def _elsewhere(report: Report, worst: _Case, cases: list[_Case]) -> str:
-    """What the same part executes in the other runs that were counted."""
-    others = [
-        f"{times(case.factor)} under {quoted(case.run)}"
+def _other_runs(report: Report, worst: _CountedPart) -> str:
+    """The factors of the same part in the other runs with counters."""
+    factors = [
+        f"{times(part.factor)} in {quoted(part.run)}"
         for run in measured(report)
         if run is not worst.run
-        for case in _cases(report, run)
-        if (case.timing.path, case.timing.part) == (worst.timing.path, worst.timing.part)
+        for part in _counted_parts(report, run)
+        if (part.timing.path, part.timing.part) == (worst.timing.path, worst.timing.part)
     ]
-    return f"The same part executes {listing(others)}." if others else ""
+    return f"The same part executes {listing(factors)}." if factors else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tiles:
-    """Tiles for multiples of so many channels, on one side of the product or on both, and what a convolution is in them."""
+    """Tiles whose width in channels is a multiple of `multiple`, on one or both sides of the product of `conv`."""
 
     conv: Convolution
     multiple: int
@@ -201,85 +213,92 @@ class _Tiles:
     pads_out: bool = True
 
     @property
-    def each(self) -> tuple[int, int]:
-        """Input and output channels of one group, which is what a tile holds."""
+    def group_channels(self) -> tuple[int, int]:
+        """Input and output channels of one group: a tile never spans groups."""
         return self.conv.channels_in // self.conv.groups, self.conv.channels_out // self.conv.groups
 
-    def up(self, cin: int, cout: int) -> tuple[int, int]:
-        """The channels as they are computed."""
+    def round_up(self, cin: int, cout: int) -> tuple[int, int]:
+        """The channels that the tiles compute for `cin` and `cout`."""
         step = self.multiple
         return (-(-cin // step) * step if self.pads_in else cin), (-(-cout // step) * step if self.pads_out else cout)
 
-    def down(self, cin: int, cout: int) -> tuple[int, int]:
-        """The most channels that fill tiles and are no more than these, at least one tile."""
+    def round_down(self, cin: int, cout: int) -> tuple[int, int]:
+        """The largest channel counts up to `cin` and `cout` that fill whole tiles, and at least one tile."""
         step = self.multiple
         return (
-            max(step, cin // step * step) if self.pads_in and cin > CHANNELS_OF_DATA else cin,
+            max(step, cin // step * step) if self.pads_in and cin > MAX_DATA_CHANNELS else cin,
             max(step, cout // step * step) if self.pads_out else cout,
         )
 
     @property
     def factor(self) -> float:
-        """Executed over counted, if channels were all that is padded."""
-        return math.prod(self.up(*self.each)) / math.prod(self.each)
+        """Executed over counted FLOPs, if only channels are padded."""
+        return math.prod(self.round_up(*self.group_channels)) / math.prod(self.group_channels)
 
 
-def _tiles(conv: Convolution | None, factor: float) -> _Tiles | None:
-    """The tiles that explain `factor` best, the smaller of equal ones; None where none comes near."""
+def _explaining_tiles(conv: Convolution | None, factor: float) -> _Tiles | None:
+    """The tiles whose factor is closest to `factor`, the smaller of equal ones; None if none is close."""
+    if conv is None:
+        return None
     sides = ((True, True), (False, True), (True, False))
-    known = [_Tiles(conv=conv, multiple=m, pads_in=i, pads_out=o) for m in MULTIPLES for i, o in sides] if conv else []
-    best = min(known, key=lambda tiles: abs(tiles.factor / factor - 1.0), default=None)
-    return best if best is not None and abs(best.factor / factor - 1.0) <= EXPLAINED_WITHIN else None
+    candidates = [_Tiles(conv=conv, multiple=m, pads_in=i, pads_out=o) for m in MULTIPLES for i, o in sides]
+    best = min(candidates, key=lambda tiles: abs(tiles.factor / factor - 1.0))
+    return best if abs(best.factor / factor - 1.0) <= MAX_EXPLAINED_ERROR else None
 
 
-def _reason(conv: Convolution | None, tiles: _Tiles | None) -> str:
+def _tile_explanation(conv: Convolution | None, tiles: _Tiles | None) -> str:
     if conv is None:
         return ""
     if tiles is None:
-        cin, cout = _Tiles(conv=conv, multiple=1).each
-        return f"Its {cin} input and {cout} output channels, rounded up alone, do not make this factor."
-    (cin, cout), (as_in, as_out) = tiles.each, tiles.up(*tiles.each)
+        cin, cout = _Tiles(conv=conv, multiple=1).group_channels
+        return f"Rounding up its {cin} input and {cout} output channels does not explain this factor."
+    (cin, cout), (padded_in, padded_out) = tiles.group_channels, tiles.round_up(*tiles.group_channels)
     return (
-        f"{cin} input and {cout} output channels, computed as {as_in} and {as_out} in tiles for multiples of "
-        f"{tiles.multiple}, make {times(tiles.factor)}."
+        f"Tiles for multiples of {tiles.multiple} channels explain it: {cin} input and {cout} output channels, computed as "
+        f"{padded_in} and {padded_out}, make {times(tiles.factor)}."
     )
 
 
-def _channels(tiles: _Tiles | None) -> str:
+def _channel_advice(tiles: _Tiles | None) -> str:
     if tiles is None:
-        return "Try channels in multiples of 64, and channels_last: which tiles are taken is the library's choice."
-    cin, cout = tiles.each
-    now, less = math.prod(tiles.up(cin, cout)), tiles.down(cin, cout)
-    as_in, as_out = tiles.up(cin, cout)
-    more = (cin if cin <= CHANNELS_OF_DATA else as_in, as_out)
-    left = math.prod(tiles.up(*less)) / now
+        return "Try channels in multiples of 64, and channels_last. The library chooses the tiles."
+    cin, cout = tiles.group_channels
+    executed, smaller = math.prod(tiles.round_up(cin, cout)), tiles.round_down(cin, cout)
+    padded_in, padded_out = tiles.round_up(cin, cout)
+    larger = (cin if cin <= MAX_DATA_CHANNELS else padded_in, padded_out)
+    smaller_share = math.prod(tiles.round_up(*smaller)) / executed
     group = " in each group" if tiles.conv.groups > 1 else ""
-    narrow = [each for m in MULTIPLES if m < tiles.multiple and (each := replace(tiles, multiple=m)).factor < PADDED]
+    narrower = [
+        candidate
+        for multiple in MULTIPLES
+        if multiple < tiles.multiple and (candidate := replace(tiles, multiple=multiple)).factor < MIN_PADDED_FACTOR
+    ]
     return sentences(
-        f"Choose channels that fill the tiles{group}: {more[0]} -> {more[1]} would execute no more than {cin} -> {cout} do now"
-        + (f", {less[0]} -> {less[1]} {percent(left)} of it." if left < 1.0 else "."),
-        f"A kernel with tiles for multiples of {narrow[-1].multiple} would execute {times(narrow[-1].factor)}: "
-        "torch.backends.cudnn.benchmark = True lets cuDNN look for one."
-        if narrow
+        f"Choose channels that fill the tiles{group}: {larger[0]} -> {larger[1]} would execute as many operations as {cin} -> "
+        f"{cout} does now"
+        + (f", {smaller[0]} -> {smaller[1]} {percent(smaller_share)} of them." if smaller_share < 1.0 else "."),
+        f"A kernel with tiles for multiples of {narrower[-1].multiple} would execute {times(narrower[-1].factor)}: try "
+        "torch.backends.cudnn.benchmark = True, which may select such a kernel."
+        if narrower
         else "",
-        "Computed from the tiles, not measured: the library may take other kernels for other channels.",
+        "This is computed from the tiles, not measured: the library may choose other kernels for other channels.",
     )
 
 
-def _evidence(cases: list[_Case]) -> Iterator[Evidence]:
-    for case in cases:
+def _evidence(parts: list[_CountedPart]) -> Iterator[Evidence]:
+    for part in parts:
         yield from known(
-            f"{case.timing.path}, {case.timing.part}, {case.run.config.name}",
-            ("executed over counted", case.factor, "ratio"),
-            ("executed FLOPs", case.counters.flops, "flops"),
-            ("counted FLOPs", case.counted_flops, "flops"),
-            ("DRAM bytes", case.counters.dram_bytes, "bytes"),
-            ("share of device time", 100.0 * case.share, "percent"),
-            ("kernel", case.timing.kernel, "text"),
+            f"{part.timing.path}, {part.timing.part}, {part.run.config.name}",
+            ("executed over counted", part.factor, "ratio"),
+            ("executed FLOPs", part.counters.flops, "flops"),
+            ("counted FLOPs", part.counted_flops, "flops"),
+            ("DRAM bytes", part.counters.dram_bytes, "bytes"),
+            ("share of device time", 100.0 * part.share, "percent"),
+            ("kernel", part.timing.kernel, "text"),
         )
 
 
-def _by_multiple(conv: Convolution | None, path: str) -> Iterator[Evidence]:
+def _tile_evidence(conv: Convolution | None, path: str) -> Iterator[Evidence]:
     for multiple in MULTIPLES:
         if conv is not None:
             factor = _Tiles(conv=conv, multiple=multiple).factor

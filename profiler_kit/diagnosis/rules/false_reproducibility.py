@@ -1,4 +1,4 @@
-"""Runs that repeat within a process, and give other bits in a fresh one."""
+"""Runs that are bitwise reproducible within one process, but not between two processes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
-Two passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
-seed: `low`, `medium` where `cudnn.deterministic=True` was set, `info` where only the loss's value differs (some losses do not
-repeat by themselves). Outputs, loss and gradients are compared apart. With
-`cudnn.benchmark=True` the search may end with another algorithm next time, also among the deterministic ones; without it,
-a choice that depends on free memory, or a seeded start that is none. One finding for runs with benchmark, one for those without.
+Fires when two passes in one process gave bitwise equal results, but a second, fresh process of the same configuration and
+seed gave different ones. Outputs, loss and gradients are compared separately.
+
+- `medium`: `cudnn.deterministic=True` was set.
+- `low`: it was not set.
+- `info`: only the loss differs. Some losses are not bitwise reproducible even if the outputs are.
+
+With `cudnn.benchmark=True`, the search may select another algorithm in the next process, deterministic or not. Without it,
+the cause is a choice that depends on free memory, or an initialization that ignores the seed. Runs with benchmark and runs
+without it get separate findings.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """A run, its second process, and what differs between them."""
+class _DifferingRun:
+    """A run, its second process, and the parts that differ between them."""
 
     first: ConfigRun
     second: ConfigRun | Repeat
@@ -33,57 +38,58 @@ class _Case:
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires at most once for runs with benchmark, and once for those without."""
-    cases = [case for run in measured(report) if (case := _case(report, run)) is not None]
+    """Yield at most one finding for runs with benchmark, and at most one for runs without it."""
+    runs = [differing_run for run in measured(report) if (differing_run := _differing_run(report, run)) is not None]
     for benchmark in (True, False):
-        found = [case for case in cases if (case.first.config.benchmark is True) is benchmark]
-        if found:
-            yield _finding(report, found, benchmark=benchmark)
+        group = [run for run in runs if (run.first.config.benchmark is True) is benchmark]
+        if group:
+            yield _finding(report, group, benchmark=benchmark)
 
 
-def _case(report: Report, run: ConfigRun) -> _Case | None:
-    again = next((r for r in report.runs if r.config.repeat_of == run.config.name and r.failure is None), None)
-    second = again or (run.repeat if run.repeat is not None and run.repeat.failure is None else None)
+def _differing_run(report: Report, run: ConfigRun) -> _DifferingRun | None:
+    repeat = next((r for r in report.runs if r.config.repeat_of == run.config.name and r.failure is None), None)
+    second = repeat or (run.repeat if run.repeat is not None and run.repeat.failure is None else None)
     parts = only_within(run, second) if second is not None else ()
-    return _Case(run, second, parts) if second is not None and parts else None
+    return _DifferingRun(run, second, parts) if second is not None and parts else None
 
 
-def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
-    first = cases[0].first
-    names = listing([quoted(case.first) for case in cases], most=3)
-    parts = listing(list(dict.fromkeys(part.name for case in cases for part in case.parts)))
-    strict = any(case.first.config.deterministic is True for case in cases)
-    verb = "repeats" if len(cases) == 1 else "repeat"
-    tried = attempt(report, first, ("deterministic",) if first is report.baseline() and not benchmark else ())
+def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> Finding:
+    first = runs[0].first
+    names = listing([quoted(run.first) for run in runs], most=3)
+    parts = listing(list(dict.fromkeys(part.name for run in runs for part in run.parts)))
+    is_deterministic = any(run.first.config.deterministic is True for run in runs)
+    verb = "is" if len(runs) == 1 else "are"
+    deterministic = attempt(report, first, ("deterministic",) if first is report.baseline() and not benchmark else ())
     return RULE.finding(
-        severity="info" if parts == "loss" else "medium" if strict else "low",
-        title=f"{names} {verb} within a process, but two processes give different {parts}",
+        severity="info" if parts == "loss" else "medium" if is_deterministic else "low",
+        title=f"{names} {verb} bitwise reproducible only within one process: two processes give different {parts}",
         explanation=sentences(
-            "Within one process two passes gave the same bits. A second, fresh process of the same configuration, "
-            "from the same seed, gave other ones.",
-            "cudnn.benchmark times each algorithm once or twice, so that another one may win in the next process."
+            "Two passes within one process gave bitwise equal results. A second, fresh process of the same configuration and "
+            "seed gave different ones.",
+            "cudnn.benchmark times each algorithm once or twice, so another one may win in the next process."
             if benchmark
-            else "The algorithms, or the seeded start itself, were not the same.",
-            "cudnn.deterministic=True does not prevent that: each algorithm repeats itself, but not the others."
-            if benchmark and strict
+            else "The two processes used different algorithms, or different initial values despite the seed.",
+            "cudnn.deterministic=True does not prevent this: each algorithm repeats its own result, but two algorithms differ."
+            if benchmark and is_deterministic
             else "",
         ),
-        advice="Do not take equal results within one run for reproducibility. "
+        advice="Compare results between processes before you call them reproducible. "
         + (
-            "Leave cudnn.benchmark at False where results have to be the same in the next run."
+            "Leave cudnn.benchmark at False if the next run must give the same results."
             if benchmark
-            else "Set cudnn.deterministic, and seed everything that draws random numbers when the model is built."
+            else "Set torch.backends.cudnn.deterministic = True, and seed every random number generator that building the model "
+            "uses."
         ),
         evidence=tuple(
-            piece
-            for case in cases
-            for part in case.parts
-            for which, run in (("first", case.first), ("second", case.second))
-            for piece in known(
-                case.first.config.name, (f"{part.name} digest, {which} process", part.digest(run), "text")
+            item
+            for run in runs
+            for part in run.parts
+            for ordinal, process in (("first", run.first), ("second", run.second))
+            for item in known(
+                run.first.config.name, (f"{part.name} digest, {ordinal} process", part.digest(process), "text")
             )
         ),
-        attempt=tried,
+        attempt=deterministic,
     )
 
 

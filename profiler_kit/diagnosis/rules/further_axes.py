@@ -1,4 +1,4 @@
-"""What the configurations bring in which more than cuDNN's flags differs."""
+"""The gain of configurations that change more than cuDNN's flags."""
 
 from __future__ import annotations
 
@@ -16,131 +16,147 @@ from profiler_kit.statistics.noise import Noise, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import digits, percent, text
 
-# A fifth of the time is more than most changes to a model bring; a twentieth is worth a line of code.
-LARGE: Final = 0.20
-SMALL: Final = 0.05
-# An error this many times as large as before is another arithmetic, not rounding.
-MORE_ERROR: Final = 2.0
-# A peak that moves by less than this is the allocator's rounding.
-OTHER_PEAK: Final = 0.02
+# A fifth of the time is more than most changes to a model save; a twentieth is worth a line of code.
+HIGH_SAVING: Final = 0.20
+MEDIUM_SAVING: Final = 0.05
+# From this factor, a larger error comes from other arithmetic, not from rounding.
+MIN_ERROR_FACTOR: Final = 2.0
+# Below this share, a change of the peak may be the allocator's rounding.
+MIN_PEAK_CHANGE: Final = 0.02
 
 DOC = f"""
-Every run in which more than cuDNN's flags differs (`--also channels_last,amp_bf16,compile,batch=2x`) stands beside the baseline:
-faster, slower or no sure difference, with the time (per example, where the steps hold different numbers of them), and with what
-changes in the peak (from {threshold(OTHER_PEAK)}), in the error against float64 (from {MORE_ERROR:g}x) and in the bits; highest
-gain first. Where the same flags were run without the settings, that comparison is said too, as it is the settings' own part.
-`high` where the best saves at least {threshold(LARGE)}, `medium` from {threshold(SMALL)}, `low` for less, `info` where none
-helps.
-Limits of the search and of memory have rules of their own (`benchmark_limit`, `under_a_cap`).
+Fires when a run changed more than cuDNN's flags (`--also channels_last,amp_bf16,compile,batch=2x`) and can be compared with
+the baseline.
+
+- `high`: the best of these runs saves at least {threshold(HIGH_SAVING)} of the time.
+- `medium`: it saves at least {threshold(MEDIUM_SAVING)}.
+- `low`: it saves less, but is significantly faster.
+- `info`: none is significantly faster.
+
+The finding lists all these runs, the best first: the time (per example if the batch sizes differ), and changes in the memory
+peak (from {threshold(MIN_PEAK_CHANGE)}), in the error against float64 (from {MIN_ERROR_FACTOR:g}x) and in the bits of the
+outputs. If a run with the same flags but without the extra settings exists, the finding compares with it too: the difference
+is the effect of the settings alone.
+
+Limits of the algorithm search and of memory have rules of their own (`benchmark_limit`, `under_a_cap`).
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """A run beside the baseline, and beside its twin without settings, where that is another run."""
+class _Comparison:
+    """A run with settings, compared with the baseline, and with the run of the same flags without settings."""
 
     run: ConfigRun
-    tried: Trial
-    twin: ConfigRun | None
-    beside_twin: Trial | None
+    trial: Trial
+    same_flags: ConfigRun | None
+    same_flags_trial: Trial | None
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, where such a run and a baseline have step times."""
+    """Yield at most one finding: if a run with settings and a plain baseline have step times."""
     base = report.baseline()
     if base is None or not base.config.is_plain:
         return
     noise = noise_of(report)
     runs = [run for run in with_settings(report) if not is_limited(run.config)]
-    cases = [case for run in runs if (case := _case(report, base, run, noise)) is not None]
-    if not cases:
+    comparisons = [comparison for run in runs if (comparison := _compare(report, base, run, noise)) is not None]
+    if not comparisons:
         return
-    cases.sort(key=lambda case: -(case.tried.gain_percent or 0.0))
-    better = [case for case in cases if case.tried.verdict == "better"]
-    first = better[0] if better else cases[0]
-    share = (first.tried.gain_percent or 0.0) / 100.0
-    grade: Severity = "high" if share >= LARGE else "medium" if share >= SMALL else "low"
-    ordered = [first, *(case for case in cases if case is not first)]
+    comparisons.sort(key=lambda comparison: -(comparison.trial.gain_percent or 0.0))
+    faster = [comparison for comparison in comparisons if comparison.trial.verdict == "better"]
+    best = faster[0] if faster else comparisons[0]
+    share = (best.trial.gain_percent or 0.0) / 100.0
+    severity: Severity = "high" if share >= HIGH_SAVING else "medium" if share >= MEDIUM_SAVING else "low"
+    ordered = [best, *(comparison for comparison in comparisons if comparison is not best)]
     yield RULE.finding(
-        severity=grade if better else "info",
-        title=_title(first, len(cases), len(better)),
-        explanation=sentences(*(_words(case, base) for case in ordered), noise.sentence()),
-        advice=_advice(better),
-        evidence=tuple(piece for case in ordered for piece in _evidence(case)),
-        attempt=Attempt(tries=tuple(case.run.config.name for case in ordered), trial=first.tried),
-        weight=share if better else 0.0,
+        severity=severity if faster else "info",
+        title=_title(best, len(comparisons), len(faster)),
+        explanation=sentences(*(_describe(comparison, base) for comparison in ordered), noise.sentence()),
+        advice=_advice(faster),
+        evidence=tuple(item for comparison in ordered for item in _evidence(comparison)),
+        attempt=Attempt(tries=tuple(comparison.run.config.name for comparison in ordered), trial=best.trial),
+        weight=share if faster else 0.0,
     )
 
 
-def _case(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Case | None:
-    tried = sweep_trial(base, run, noise)
-    twin = run_of(report, replace(run.config, settings=()))
-    twin = twin if twin is not None and twin is not base else None
-    beside = sweep_trial(twin, run, noise) if twin is not None and twin.failure is None else None
-    return _Case(run=run, tried=tried, twin=twin, beside_twin=beside) if tried is not None else None
+def _compare(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Comparison | None:
+    trial = sweep_trial(base, run, noise)
+    same_flags = run_of(report, replace(run.config, settings=()))
+    same_flags = same_flags if same_flags is not None and same_flags is not base else None
+    has_samples = same_flags is not None and same_flags.failure is None
+    same_flags_trial = sweep_trial(same_flags, run, noise) if same_flags is not None and has_samples else None
+    if trial is None:
+        return None
+    return _Comparison(run=run, trial=trial, same_flags=same_flags, same_flags_trial=same_flags_trial)
 
 
-def _title(first: _Case, count: int, better: int) -> str:
-    if not better and count > 1:
-        return f"Not one of {plural(count, 'further configuration')} is surely faster"
-    if not better:
-        change = percent(-(first.tried.gain_percent or 0.0) / 100.0)
-        return f"{quoted(first.run)} is not surely faster: the time changes by {change}"
-    rest = f", the best of {plural(count, 'further configuration')}" if count > 1 else ""
-    return f"{quoted(first.run)} takes {outcome(first.tried)}{rest}"
+def _title(best: _Comparison, count: int, faster_count: int) -> str:
+    if not faster_count and count > 1:
+        return f"No gain from extra settings: none of {plural(count, 'configuration')} is significantly faster"
+    if not faster_count:
+        change = percent(-(best.trial.gain_percent or 0.0) / 100.0)
+        return f"{quoted(best.run)} is not significantly faster: the time changes by {change}"
+    total = f", the best of {plural(count, 'configuration')} with extra settings" if count > 1 else ""
+    return f"{quoted(best.run)} takes {outcome(best.trial)}{total}"
 
 
-def _words(case: _Case, base: ConfigRun) -> str:
-    tried, run = case.tried, case.run
-    change = f" ({percent(-(tried.gain_percent or 0.0) / 100.0)})" if tried.verdict == "same" else ""
-    parts = [f"{quoted(run)}: {_time(case, base)}, {outcome(tried)}{change}", _peak(tried), _error(tried)]
-    if tried.same_bits is not None:
-        parts.append("the outputs are equal to the bit" if tried.same_bits else "the outputs differ in their bits")
-    if case.beside_twin is not None and case.twin is not None:
-        parts.append(f"beside {quoted(case.twin)} {outcome(case.beside_twin)}")
-    return "; ".join(part for part in parts if part) + "."
+def _describe(comparison: _Comparison, base: ConfigRun) -> str:
+    trial, run = comparison.trial, comparison.run
+    change = f" ({percent(-(trial.gain_percent or 0.0) / 100.0)})" if trial.verdict == "same" else ""
+    clauses = [
+        f"{quoted(run)}: {_time_change(comparison, base)}, {outcome(trial)}{change}",
+        _peak_change(trial),
+        _error_change(trial),
+    ]
+    if trial.same_bits is not None:
+        clauses.append("outputs bitwise equal" if trial.same_bits else "outputs not bitwise equal")
+    if comparison.same_flags_trial is not None and comparison.same_flags is not None:
+        clauses.append(f"compared with {quoted(comparison.same_flags)} {outcome(comparison.same_flags_trial)}")
+    return "; ".join(clause for clause in clauses if clause) + "."
 
 
-def _time(case: _Case, base: ConfigRun) -> str:
-    before, after = case.tried.before_ns.median, case.tried.after_ns.median
-    if case.tried.per_example and base.samples and case.run.samples:
-        each = f"{text(before / base.samples, 'ns')} to {text(after / case.run.samples, 'ns')} per example"
-        return f"{each} ({plural(case.run.samples, 'example')} in a step of {text(after, 'ns')})"
+def _time_change(comparison: _Comparison, base: ConfigRun) -> str:
+    before, after = comparison.trial.before_ns.median, comparison.trial.after_ns.median
+    samples = comparison.run.samples
+    if comparison.trial.per_example and base.samples and samples:
+        per_example = f"{text(before / base.samples, 'ns')} to {text(after / samples, 'ns')} per example"
+        return f"{per_example} ({plural(samples, 'example')} in a step of {text(after, 'ns')})"
     return f"{text(before, 'ns')} to {text(after, 'ns')}"
 
 
-def _peak(tried: Trial) -> str:
-    before, after = tried.before_peak_bytes, tried.after_peak_bytes
-    if before is None or after is None or before <= 0 or abs(after - before) < OTHER_PEAK * before:
+def _peak_change(trial: Trial) -> str:
+    before, after = trial.before_peak_bytes, trial.after_peak_bytes
+    if before is None or after is None or before <= 0 or abs(after - before) < MIN_PEAK_CHANGE * before:
         return ""
     return f"peak {text(before, 'bytes')} to {text(after, 'bytes')}"
 
 
-def _error(tried: Trial) -> str:
-    before, after = tried.before_error, tried.after_error
+def _error_change(trial: Trial) -> str:
+    before, after = trial.before_error, trial.after_error
     if before is None or after is None or min(before, after) <= 0:
         return ""
-    is_like = 1 / MORE_ERROR < after / before < MORE_ERROR
-    return "" if is_like else f"error against float64 {digits(before, 2)} to {digits(after, 2)}"
+    is_similar = 1 / MIN_ERROR_FACTOR < after / before < MIN_ERROR_FACTOR
+    return "" if is_similar else f"error against float64 {digits(before, 2)} to {digits(after, 2)}"
 
 
-def _advice(better: list[_Case]) -> str:
-    if not better:
-        return "Leave these off as far as the time goes; look at the peaks and errors above for other reasons."
-    run = better[0].run
-    costly = "" if not _error(better[0].tried) else " Check that its error is acceptable."
-    return f"Take {quoted(run)}.{costly}"
+def _advice(faster: list[_Comparison]) -> str:
+    if not faster:
+        return (
+            "Leave these settings off: none saves time. Their peaks and errors above may be another reason to use them."
+        )
+    error_check = " Check that its error is acceptable." if _error_change(faster[0].trial) else ""
+    return f"Use {quoted(faster[0].run)}.{error_check}"
 
 
-def _evidence(case: _Case) -> Iterator[Evidence]:
-    tried = case.tried
+def _evidence(comparison: _Comparison) -> Iterator[Evidence]:
+    trial = comparison.trial
     return known(
-        case.run.config.name,
-        ("time saved per example" if tried.per_example else "time saved", tried.gain_percent, "percent"),
-        ("median step", tried.after_ns.median, "ns"),
-        ("peak", tried.after_peak_bytes, "bytes"),
-        ("largest relative error", tried.after_error, "text"),
-        ("same bits as the baseline", tried.same_bits, "bool"),
+        comparison.run.config.name,
+        ("time saved per example" if trial.per_example else "time saved", trial.gain_percent, "percent"),
+        ("median step", trial.after_ns.median, "ns"),
+        ("peak", trial.after_peak_bytes, "bytes"),
+        ("largest relative error", trial.after_error, "text"),
+        ("outputs bitwise equal to the baseline's", trial.same_bits, "bool"),
     )
 
 

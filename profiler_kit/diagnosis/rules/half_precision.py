@@ -1,4 +1,4 @@
-"""What bfloat16 autocast would save on products that run in TF32."""
+"""The possible gain of bfloat16 autocast for convolutions and matrix products that run in TF32."""
 
 from __future__ import annotations
 
@@ -16,61 +16,67 @@ from profiler_kit.statistics.noise import WORTH
 from profiler_kit.units import percent, text
 
 # Below a fifth of the step, twice the speed of its products saves less than a tenth of it.
-SHARE: Final = 0.20
+MIN_STEP_SHARE: Final = 0.20
 
 DOC = f"""
-Convolutions and matrix products of TF32 arithmetic take at least {threshold(SHARE)} of the baseline's step, and the
-device's ceiling in bfloat16 is higher: what the step would save if these kernels sped up as the ceilings do, **computed,
-not measured** (`low`; `info` where it is less than {threshold(WORTH)}, or where the trial found no gain). Autocast adds
-conversions, and halves the bytes of what it converts, so the trial may come out on either side.
+Fires when convolutions and matrix products in TF32 take at least {threshold(MIN_STEP_SHARE)} of the baseline's step, and the
+device's peak in bfloat16 is higher than in TF32.
+
+- `low`: autocast would save at least {threshold(WORTH)} of the step, and no trial contradicts it.
+- `info`: it would save less, or the trial found no gain.
+
+The saving assumes that these kernels speed up as the peaks do. It is **computed, not measured**: autocast adds conversions
+and halves the bytes of the tensors it converts, so the trial may find more or less.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the baseline."""
+    """Yield at most one finding, for the baseline."""
     run = report.baseline()
     line = report.roofline_of(run) if run is not None else None
     if run is None or line is None or run.step_ns is None or run.clock != "kernel" or not is_float32(report):
         return
-    spent = sum(kernel.kernel_ns for kernel in kernels(run) if _is_tf32(kernel))
-    share = ratio(spent, run.step_ns.median)
-    factor = ratio(line.roof.peak("bf16"), line.roof.peak("tf32"))
-    tried = attempt(report, run, ("amp_bf16",))
-    if share is None or share < SHARE or factor is None or factor <= 1.0 or not tried.tries:
+    tf32_ns = sum(kernel.kernel_ns for kernel in kernels(run) if _is_tf32_product(kernel))
+    share = ratio(tf32_ns, run.step_ns.median)
+    tf32_peak, bf16_peak = line.roof.peak("tf32"), line.roof.peak("bf16")
+    speedup = ratio(bf16_peak, tf32_peak)
+    autocast = attempt(report, run, ("amp_bf16",))
+    if share is None or share < MIN_STEP_SHARE or speedup is None or speedup <= 1.0 or not autocast.tries:
         return
-    saved = min(1.0, share) * (1.0 - 1.0 / factor)
-    helps = tried.trial is None or tried.trial.verdict == "better"
+    saving = min(1.0, share) * (1.0 - 1.0 / speedup)
+    may_help = autocast.trial is None or autocast.trial.verdict == "better"
     yield RULE.finding(
-        severity="low" if helps and saved >= WORTH else "info",
-        title=_title(saved, tried.trial),
+        severity="low" if may_help and saving >= WORTH else "info",
+        title=_title(saving, autocast.trial),
         explanation=sentences(
-            f"Products in TF32 take {text(spent, 'ns')} of the {text(run.step_ns.median, 'ns')} step of {quoted(run)}; large "
-            "ones reach "
-            f"{text(line.roof.peak('tf32'), 'flops/s')} in TF32 and {text(line.roof.peak('bf16'), 'flops/s')} in bfloat16 here, "
-            f"{times(factor)} as much.",
-            "Computed from that, not measured: conversions cost, and halved bytes save, on top.",
+            f"Convolutions and matrix products in TF32 take {text(tf32_ns, 'ns')} of the {text(run.step_ns.median, 'ns')} step "
+            f"of {quoted(run)}.",
+            f"The device's peak is {text(tf32_peak, 'flops/s')} in TF32 and {text(bf16_peak, 'flops/s')} in bfloat16, "
+            f"{times(speedup)} as high.",
+            f"With this speedup they save {percent(saving)} of the step. This is computed, not measured: conversions cost extra "
+            "time, and smaller tensors save some.",
         ),
-        advice="Try torch.autocast(device_type='cuda', dtype=torch.bfloat16) around forward and loss, and check the training's "
-        "quality: bfloat16 keeps 8 bits.",
+        advice="Try torch.autocast(device_type='cuda', dtype=torch.bfloat16) around forward and loss. Check the quality of the "
+        "training: bfloat16 has 8 bits of precision.",
         evidence=(
-            Evidence(name="saving", value=100.0 * saved, unit="percent", where="computed"),
-            Evidence(name="TF32 products' time", value=spent, unit="ns", where=run.config.name),
-            Evidence(name="bfloat16 ceiling over TF32's", value=factor, unit="ratio", where=line.roof.hardware),
+            Evidence(name="saving", value=100.0 * saving, unit="percent", where="computed"),
+            Evidence(name="time of TF32 products", value=tf32_ns, unit="ns", where=run.config.name),
+            Evidence(name="bfloat16 peak over TF32 peak", value=speedup, unit="ratio", where=line.roof.hardware),
         ),
-        attempt=tried,
-        weight=saved,
+        attempt=autocast,
+        weight=saving,
         computed=True,
     )
 
 
-def _is_tf32(kernel: KernelStat) -> bool:
+def _is_tf32_product(kernel: KernelStat) -> bool:
     return kernel.math == "tf32" and is_product(kernel.family) and kernel.family not in FEWER_OPERATIONS
 
 
-def _title(saved: float, tried: Trial | None) -> str:
-    if tried is None or tried.verdict == "failed":
-        return f"bfloat16 autocast would save {percent(saved)} of the step, computed from the ceilings"
-    return f"bfloat16 autocast: {outcome(tried)}, where the ceilings alone give {percent(saved)} less"
+def _title(saving: float, trial: Trial | None) -> str:
+    if trial is None or trial.verdict == "failed":
+        return f"bfloat16 autocast would save {percent(saving)} of the step (computed from the peaks, not measured)"
+    return f"bfloat16 autocast: {outcome(trial)} in a trial ({percent(saving)} less time computed from the peaks)"
 
 
 RULE = Rule("half_precision", DOC, check, "remedy")

@@ -1,4 +1,4 @@
-"""Copies between host and device: too many, or from memory that the device can't read by itself."""
+"""Too many copies between host and device, or copies that take too long."""
 
 from __future__ import annotations
 
@@ -14,76 +14,85 @@ from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
-# A batch is a handful of tensors. More copies than this a step are numbers sent one by one.
-MANY: Final = 50
+# A batch is a handful of tensors. More copies than this per step are single numbers.
+MAX_COPIES_PER_STEP: Final = 50
 # A twentieth of the span is worth pinning memory for.
-SHARE: Final = 0.05
-_BETWEEN: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
+MAX_SHARE: Final = 0.05
+_HOST_DEVICE_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
 _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 
 DOC = f"""
-In a trace, more than {MANY} copies a step go between host and device, or such copies take more than {threshold(SHARE)} of the
-span (`medium`, else `low`). Each costs the host some 10 us; one from pageable memory goes through a buffer, and the host
-waits for it.
+Fires on a trace with more than {MAX_COPIES_PER_STEP} copies between host and device per step, or in which such copies take
+more than {threshold(MAX_SHARE)} of the span.
+
+- `medium`: the copies take more than {threshold(MAX_SHARE)} of the span.
+- `low`: there are only many of them.
+
+Each copy costs the host about 10 us. A copy from or to pageable memory goes through a buffer, and the host waits for it.
+Without marked steps, the number of copies per step is unknown and only their time counts.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
+    """The copies between host and device in one trace; `share` is their part of the span."""
+
     calls: int
-    spent_ns: int
+    copy_ns: int
     pageable_ns: int
     per_step: float
     share: float
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires once, for the trace whose copies take the largest share."""
-    if (seen := gravest(report, _look, lambda copies: copies.share + copies.per_step / 1e6)) is None:
+    """Yield at most one finding, for the trace whose copies take the largest share."""
+    if (worst := gravest(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
-    found = seen.found
-    many = found.per_step > MANY
+    copies = worst.found
     yield RULE.finding(
-        severity="medium" if found.share > SHARE else "low",
-        title=f"{plural(found.calls, 'copy', 'copies')} between host and device take {percent(found.share)} of the time",
+        severity="medium" if copies.share > MAX_SHARE else "low",
+        title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
         explanation=sentences(
-            f"{seen.place}That is {text(found.per_step, 'count')} a step, {text(found.spent_ns, 'ns')} in all.",
-            f"{text(found.pageable_ns, 'ns')} of it is from or to pageable memory, for which the host waits."
-            if found.pageable_ns
+            f"{worst.place}There are {text(copies.per_step, 'count')} copies per step; all copies together take "
+            f"{text(copies.copy_ns, 'ns')}.",
+            f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
+            if copies.pageable_ns
             else "",
-            seen.others(),
+            worst.others(),
         ),
-        advice=_advice(many, bool(found.pageable_ns)),
+        advice=_advice(copies.per_step > MAX_COPIES_PER_STEP, bool(copies.pageable_ns)),
         evidence=(
-            Evidence(name="copies between host and device", value=found.calls, unit="count", where=seen.where),
-            Evidence(name="of the span", value=100.0 * found.share, unit="percent", where=seen.where),
-            Evidence(name="their time", value=found.spent_ns, unit="ns", where=seen.where),
-            Evidence(name="of it pageable", value=found.pageable_ns, unit="ns", where=seen.where),
+            Evidence(name="copies between host and device", value=copies.calls, unit="count", where=worst.where),
+            Evidence(name="share of the span", value=100.0 * copies.share, unit="percent", where=worst.where),
+            Evidence(name="time of the copies", value=copies.copy_ns, unit="ns", where=worst.where),
+            Evidence(name="time of pageable copies", value=copies.pageable_ns, unit="ns", where=worst.where),
         ),
-        weight=found.share,
+        weight=copies.share,
     )
 
 
-def _look(trace: TraceSummary) -> _Copies | None:
-    copies = [kernel for kernel in trace.kernels if _BETWEEN.search(kernel.name)]
-    if not copies or not on_device(trace):
+def _host_device_copies(trace: TraceSummary) -> _Copies | None:
+    kernels = [kernel for kernel in trace.kernels if _HOST_DEVICE_COPY.search(kernel.name)]
+    if not kernels or not on_device(trace):
         return None
-    calls, spent = sum(copy.calls for copy in copies), sum(copy.kernel_ns for copy in copies)
-    pageable = sum(copy.kernel_ns for copy in copies if _PAGEABLE.search(copy.name))
-    found = _Copies(calls, spent, pageable, per_step=calls / step_count(trace), share=spent / trace.span_ns)
-    # without marked steps nobody knows how many steps the copies are of
-    many = found.per_step > MANY and bool(trace.steps)
-    return found if many or found.share > SHARE else None
+    calls, copy_ns = sum(kernel.calls for kernel in kernels), sum(kernel.kernel_ns for kernel in kernels)
+    pageable_ns = sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name))
+    copies = _Copies(calls, copy_ns, pageable_ns, per_step=calls / step_count(trace), share=copy_ns / trace.span_ns)
+    # without marked steps the number of steps, and so of copies per step, is unknown
+    are_many = copies.per_step > MAX_COPIES_PER_STEP and bool(trace.steps)
+    return copies if are_many or copies.share > MAX_SHARE else None
 
 
-def _advice(many: bool, pageable: bool) -> str:
-    if not many and not pageable:
-        return "Send less: smaller types (uint8 images, converted on the device), or batches made on the device."
+def _advice(are_many: bool, has_pageable: bool) -> str:
+    if not are_many and not has_pageable:
+        return "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
     return sentences(
-        "Send numbers together, as one tensor, or make them on the device (device=... where a tensor is created)."
-        if many
+        "Copy many numbers together, as one tensor, or create them on the device (pass device=... when creating a tensor)."
+        if are_many
         else "",
-        "Pin what is sent: DataLoader(pin_memory=True) and .to(device, non_blocking=True)." if pageable else "",
+        "Pin the memory of batches: DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
+        if has_pageable
+        else "",
     )
 
 
