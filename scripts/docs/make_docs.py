@@ -33,7 +33,7 @@ from profiler_kit.records.serde import SHOWN, dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
 from profiler_kit.statistics.noise import FLOOR as NOISE_FLOOR
-from profiler_kit.units import DASH, percent, text
+from profiler_kit.units import DASH, text
 from scripts.docs.json_page import json_parts, json_schema
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -150,7 +150,7 @@ def devices_page() -> str:
 def rules_page() -> str:
     """The reference of all rules, from their own texts."""
     rules = "\n\n".join(f"## {rule.name}\n\n{rule.doc.strip()}" for rule in all_rules())
-    return filled("rules.md", rules=rules, floor=percent(NOISE_FLOOR))
+    return filled("rules.md", rules=rules, floor=f"{100 * NOISE_FLOOR:g} %")
 
 
 PAGES: dict[str, Callable[[], str]] = {
