@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, Gaps
-from profiler_kit.attribution.events import nearest
+from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
@@ -104,7 +104,7 @@ def _self_time(attribution: Attribution, intervals: Ids, nodes: Ids, redone: Ids
     host = attribution.host
     wanted = np.zeros(len(host.rows), np.bool_)
     wanted[intervals] = True
-    around = nearest(host.parent, wanted)
+    around = innermost_enclosing(host.parent, wanted)
     outer = host.enclosing(around, intervals)
     start, end = host.start_ns[intervals], host.end_ns[intervals]
     _, first = np.unique(host.thread[intervals], return_index=True)  # host events stand by thread

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
-from profiler_kit.attribution.charges import ChargedWork, charge_work, devices
+from profiler_kit.attribution.busy_time import BusyPieces, busy_pieces, event_devices
 from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.host_only import host_line
 from profiler_kit.attribution.result import Attribution
@@ -51,12 +51,12 @@ def annotation(attribution: Attribution) -> Annotation:
     notes: list[str] = []
     # Of all devices together, as the summary counts them.
     idle = device_time(attribution).gaps if len(attribution.device.rows) else None
-    device, names = devices(attribution)
+    device, names = event_devices(attribution)
     communicates = attribution.device.collective
     for number in np.unique(device).tolist():
         title = "device" if len(names) == 1 else f"device {names[number]}"
         here = device == number
-        pieces = charge_work(attribution, here & ~communicates)
+        pieces = busy_pieces(attribution, here & ~communicates)
         work = _work(attribution, pieces)
         spans += _phase_lane(f"{title}: phase", work)
         spans += modules.lanes(title, work)
@@ -67,7 +67,7 @@ def annotation(attribution: Attribution) -> Annotation:
             attribution.table.names,
         )
         spans += _communication_lane(
-            f"{title}: communication", attribution, charge_work(attribution, here & communicates)
+            f"{title}: communication", attribution, busy_pieces(attribution, here & communicates)
         )
         spans += _idle_lane(f"{title}: idle", idle, here) if idle is not None else ()
         rate, note = quantities.rate(attribution, here)
@@ -79,7 +79,7 @@ def annotation(attribution: Attribution) -> Annotation:
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
 
 
-def _work(attribution: Attribution, pieces: ChargedWork) -> _Work:
+def _work(attribution: Attribution, pieces: BusyPieces) -> _Work:
     """The device's work in `pieces`."""
     device, of = attribution.device, pieces.position
     return _Work(
@@ -197,7 +197,7 @@ def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
 
 
-def _communication_lane(lane: str, attribution: Attribution, pieces: ChargedWork) -> Iterator[Span]:
+def _communication_lane(lane: str, attribution: Attribution, pieces: BusyPieces) -> Iterator[Span]:
     """Collectives by kind, each a box of its own."""
     device, of = attribution.device, pieces.position
     kinds = messages(attribution, device.rows[of], device.launch[of]).kinds

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.events import HostEvents, Role, nearest
+from profiler_kit.attribution.events import HostEvents, Role, innermost_enclosing
 from profiler_kit.attribution.links import Nodes
 from profiler_kit.attribution.phases import BACKWARD, RECOMPUTE, Phases
 from profiler_kit.attribution.result import Module
@@ -107,7 +107,7 @@ def _called(table: Table, events: HostEvents, paths: _Paths) -> Ids:
             ]
             number[level] = np.array(numbers, dtype=np.int32)[which]
             level = np.flatnonzero((number[:-1] == NONE) & (number[outer] != NONE))
-    module[at] = number[nearest(outer, number[:-1] != NONE)]
+    module[at] = number[innermost_enclosing(outer, number[:-1] != NONE)]
     return module[events.module]
 
 
@@ -191,7 +191,7 @@ def _node_modules(
     if ours is not None:
         last = ~has_op & (follows == NONE)
         module[:-1][last] = np.where(nodes.unnumbered[last], ours.loss, ours.root)
-    source = nearest(follows, follows == NONE)
+    source = innermost_enclosing(follows, follows == NONE)
     asking = place[events.node[nodes.forward[again]]]
     inner = _called_in(events, place, calls, len(paths.modules) + 1)
     recomputing = _Recomputing(paths.modules, ours)

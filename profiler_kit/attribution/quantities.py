@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from profiler_kit.attribution.events import nearest, outermost
+from profiler_kit.attribution.events import innermost_enclosing, outermost_enclosing
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.lanes import CounterTrack
 from profiler_kit.traces.table import (
@@ -121,7 +121,7 @@ def _counted_operator(attribution: Attribution) -> Ids:
     table, host = attribution.table, attribution.host
     names = np.array([is_counted(name) for name in table.names], dtype=np.bool_)
     counted = names[table.name[host.rows]] & (table.kind[host.rows] == Kind.OPERATOR)
-    return outermost(host.parent, nearest(host.parent, counted))
+    return outermost_enclosing(host.parent, innermost_enclosing(host.parent, counted))
 
 
 def _flops(attribution: Attribution, rows: Ids) -> Ints:

@@ -16,7 +16,7 @@ from profiler_kit.attribution.device_time import device_timeline, idle_gaps, idl
 from profiler_kit.attribution.host_only import HostLine, host_gaps
 from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue, queue_summary
 from profiler_kit.attribution.result import Attribution
-from profiler_kit.attribution.shares import apportion, rounded
+from profiler_kit.attribution.shares import apportion, divide_rounded
 from profiler_kit.records import marks
 from profiler_kit.records.traces import IdleTime, Queue, SyncWait
 from profiler_kit.traces.intervals import Intervals, length, overlap, union
@@ -42,9 +42,11 @@ def waiting_of_device(attribution: Attribution, steps: int) -> Waiting:
     busy = overlap(union(device.start_ns, device.end_ns, ordered=True), windows.start, windows.end)
     waits, launches = _of_the_program(attribution, waits), launch_queue(attribution)
     return Waiting(
-        span_ns=rounded(length(windows), steps),
+        span_ns=divide_rounded(length(windows), steps),
         idle=_idle_per_step(idle_times(idle, device.phase[idle.ended_by]), windows, int(busy.sum()), steps),
-        wait_ns={i: rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())},
+        wait_ns={
+            i: divide_rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())
+        },
         waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches), steps),
         queue=_queue_per_step(queue_summary(launches), steps),
     )
@@ -56,14 +58,14 @@ def waiting_of_host(attribution: Attribution, line: HostLine, steps: int) -> Wai
     idle = host_gaps(attribution, line, _clipped(windows, line.start, line.covered))
     parts = idle_times(idle, attribution.host.phase[idle.ended_by])
     busy_ns = int(line.ns.sum())
-    return Waiting(rounded(length(windows), steps), _idle_per_step(parts, windows, busy_ns, steps), {})
+    return Waiting(divide_rounded(length(windows), steps), _idle_per_step(parts, windows, busy_ns, steps), {})
 
 
 def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, steps: int) -> tuple[IdleTime, ...]:
     """`idle` divided so that it sums to the rounded span less the rounded busy time."""
-    whole = rounded(length(windows), steps) - rounded(busy_ns, steps)
+    whole = divide_rounded(length(windows), steps) - divide_rounded(busy_ns, steps)
     shares = apportion({i: part.ns for i, part in enumerate(idle)}, steps, whole)
-    return tuple(replace(part, ns=shares[i], gaps=rounded(part.gaps, steps)) for i, part in enumerate(idle))
+    return tuple(replace(part, ns=shares[i], gaps=divide_rounded(part.gaps, steps)) for i, part in enumerate(idle))
 
 
 def _of_the_program(attribution: Attribution, waits: Waits) -> Waits:
@@ -81,12 +83,12 @@ def _waits_per_step(whole: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ..
     for i, wait in enumerate(whole):
         parts = tuple(replace(part, ns=shares[i, part.phase]) for part in wait.waited_for)
         wait_ns = sum(part.ns for part in parts)
-        per_step.append(replace(wait, calls=rounded(wait.calls, steps), wait_ns=wait_ns, waited_for=parts))
+        per_step.append(replace(wait, calls=divide_rounded(wait.calls, steps), wait_ns=wait_ns, waited_for=parts))
     return tuple(per_step)
 
 
 def _queue_per_step(whole: Queue | None, steps: int) -> Queue | None:
-    return replace(whole, blocked_ns=rounded(whole.blocked_ns, steps)) if whole is not None else None
+    return replace(whole, blocked_ns=divide_rounded(whole.blocked_ns, steps)) if whole is not None else None
 
 
 # ---- the span of the steps

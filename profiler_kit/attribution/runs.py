@@ -12,13 +12,13 @@ from typing import Final, Literal, NamedTuple, cast
 
 import numpy as np
 
-from profiler_kit.attribution.charges import charge_work
-from profiler_kit.attribution.events import nearest
+from profiler_kit.attribution.busy_time import busy_pieces
+from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.host_only import HostLine, host_line
 from profiler_kit.attribution.host_time import phase_host_ns
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device
 from profiler_kit.attribution.run_waits import waiting_of_device, waiting_of_host
-from profiler_kit.attribution.shares import apportion, rounded
+from profiler_kit.attribution.shares import apportion, divide_rounded
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASES, Phase
@@ -63,7 +63,7 @@ def attribute_run(run: ConfigRun, attribution: Attribution, *, clock: Clock | No
         line = host_line(attribution, _works_in_steps(attribution))
         work, waiting = _operator_work(attribution, line), waiting_of_host(attribution, line, steps)
     figures = _per_step(work, steps)
-    host_ns = {phase: rounded(ns, steps) for phase, ns in phase_host_ns(attribution).items()}
+    host_ns = {phase: divide_rounded(ns, steps) for phase, ns in phase_host_ns(attribution).items()}
     return replace(
         run,
         clock=chosen,
@@ -137,7 +137,7 @@ def _kernel_work(attribution: Attribution) -> _Work:
         device.launch != NONE, np.append(attribution.host.module, np.int32(NONE))[device.launch], device.module
     )
     length = device.end_ns - device.start_ns
-    pieces = charge_work(attribution, np.ones(len(length), np.bool_))
+    pieces = busy_pieces(attribution, np.ones(len(length), np.bool_))
     return _Work(
         names=table.names,
         paths=[module.path for module in attribution.modules],
@@ -183,7 +183,7 @@ def _convolutions(attribution: Attribution, position: Ids) -> Bytes:
     of_name = np.array([_CONVOLUTIONS.index(convolution_op(name)) for name in table.names] or [0], np.int8)
     # Every convolution operator is an operator: marks and calls of Python are not asked.
     op = np.where(host.is_operator, of_name[table.name[host.rows]], _NO_CONVOLUTION)
-    around = np.append(nearest(host.parent, op != _NO_CONVOLUTION), np.int32(NONE))[position]
+    around = np.append(innermost_enclosing(host.parent, op != _NO_CONVOLUTION), np.int32(NONE))[position]
     return np.where(around != NONE, op[around], _NO_CONVOLUTION) if len(op) else np.full(len(position), _NO_CONVOLUTION)
 
 
@@ -232,7 +232,7 @@ def _per_step(work: _Work, steps: int) -> _Figures:
                 KernelStat(
                     name=work.names[name],
                     family=kind.family,
-                    calls=rounded(sum(calls_of[leaf] for leaf in members), steps),
+                    calls=divide_rounded(sum(calls_of[leaf] for leaf in members), steps),
                     kernel_ns=sum(shares[leaf] for leaf in members),
                     op=kind.op,
                     math=kind.math,

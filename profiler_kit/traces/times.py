@@ -50,10 +50,10 @@ def from_floats(microseconds: NDArray[np.float64]) -> tuple[Ints, Mask]:
     """Whole ns, and where they are not sure: there the text has to be asked. NaN becomes NO_TIME_NS and is sure."""
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = microseconds * 1000
-        nearest = np.rint(scaled)
-        sure = (np.abs(microseconds) < EXACT_BELOW_US) & (np.abs(scaled - nearest) <= _NEAR_NS)
+        innermost_enclosing = np.rint(scaled)
+        sure = (np.abs(microseconds) < EXACT_BELOW_US) & (np.abs(scaled - innermost_enclosing) <= _NEAR_NS)
     missing = np.isnan(microseconds)
-    ns = np.where(sure, nearest, 0).astype(np.int64)
+    ns = np.where(sure, innermost_enclosing, 0).astype(np.int64)
     ns[missing] = NO_TIME_NS
     return ns, ~(sure | missing)
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_attribution_published import PUBLISHED
 
-from profiler_kit.attribution.engine import align, attribute
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.step_matching import match_unlinked
 from profiler_kit.attribution.result import Evidence
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Ids, Kind, Table
@@ -31,7 +32,7 @@ STEP = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 def laid(names: list[int], known: list[bool], steps: list[int] | None = None) -> list[int]:
     number = np.array(names, dtype=np.int32)
     step: Ids = np.array(steps if steps is not None else [0] * len(names), dtype=np.int32)
-    return align(number, np.zeros(len(names), dtype=np.int32), step, np.array(known, dtype=bool)).tolist()
+    return match_unlinked(number, np.zeros(len(names), dtype=np.int32), step, np.array(known, dtype=bool)).tolist()
 
 
 @pytest.mark.parametrize("lost", [1, 2, 5, 12, 20])
@@ -73,7 +74,7 @@ def test_only_the_same_name_and_only_known_work(events: list[tuple[int, bool, in
     name = np.array([event[0] for event in events], dtype=np.int32)
     known = np.array([event[1] for event in events], dtype=bool)
     stream = np.array([event[2] for event in events], dtype=np.int32)
-    found = align(name, stream, np.zeros(len(events), dtype=np.int32), known)
+    found = match_unlinked(name, stream, np.zeros(len(events), dtype=np.int32), known)
     hit = np.flatnonzero(found != NONE)
     assert not known[hit].any()
     assert known[found[hit]].all()
@@ -88,7 +89,7 @@ def test_hopeless_traces_take_little_time(kinds: int) -> None:
     name = (np.arange(count) * 7919 % kinds).astype(np.int32)
     known = np.arange(count) % 2 == 0
     nothing = np.zeros(count, dtype=np.int32)
-    assert len(align(name, nothing, nothing, known)) == count
+    assert len(match_unlinked(name, nothing, nothing, known)) == count
 
 
 def hide_a_step(of: Table, start_ns: int, end_ns: int) -> Table:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inspection_traces import ENGINE, call, kernel, launch, mark, op, table
 
 from profiler_kit.attribution import nesting
-from profiler_kit.attribution.events import nearest, outermost
+from profiler_kit.attribution.events import innermost_enclosing, outermost_enclosing
 from profiler_kit.attribution.nesting import Nesting, nest
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Table
 
@@ -88,11 +88,11 @@ _ANY = st.tuples(
 def test_whatever_overlaps_nests_afterwards(spans: list[tuple[int, int, int, int]], rounds: int) -> None:
     """Also with no rounds at all, when one event after the other is looked at."""
     of = columns(spans)
-    before, nesting.ROUNDS = nesting.ROUNDS, rounds  # type: ignore[misc]
+    before, nesting.MAX_REPAIR_ROUNDS = nesting.MAX_REPAIR_ROUNDS, rounds  # type: ignore[misc]
     try:
         found = nest(of)
     finally:
-        nesting.ROUNDS = before  # type: ignore[misc]
+        nesting.MAX_REPAIR_ROUNDS = before  # type: ignore[misc]
     assert sorted(found.rows.tolist()) == list(range(len(spans)))
     assert (found.end_ns >= found.start_ns).all()
     inner = np.flatnonzero(found.parent != NONE)
@@ -152,13 +152,13 @@ def test_any_depth_takes_little_time(depth: int) -> None:
     assert found.parent.tolist() == list(range(-1, depth - 1))
     only_first = np.zeros(depth, dtype=bool)
     only_first[0] = True
-    assert not nearest(found.parent, only_first).any()
+    assert not innermost_enclosing(found.parent, only_first).any()
 
 
 def test_nothing_at_all() -> None:
     found = nest(columns([]))
     assert len(found.rows) == len(found.parent) == 0
-    assert len(nearest(found.parent, np.zeros(0, dtype=bool))) == 0
+    assert len(innermost_enclosing(found.parent, np.zeros(0, dtype=bool))) == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -168,8 +168,8 @@ def test_the_innermost_and_the_outermost_around(spans: list[tuple[int, int, int,
     found = nest(of)
     count = len(found.rows)
     wanted = np.array([(i * 7 + count) % 3 == 0 for i in range(count)], dtype=bool)
-    around = nearest(found.parent, wanted)
-    outer = outermost(found.parent, around)
+    around = innermost_enclosing(found.parent, wanted)
+    outer = outermost_enclosing(found.parent, around)
     for i in range(count):
         chain = [i]
         while found.parent[chain[-1]] != NONE:

@@ -23,7 +23,7 @@ from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Kind
 
 STEPS = 2
-LAYERS = 8
+MAX_OVERLAP_LAYERS = 8
 MODES = ("eager", "checkpoint", "reentrant checkpoint")
 
 
@@ -103,7 +103,7 @@ def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
     found: dict[tuple[int, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for key, phase, path in layers(traced(mode)):
         found[key][phase].add(path)
-    assert len(found) == LAYERS + 1
+    assert len(found) == MAX_OVERLAP_LAYERS + 1
     paths = set()
     for key, by_phase in found.items():
         again = {"recompute"} if "checkpoint" in mode and key not in {(3, 5), (12, 13)} else set()
@@ -114,7 +114,7 @@ def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
         assert set(by_phase) <= {"forward", "backward"} | again
         assert len(set.union(*by_phase.values())) == 1
         paths |= by_phase["forward"]
-    assert len(paths) == LAYERS + 1
+    assert len(paths) == MAX_OVERLAP_LAYERS + 1
     assert all(path.startswith("Net_") for path in paths)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, attribution
 
-from profiler_kit.attribution.shares import rounded
+from profiler_kit.attribution.shares import divide_rounded
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import WaitedFor, idle_by_cause
 from profiler_kit.traces.table import NONE
@@ -137,8 +137,8 @@ def test_recorded_steps_span_from_their_mark_to_their_last_kernel(path: Path) ->
         if (found.device.step == i).any()
     ]
     assert (found.device.step != NONE).all()
-    assert run.span_ns == rounded(sum(spans), len(found.steps))
-    assert run.span_ns < rounded(sum(step.end_ns - step.start_ns for step in found.steps), len(found.steps))
+    assert run.span_ns == divide_rounded(sum(spans), len(found.steps))
+    assert run.span_ns < divide_rounded(sum(step.end_ns - step.start_ns for step in found.steps), len(found.steps))
     launching = [idle_by_cause(run.idle)[cause] for cause in ("op dispatch", "python", "launch latency")]
     assert sum(launching) > 0.9 * sum(part.ns for part in run.idle)  # a network so small waits for its launches
     assert all(wait.phase in ("loss", "other") for wait in run.waits)

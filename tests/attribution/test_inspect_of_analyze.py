@@ -40,9 +40,9 @@ def test_phases_and_modules_are_the_same(path: Path) -> None:
     found = {phase.phase: phase.kernel_ns for phase in inspected.phases}
     modules = {(module.path, module.phase): module.kernel_ns for module in inspected.modules}
     # a figure is a step's, in whole ns, added up from its kernels'
-    rounded = analyzed.traced_steps * sum(1 + len(layer.kernels) for layer in analyzed.modules)
+    divide_rounded = analyzed.traced_steps * sum(1 + len(layer.kernels) for layer in analyzed.modules)
     for phase, ns in phases.items():
-        assert abs(found[phase] - ns * analyzed.traced_steps) <= rounded, phase
+        assert abs(found[phase] - ns * analyzed.traced_steps) <= divide_rounded, phase
     for layer in analyzed.modules:
         off_ns = modules[layer.path, layer.phase] - layer.kernel_ns * analyzed.traced_steps
         assert abs(off_ns) <= analyzed.traced_steps * (1 + len(layer.kernels)), layer.path
