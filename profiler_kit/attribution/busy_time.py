@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.result import Attribution
-from profiler_kit.traces.intervals import charge
+from profiler_kit.traces.intervals import assign_to_first
 from profiler_kit.traces.table import Ids, Ints, Mask
 
 
@@ -40,7 +40,7 @@ def busy_pieces(attribution: Attribution, mask: Mask) -> BusyPieces:
     for number in range(max(len(names), 1)):
         position = np.flatnonzero(mask & (device_of == number)).astype(np.int32)
         start, end = device.start_ns[position], device.end_ns[position]
-        piece = charge(start, end).piece
+        piece = assign_to_first(start, end).piece
         nonempty = piece > 0
         parts.append(BusyPieces(position[nonempty], (end - piece)[nonempty], end[nonempty]))
     position, start, end = (np.concatenate([part[i] for part in parts]) for i in range(3))

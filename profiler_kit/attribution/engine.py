@@ -85,6 +85,7 @@ def attribute(table: Table) -> Attribution:
         graph_launches=int((np.bincount(launches) > 1).sum()) if len(launches) else 0,
         compiled=events.has(Role.REGION) or any(module.class_name == COMPILED_CLASS for module in modules),
         notes=(),
+        steps_inferred=steps.inferred,
     )
     return replace(attribution, notes=_notes(attribution, nodes, bool(module_calls.modules), steps.inferred))
 

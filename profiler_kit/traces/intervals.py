@@ -16,7 +16,7 @@ class Intervals(NamedTuple):
     end: Ints
 
 
-class Charges(NamedTuple):
+class Assignment(NamedTuple):
     """Of intervals in order of their start, each instant given to the first of those that cover it.
 
     `covered`: when everything before had ended (its own start for the first). `piece`: what it is given, the last `piece` ns
@@ -91,15 +91,15 @@ def join(one: Intervals, other: Intervals) -> Intervals:
     return union(np.concatenate((one.start, other.start)), np.concatenate((one.end, other.end)))
 
 
-def charge(start: Ints, end: Ints) -> Charges:
+def assign_to_first(start: Ints, end: Ints) -> Assignment:
     """Every instant once, to the interval that started first; `start` ascends. Pieces and gaps sum to the whole span."""
     if not len(start):
-        return Charges(*(np.zeros(0, np.int64) for _ in range(4)))
+        return Assignment(*(np.zeros(0, np.int64) for _ in range(4)))
     reach = np.maximum.accumulate(end)
     covered = np.concatenate((start[:1], reach[:-1]))
     later = np.concatenate(([True], end[1:] > reach[:-1]))
     farthest = np.maximum.accumulate(np.where(later, np.arange(len(start)), 0))
-    return Charges(
+    return Assignment(
         covered,
         np.maximum(end - np.maximum(start, covered), 0),
         np.maximum(start - covered, 0),

@@ -24,10 +24,10 @@ _LIST: Final = re.compile(f'"{EVENTS_KEY}"\\s*:\\s*\\['.encode())
 
 
 class Head(NamedTuple):
-    """What stands before the first event, the list's bracket included. `bare`: the file is its list alone."""
+    """What stands before the first event, the list's bracket included. `list_only`: the file is its list alone."""
 
     data: bytes
-    bare: bool
+    list_only: bool
 
 
 class Run(NamedTuple):
@@ -94,10 +94,10 @@ def _head(source: Source) -> tuple[Head, bytes]:
         begins = bytes(data[:64].lstrip()[:1])
         if begins == b"[":
             at = data.index(b"[") + 1
-            return Head(bytes(data[:at]), bare=True), bytes(data[at:])
+            return Head(bytes(data[:at]), list_only=True), bytes(data[at:])
         match = _LIST.search(data)
         if match is not None and begins == b"{":
-            return Head(bytes(data[: match.end()]), bare=False), bytes(data[match.end() :])
+            return Head(bytes(data[: match.end()]), list_only=False), bytes(data[match.end() :])
         if begins not in (b"{", b""):
             break
     raise TraceError(f"not a trace: no '{EVENTS_KEY}' list", where=source.where, hint=HINT_WHAT)
@@ -112,10 +112,10 @@ def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> i
     """
     at = written = 0
     empty = True  # no event is written yet: the next one takes no comma
-    bare, ended = False, False
+    list_only, ended = False, False
     for part in split(source):
         if isinstance(part, Head):
-            bare = part.bare
+            list_only = part.list_only
             written += out.write(part.data)
             for event in ours:
                 written += out.write((b"\n" if empty else b",\n") + event)
@@ -135,7 +135,7 @@ def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> i
     if at != len(keep):
         raise TraceError("the file changed while it was read", where=str(source), hint="try again")
     if ended:
-        written += out.write(b"\n]" if bare else b"\n]\n}")
+        written += out.write(b"\n]" if list_only else b"\n]\n}")
     return written
 
 

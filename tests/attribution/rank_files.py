@@ -61,13 +61,15 @@ def extract(
             number=np.array(numbers, np.int64),
             start_ns=np.arange(len(numbers), dtype=np.int64) * step_ns,
             period_ns=period,
-            whole=np.array([whole is None or number in whole for number in numbers], np.bool_),
+            complete=np.array([whole is None or number in whole for number in numbers], np.bool_),
             compute_ns=period - in_step,
             communication_ns=in_step,
             exposed_ns=in_step,
             idle_ns=np.zeros(len(numbers), np.int64),
             activities=tuple(activities),
-            did=np.array([list(activities.values())] * len(numbers), np.int64).reshape(len(numbers), len(activities)),
+            activity_ns=np.array([list(activities.values())] * len(numbers), np.int64).reshape(
+                len(numbers), len(activities)
+            ),
         ),
         collectives=Collectives(
             keys=tuple(Collective("all_reduce", group, size) for size in sizes),
@@ -76,7 +78,7 @@ def extract(
             start_ns=starts,
             end_ns=ends,
         ),
-        bare=Intervals(starts, ends),
+        exposed=Intervals(starts, ends),
         backend=backend,
     )
 

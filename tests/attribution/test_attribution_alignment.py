@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_attribution_published import PUBLISHED
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.step_matching import match_unlinked
 from profiler_kit.attribution.result import Evidence
+from profiler_kit.attribution.step_matching import match_unlinked
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Ids, Kind, Table
 

@@ -54,7 +54,7 @@ def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> Non
     collective = line.device.collective
     assert line.piece.tolist() == instant_by_instant(line.device.start_ns, line.device.end_ns, collective)
     for mask in (collective, ~collective, np.arange(len(collective)) % 2 == 0):
-        assert length(line.charged(mask)) == line.piece[mask].sum()
+        assert length(line.intervals_of(mask)) == line.piece[mask].sum()
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,7 +10,7 @@ from inspection_traces import Event, call, copy, kernel, launch, mark, node, op,
 
 from profiler_kit.attribution.cutting import Period, clipped
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.lanes import LONGEST_GAP_NS, annotation
+from profiler_kit.attribution.lanes import MAX_MERGED_GAP_NS, annotation
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.lanes import Annotation
@@ -152,8 +152,8 @@ def test_long_gaps_part_boxes_and_short_ones_do_not(tmp_path: Path) -> None:
         found = annotation(attribute(table(tmp_path, [*events, kernel("b", 30 + gap_ns / 1000, 1000, 2)])))
         return lane(found, "device: phase")
 
-    assert len(run(LONGEST_GAP_NS)) == 1
-    assert len(run(LONGEST_GAP_NS + 1)) == 2
+    assert len(run(MAX_MERGED_GAP_NS)) == 1
+    assert len(run(MAX_MERGED_GAP_NS + 1)) == 2
 
 
 def test_devices_have_lanes_of_their_own(tmp_path: Path) -> None:

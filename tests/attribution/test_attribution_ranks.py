@@ -73,7 +73,7 @@ def test_late_is_how_much_later_it_comes_and_the_cost_is_what_nothing_covers() -
     others = [(100_000, 500_000), (500_000, 550_000), (600_000, 640_000)]
     late = [(450_000, 500_000), (520_000, 550_000), (620_000, 640_000)]
     files = [extract(0, {1: others}), extract(1, {1: late}), extract(2, {1: others})]
-    files = [replace(file, bare=Intervals(np.array([420_000]), np.array([500_000]))) for file in files]
+    files = [replace(file, exposed=Intervals(np.array([420_000]), np.array([500_000]))) for file in files]
     (straggler,) = ranks_of(files).stragglers
     assert (straggler.rank, straggler.late_ns, straggler.cost_ns) == (1, 350_000, 30_000)
 
@@ -131,14 +131,14 @@ def test_what_a_late_rank_did_is_the_phase_and_in_it_the_operator_that_grew() ->
         Activity("operator", "forward", "aten::add"): 10_000,
         Activity("phase", "backward", ""): 950,
     }
-    files = [extract(r, {1: [(100_000, 500_000)]}, did=usual) for r in range(3)]
-    files.append(extract(3, {1: [(400_000, 500_000)]}, did=more))
+    files = [extract(r, {1: [(100_000, 500_000)]}, activity_ns=usual) for r in range(3)]
+    files.append(extract(3, {1: [(400_000, 500_000)]}, activity_ns=more))
     (straggler,) = ranks_of(files).stragglers
     assert (straggler.doing, straggler.doing_excess_ns) == ("forward (aten::mm)", 290_000)
     in_module = {**more, Activity("module", "forward", "Net_0.Extra_0"): 299_000}
-    files[3] = extract(3, {1: [(400_000, 500_000)]}, did=in_module)
+    files[3] = extract(3, {1: [(400_000, 500_000)]}, activity_ns=in_module)
     assert ranks_of(files).stragglers[0].doing == "forward (Net_0.Extra_0)"
-    files[3] = extract(3, {1: [(400_000, 500_000)]}, did={Activity("idle", "", "waiting for data"): 300_000})
+    files[3] = extract(3, {1: [(400_000, 500_000)]}, activity_ns={Activity("idle", "", "waiting for data"): 300_000})
     assert ranks_of(files).stragglers[0].doing == "waiting for data (idle)"
 
 
@@ -201,9 +201,9 @@ def test_only_the_steps_that_all_have_are_compared() -> None:
 
 
 def test_a_last_step_counts_only_where_there_is_no_other() -> None:
-    both = [extract(rank, {1: [(0, 10)], 2: [(0, 10)]}, whole=[1]) for rank in (0, 1)]
+    both = [extract(rank, {1: [(0, 10)], 2: [(0, 10)]}, complete=[1]) for rank in (0, 1)]
     assert ranks_of(both).common_steps == 1
-    only = [extract(rank, {1: [(0, 10)]}, whole=[]) for rank in (0, 1)]
+    only = [extract(rank, {1: [(0, 10)]}, complete=[]) for rank in (0, 1)]
     assert ranks_of(only).common_steps == 1
 
 

@@ -11,7 +11,7 @@ from inspection_traces import ENGINE, Event, kernel, launch, mark, node, op, tab
 from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.totals import MOST, shaped_operators, tensor_shapes
+from profiler_kit.attribution.totals import MAX_SHAPED_OPERATORS, shaped_operators, tensor_shapes
 
 LINEAR = [[4, 8], [16, 8], [16]]
 OTHER = [[4, 16], [2, 16], [2]]
@@ -68,7 +68,7 @@ def test_a_trace_without_shapes_says_none(tmp_path: Path) -> None:
 
 def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kept(tmp_path: Path) -> None:
     events: list[Event] = [shaped(op("mine::all", 0, 1200), [[9]])]
-    for i in range(MOST + 5):
+    for i in range(MAX_SHAPED_OPERATORS + 5):
         at = 40 * i
         events += [
             shaped(op("aten::relu", at, at + 9), [[i + 1]]),
@@ -77,8 +77,8 @@ def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kep
         ]
     of = attribute(table(tmp_path, events))
     found = shaped_operators(of, device_timeline(of.device).piece)
-    assert len(found) == MOST
-    assert [one.shapes for one in found[:2]] == [((MOST + 5,),), ((MOST + 4,),)]
+    assert len(found) == MAX_SHAPED_OPERATORS
+    assert [one.shapes for one in found[:2]] == [((MAX_SHAPED_OPERATORS + 5,),), ((MAX_SHAPED_OPERATORS + 4,),)]
     assert {one.name for one in found} == {"aten::relu"}
 
 

@@ -59,7 +59,7 @@ def test_overlap_counts_the_instants_inside(covering: list[tuple[int, int]], ask
 @given(intervals)
 def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tuple[int, int]]) -> None:
     pairs = sorted(pairs, key=lambda pair: pair[0])
-    charges = algebra.charge(*columns(pairs))
+    charges = algebra.assign_to_first(*columns(pairs))
     seen: set[int] = set()
     reach = pairs[0][0] if pairs else 0
     for (start, end), piece, gap, covered, before in zip(pairs, *(column.tolist() for column in (
@@ -78,7 +78,7 @@ def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tupl
 @given(intervals)
 def test_charged_pieces_come_in_order_and_do_not_overlap(pairs: list[tuple[int, int]]) -> None:
     start, end = columns(sorted(pairs, key=lambda pair: pair[0]))
-    piece = algebra.charge(start, end).piece
+    piece = algebra.assign_to_first(start, end).piece
     charged = piece > 0
     begins, ends = (end - piece)[charged], end[charged]
     assert (begins[1:] >= ends[:-1]).all()
