@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from profiler_kit.traces.dialect import DENSE, NO_ARGUMENTS, NOT_SAID, Arguments, Event, Times
+from profiler_kit.traces.dialect import DENSE, NO_ARGUMENTS, NO_FLOAT, Arguments, Event, Times
 from profiler_kit.traces.table import NONE
 
 
@@ -27,7 +27,7 @@ def event_of(text: bytes) -> Event | None:
             name=None if name is None else clean(name),
             pid=_label(found.get("pid")),
             tid=_label(found.get("tid")),
-            ts=_number(found.get("ts"), NOT_SAID),
+            ts=_number(found.get("ts"), NO_FLOAT),
             dur=_number(found.get("dur", 0.0), 0.0),
             args=NO_ARGUMENTS if args is None else msgspec.Raw(json.dumps(args).encode()),
         )
@@ -60,7 +60,7 @@ def arguments_of(text: bytes, arguments: type[Arguments]) -> Arguments | None:
         else:
             try:
                 is_float = info.default != info.default
-                values[info.name] = _number(value, NOT_SAID) if is_float else _number(value, NONE, int)
+                values[info.name] = _number(value, NO_FLOAT) if is_float else _number(value, NONE, int)
             except ValueError:
                 if info.name in DENSE:
                     return None

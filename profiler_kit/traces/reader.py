@@ -12,7 +12,7 @@ from typing import Any, Final
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import dialect, loose
 from profiler_kit.traces.chunks import Document
-from profiler_kit.traces.recognition import what_it_is
+from profiler_kit.traces.recognition import identify
 from profiler_kit.traces.rows import Rows
 from profiler_kit.traces.runs import Run
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Source
@@ -78,7 +78,7 @@ def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool
     where = source.where
     if not document.first.strip() and not source.damage:
         raise TraceError("the file is empty", where=where, hint=HINT_AGAIN)
-    guess = what_it_is(document.first, document.keys)
+    guess = identify(document.first, document.keys)
     seems = f"; it seems to be {guess}" if guess else ""
     cut = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
     enough = partial and rows.events > rows.malformed

@@ -67,7 +67,7 @@ def seems_trace(path: Path) -> bool:
     return False
 
 
-def what_it_is(first: bytes, keys: Collection[str]) -> str | None:
+def identify(first: bytes, keys: Collection[str]) -> str | None:
     """What begins with `first`, or is a JSON object with `keys`; None where neither tells."""
     for pattern, what in _BEGINNINGS:
         if re.match(pattern, first):

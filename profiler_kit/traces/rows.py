@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.traces import dialect, loose
-from profiler_kit.traces.arguments import Found, arguments_of, as_text
-from profiler_kit.traces.chunks import NOT_DECODED, Loose
+from profiler_kit.traces.arguments import ArgumentColumns, arguments_of, as_text
+from profiler_kit.traces.chunks import NOT_DECODED, UndecodedEvents
 from profiler_kit.traces.dialect import AnyEvent, Times
 from profiler_kit.traces.pairs import Pairs
 from profiler_kit.traces.pools import Growing, GrowingSparse, Pool, without
@@ -87,7 +87,7 @@ class Rows:
         """The events in `text`, a JSON list. Raises: one of NOT_DECODED."""
         return decode(text, exact=self._exact)
 
-    def add(self, run: Run | Loose) -> None:
+    def add(self, run: Run | UndecodedEvents) -> None:
         """Appends a run's events."""
         if isinstance(run, Run):
             self._add(run.events, run.times)
@@ -185,7 +185,9 @@ class Rows:
         numbers = self._threads.numbers([(str(rows[i].pid), str(rows[i].tid)) for i in starts.tolist()])
         return np.repeat(numbers, np.diff(starts, append=len(rows)))
 
-    def _arguments(self, rows: list[Any], kind: NDArray[np.int8]) -> tuple[list[tuple[NDArray[np.int64], Found]], Mask]:
+    def _arguments(
+        self, rows: list[Any], kind: NDArray[np.int8]
+    ) -> tuple[list[tuple[NDArray[np.int64], ArgumentColumns]], Mask]:
         """What the rows say of themselves, by kinds that have the same fields; and whose arguments are none."""
         found = []
         malformed = np.zeros(len(rows), dtype=np.bool_)
@@ -200,7 +202,7 @@ class Rows:
         return found, malformed
 
     def _linked(
-        self, rows: list[Any], kind: NDArray[np.int8], found: list[tuple[NDArray[np.int64], Found]]
+        self, rows: list[Any], kind: NDArray[np.int8], found: list[tuple[NDArray[np.int64], ArgumentColumns]]
     ) -> dict[str, NDArray[Any]]:
         """The columns that join events, and the stream."""
         columns: dict[str, NDArray[Any]] = {
@@ -213,11 +215,11 @@ class Rows:
                 columns[name][at] = values
             for name, texts in what.texts.items():
                 columns[name][at] = self._texts.numbers(texts)
-            if what.places is not None:
+            if what.devices is not None:
                 events = [rows[i] for i in at.tolist()]
                 columns["stream"][at] = self._streams.numbers([
                     Stream(str(e.pid if device is None else device), str(e.tid if stream is None else stream))
-                    for e, (device, stream) in zip(events, what.places, strict=True)
+                    for e, (device, stream) in zip(events, what.devices, strict=True)
                 ])  # fmt: skip
         return columns
 
@@ -226,7 +228,9 @@ class Rows:
             self._more[spelling] = GrowingSparse(form, as_text)
         return self._more[spelling]
 
-    def _keep_sparse(self, what: Found, at: NDArray[np.int64], keep: Mask, numbers: NDArray[np.int64]) -> None:
+    def _keep_sparse(
+        self, what: ArgumentColumns, at: NDArray[np.int64], keep: Mask, numbers: NDArray[np.int64]
+    ) -> None:
         for field, inside, values in what.sparse:
             here = at[inside]
             kept = keep[here]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import chunks
-from profiler_kit.traces.chunks import Document, Loose
+from profiler_kit.traces.chunks import Document, UndecodedEvents
 from profiler_kit.traces.depth import DepthScan
 from profiler_kit.traces.source import Source
 
@@ -38,7 +38,7 @@ def pieces(path: Path, block_bytes: int, wanted: tuple[str, ...] = ()) -> tuple[
         document = Document(source, decoded, wanted)
         events: list[Any] = []
         for run in document.runs():
-            events.extend([json.loads(text) for text in run.texts] if isinstance(run, Loose) else run)
+            events.extend([json.loads(text) for text in run.texts] if isinstance(run, UndecodedEvents) else run)
         return events, document
 
 
