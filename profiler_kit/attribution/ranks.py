@@ -155,7 +155,8 @@ def _alignment_notes(alignment: CollectiveAlignment, files: Sequence[Extract]) -
         )
     if alignment.end_mismatches:
         notes.append(
-            f"{_collectives_text(alignment.end_mismatches)} ended at different times on different ranks. Their waits are not counted."
+            f"{_collectives_text(alignment.end_mismatches)} ended at different times on different ranks. "
+            "Their waits are not counted."
         )
     if alignment.unmatched:
         notes.append(f"{_collectives_text(alignment.unmatched)} occur in the trace of one rank only.")

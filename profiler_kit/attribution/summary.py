@@ -276,7 +276,8 @@ def _device_notes(attribution: Attribution, time: DeviceTime) -> list[str]:
     concurrent_ns = int((device.end_ns - device.start_ns).sum()) - timeline.busy_ns
     if concurrent_ns:
         notes.append(
-            f"{duration(concurrent_ns)} of device work ran at the same time as other work, so durations sum to more than the busy time."
+            f"{duration(concurrent_ns)} of device work ran at the same time as other work, "
+            "so durations sum to more than the busy time."
         )
     lead_ns = launches.start - launches.first_work_ns
     if len(lead_ns) and int(lead_ns.max()) > _CLOCK_SKEW_NS:

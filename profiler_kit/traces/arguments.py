@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces import dialect, loose
+from profiler_kit.traces import dialect
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import Arguments, Field
 from profiler_kit.traces.pools import whole_numbers
@@ -73,17 +73,17 @@ def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tu
         return list(_decoder(fields).decode(b"".join((b"[", b",".join(texts), b"]")))), []
     except NOT_DECODED:
         pass  # one of them is malformed: decode them one by one
-    decoded, malformed = [], []
+    decoded, bad_indices = [], []
     for index, text in enumerate(texts):
         try:
             arguments = _decoder(fields).decode(b"".join((b"[", text, b"]")))[0]
         except NOT_DECODED:
-            loose_arguments = loose.arguments_of(bytes(text), fields)
-            if loose_arguments is None:
-                malformed.append(index)
-            arguments = loose_arguments or fields()
+            arguments_or_none = malformed.arguments_of(bytes(text), fields)
+            if arguments_or_none is None:
+                bad_indices.append(index)
+            arguments = arguments_or_none or fields()
         decoded.append(arguments)
-    return decoded, malformed
+    return decoded, bad_indices
 
 
 def _numbers(decoded: list[Any], name: str) -> Ints:

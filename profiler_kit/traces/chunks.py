@@ -18,7 +18,7 @@ import msgspec
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.depth import DepthScan
 from profiler_kit.traces.dialect import EVENTS_KEY
-from profiler_kit.traces.source import HINT_WHAT, Source
+from profiler_kit.traces.source import HINT_GIVE_TRACE, Source
 
 Decoded = TypeVar("Decoded")
 
@@ -242,7 +242,7 @@ class Document(Generic[Decoded]):
             raise TraceError(
                 f"not a trace: one event is larger than {EVENT_LIMIT_BYTES >> 20} MiB",
                 where=self._source.where,
-                hint=HINT_WHAT,
+                hint=HINT_GIVE_TRACE,
             )
         blocks = [self._text[self._at :]]
         while not self._last_block and (size < 2 * old_size or size == old_size):

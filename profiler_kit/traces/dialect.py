@@ -1,6 +1,6 @@
 """The spellings of trace files: categories, keys and times. Only this file knows them, with three exceptions.
 
-`loose` decodes the same keys in malformed events, `entries` reads the few keys that select entries, and `table`
+`malformed` decodes the same keys in malformed events, `entries` reads the few keys that select entries, and `table`
 defines the keys of columns that are looked up by name.
 
 Kineto has written the Chrome trace format since 2021, and renamed most categories once (``Kernel`` to ``kernel``).
