@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces import dialect
+from profiler_kit.traces import dialect, malformed
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import Arguments, Field
 from profiler_kit.traces.pools import whole_numbers
