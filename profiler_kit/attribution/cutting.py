@@ -16,6 +16,7 @@ from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
 from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
+from profiler_kit.units import plural
 
 _NS_PER_US: Final = 1000.0
 
@@ -131,7 +132,7 @@ def _select(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cu
     before = int((keep & _is_flow(entries)).sum())
     keep = without_unmatched_flows(entries, keep)
     unmatched = before - int((keep & _is_flow(entries)).sum())
-    left_out = (f"{unmatched:,} ends of flow arrows without the other end were removed.",) if unmatched else ()
+    left_out = (f"Removed {plural(unmatched, 'end')} of flow arrows without the other end.",) if unmatched else ()
     return Cut(keep=keep, period=period, size=_size(entries, keep), notes=(*notes, *left_out))
 
 

@@ -24,6 +24,7 @@ from profiler_kit.attribution.step_matching import match_unlinked
 from profiler_kit.records.counts import COMMUNICATION_PATH
 from profiler_kit.traces.names import COLLECTIVE_KERNEL, HOST_TO_DEVICE
 from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Ints, Kind, Table
+from profiler_kit.units import plural
 
 
 class _DeviceWork(NamedTuple):
@@ -144,12 +145,12 @@ def _notes(attribution: Attribution, nodes: Nodes, has_calls: bool, inferred: bo
         notes.append("Regions compiled by torch.compile have a phase, but no modules inside.")
     if attribution.graph_launches:
         notes.append(
-            f"{attribution.graph_launches} launches run several kernels each (CUDA graphs). "
+            f"Launches with several kernels each (CUDA graphs): {attribution.graph_launches}. "
             "All kernels are attributed to the launch."
         )
     if inferred:
         notes.append(
-            f"No steps are marked: {len(attribution.steps)} steps were inferred from the ends of Optimizer.step. "
+            f"No steps are marked: {plural(len(attribution.steps), 'step')} inferred from the ends of Optimizer.step. "
             "Call profiler.step() after each step to mark them."
         )
     elif not attribution.steps:

@@ -33,7 +33,7 @@ from profiler_kit.attribution.totals import (
 from profiler_kit.records.traces import TRACE_PHASES, IdleCause, PhaseTime, TraceStep, TraceSummary
 from profiler_kit.traces.intervals import count_by, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
-from profiler_kit.units import duration
+from profiler_kit.units import duration, plural
 
 _UNEXPLAINED_SHARE: Final = 0.05  # of the span
 
@@ -151,6 +151,7 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         rank=table.info.rank,
         world_size=table.info.world_size,
         steps=steps,
+        steps_inferred=attribution.steps_inferred,
         notes=_notes(attribution, time),
         phases=_phase_times(attribution, work, time),
         idle=idle_times(work.gaps, work.gap_phase),
@@ -240,9 +241,9 @@ def _notes(attribution: Attribution, time: DeviceTime | None) -> tuple[str, ...]
     table = attribution.table
     notes = [*table.notes, *attribution.notes]
     if table.malformed:
-        notes.append(f"{table.malformed:,} malformed entries of the file were skipped.")
+        notes.append(f"Skipped {plural(table.malformed, 'malformed entry', 'malformed entries')} of the file.")
     if table.unpaired:
-        notes.append(f"{table.unpaired:,} begin or end events without a counterpart were skipped.")
+        notes.append(f"Skipped {plural(table.unpaired, 'begin or end event')} without a counterpart.")
     if time is not None:
         notes += _device_notes(attribution, time)
     elif bool((table.kind == Kind.OPERATOR).any()):

@@ -33,8 +33,8 @@ def extract(
     world_size: int | None = None,
     file: str | None = None,
     step_ns: int = 1_000_000,
-    whole: Sequence[int] | None = None,
-    did: Mapping[Activity, int] | None = None,
+    complete: Sequence[int] | None = None,
+    activity_ns: Mapping[Activity, int] | None = None,
     group: str = "0",
     backend: str = "nccl",
     sizes: Sequence[int] = (8,),
@@ -54,14 +54,14 @@ def extract(
     ends = np.array([times[1] for _, _, times in flat], np.int64) + clock_ns
     in_step = np.array([sum(e - s for s, e in collectives[number]) for number in numbers], np.int64)
     period = np.full(len(numbers), step_ns, np.int64)
-    activities = did or {}
+    activities = activity_ns or {}
     return Extract(
         summary=summary(file or f"rank{rank}.json.gz", rank, world_size),
         steps=Steps(
             number=np.array(numbers, np.int64),
             start_ns=np.arange(len(numbers), dtype=np.int64) * step_ns,
             period_ns=period,
-            complete=np.array([whole is None or number in whole for number in numbers], np.bool_),
+            complete=np.array([complete is None or number in complete for number in numbers], np.bool_),
             compute_ns=period - in_step,
             communication_ns=in_step,
             exposed_ns=in_step,

@@ -130,7 +130,7 @@ def test_a_rate_of_little_of_the_work_is_no_rate(tmp_path: Path) -> None:
     assert counter(found(3), "TFLOP/s") != []
     assert any(note.startswith("FLOP/s: 1 of 2") for note in found(3).notes)
     assert counter(found(5), "TFLOP/s") == []
-    assert any(note.startswith("no FLOP/s: 1 of 2") for note in found(5).notes)
+    assert any(note.startswith("No FLOP/s: 1 of 2") for note in found(5).notes)
 
 
 def test_memory_is_told_by_device(tmp_path: Path) -> None:

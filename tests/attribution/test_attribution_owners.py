@@ -428,7 +428,7 @@ def test_steps_that_only_the_optimizer_ends(tmp_path: Path) -> None:
     found = attribution(tmp_path, events)
     assert [(step.number, step.end_ns // 1000) for step in found.steps] == [(0, 150), (1, 250), (2, 350)]
     assert said_of_device(found)["k"].step == 0
-    assert any("optimizer's step" in note for note in found.notes)
+    assert any("Optimizer.step" in note for note in found.notes)
 
 
 # ---- launches

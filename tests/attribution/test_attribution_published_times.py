@@ -144,7 +144,7 @@ def test_counters_and_traces_without_device_work_are_by_the_hosts_clock() -> Non
     for name in ("cpu_only_gloo_rank34", "cupti_counters_alexnet", "distributed_info_not_found"):
         found = summary_of(f"hta/{name}.json.gz")
         assert (found.clock, found.device_events, found.streams) == ("host", 0, ())
-        assert any("own time on the host" in note for note in found.notes)
+        assert any("self times" in note for note in found.notes)
 
 
 def test_what_a_decode_step_waits_for_is_not_in_its_trace() -> None:

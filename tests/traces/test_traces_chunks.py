@@ -86,7 +86,7 @@ def test_no_events(tmp_path: Path, text: bytes) -> None:
     ("text", "at"),
     [
         (b"17", "byte 0"), (b'{"a" 1}', "byte 5"), (b"{1: 2}", "byte 1"), (b'[{"ph":"X"}} ]', "bracket"),
-        (b"{" + b'"a":1,' * 20_000, "10,000 keys"), (b"{} {}", "after its end"), (b'{"traceEvents":[{}]} x', "after its end"),
+        (b"{" + b'"a":1,' * 20_000, "10,000 keys"), (b"{} {}", "after the end"), (b'{"traceEvents":[{}]} x', "after the end"),
     ],
 )  # fmt: skip
 def test_damage_says_where(tmp_path: Path, text: bytes, at: str) -> None:
@@ -103,7 +103,7 @@ def test_an_event_larger_than_a_block_is_read_and_one_without_end_refused(
     path.write_text(json.dumps([NASTY[0], large, NASTY[1]]))
     assert pieces(path, 100)[0] == [NASTY[0], large, NASTY[1]]
     monkeypatch.setattr(chunks, "EVENT_LIMIT_BYTES", 10_000)
-    with pytest.raises(TraceError, match="one event in it is larger"):
+    with pytest.raises(TraceError, match="one event is larger"):
         pieces(path, 100)
 
 

@@ -318,7 +318,7 @@ def test_keys_that_are_there_twice(tmp_path: Path) -> None:
     second = b'{"ph":"X","cat":"cpu_op","name":"m","ts":2}'
     found = read(save(tmp_path, b'{"traceEvents":[%s],"a":1,"traceEvents":[%s]}' % (first, second)))
     assert found.start_ns.tolist() == [1000, 2000]
-    assert any("2 lists of events" in note for note in found.notes)
+    assert any("2 event lists" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.9, 0.999])
@@ -354,7 +354,7 @@ def test_limits_can_be_set_and_lifted(tmp_path: Path) -> None:
         read(path)
     assert "limit_bytes" in str(caught.value.hint)
     small = save(tmp_path, [x("cpu_op")] * 100)
-    with pytest.raises(TraceError, match="it holds more than the 1000 B allowed"):
+    with pytest.raises(TraceError, match="1000 B"):
         read(small, limit_bytes=1000)
     assert len(read(small, limit_bytes=10**6)) == 100
 
@@ -399,7 +399,7 @@ def test_no_trace_is_one_sentence(tmp_path: Path, content: bytes, says: str) -> 
     assert caught.value.where == "rank 3"
 
 
-@pytest.mark.parametrize(("entry", "says"), [("{}", "has a 'ph'"), ("1", "has a 'ph'"), ('{"ph":1}', "are no events")])
+@pytest.mark.parametrize(("entry", "says"), [("{}", "has a 'ph'"), ("1", "has a 'ph'"), ('{"ph":1}', "are malformed")])
 def test_a_list_of_anything_else_is_given_up_early(tmp_path: Path, entry: str, says: str) -> None:
     good = json.dumps(x("cpu_op")) if "are" in says else entry
     path = save(tmp_path, f"[{good},{(entry + ',') * 500_000}{entry}]".encode())
