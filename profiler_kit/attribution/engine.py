@@ -37,10 +37,7 @@ class _DeviceWork(NamedTuple):
 
 def attribute(table: Table) -> Attribution:
     """Return the step, phase and module of all events in `table`. Where a trace holds no evidence, the value is NONE."""
-    rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
-    start, end = table.times(rows)
-    order = time_order(start, end)
-    work = _DeviceWork(rows[order], start[order], end[order])
+    work = _device_work(table)
     rows = work.rows
     events = host_events(table)
     steps = find_steps(table, events)
@@ -88,7 +85,14 @@ def attribute(table: Table) -> Attribution:
         notes=(),
         steps_inferred=steps.inferred,
     )
-    return replace(attribution, notes=_notes(attribution, nodes, bool(module_calls.modules), steps.inferred))
+    return replace(attribution, notes=_notes(attribution, nodes, has_calls=bool(module_calls.modules)))
+
+
+def _device_work(table: Table) -> _DeviceWork:
+    rows = np.flatnonzero(table.of(*DEVICE_KINDS)).astype(np.int32)
+    start, end = table.times(rows)
+    order = time_order(start, end)
+    return _DeviceWork(rows[order], start[order], end[order])
 
 
 def _attribute_device(table: Table, host: Host, work: _DeviceWork, links: Links, evidence_of: Bytes) -> Device:
@@ -121,7 +125,7 @@ def _attribute_device(table: Table, host: Host, work: _DeviceWork, links: Links,
     )
 
 
-def _notes(attribution: Attribution, nodes: Nodes, has_calls: bool, inferred: bool) -> tuple[str, ...]:
+def _notes(attribution: Attribution, nodes: Nodes, *, has_calls: bool) -> tuple[str, ...]:
     """Return one sentence or two for each limit of the attribution."""
     notes = []
     device = attribution.device
@@ -148,7 +152,7 @@ def _notes(attribution: Attribution, nodes: Nodes, has_calls: bool, inferred: bo
             f"Launches with several kernels each (CUDA graphs): {attribution.graph_launches}. "
             "All kernels are attributed to the launch."
         )
-    if inferred:
+    if attribution.steps_inferred:
         notes.append(
             f"No steps are marked: {plural(len(attribution.steps), 'step')} inferred from the ends of Optimizer.step. "
             "Call profiler.step() after each step to mark them."

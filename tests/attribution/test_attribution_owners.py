@@ -24,6 +24,7 @@ from inspection_traces import (
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.traces.table import NONE, Kind
 
 
@@ -428,7 +429,8 @@ def test_steps_that_only_the_optimizer_ends(tmp_path: Path) -> None:
     found = attribution(tmp_path, events)
     assert [(step.number, step.end_ns // 1000) for step in found.steps] == [(0, 150), (1, 250), (2, 350)]
     assert said_of_device(found)["k"].step == 0
-    assert any("Optimizer.step" in note for note in found.notes)
+    assert summarize(found).steps_inferred
+    assert any("3 steps" in note and "profiler.step()" in note for note in found.notes)
 
 
 # ---- launches
