@@ -52,8 +52,9 @@ class StepPeriod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cut:
-    """The selected entries: `keep` per entry, `period` (None: the whole trace), `size` in bytes, and `notes` on the
-    removed entries.
+    """The selected entries of a trace.
+
+    `keep`: per entry. `period`: None is the whole trace. `size`: in bytes. `notes`: on the removed entries.
     """
 
     keep: Mask
@@ -176,8 +177,9 @@ def _period(steps: Sequence[StepPeriod]) -> Period:
 def _most_steps(
     steps: Sequence[StepPeriod], steady: frozenset[int], fits: Callable[[Sequence[StepPeriod]], bool]
 ) -> Sequence[StepPeriod]:
-    """Return the longest run of steps that fits, from the first steady one on, then extended backwards. At least one
-    step.
+    """Return the longest run of steps that fits, from the first steady one on, then extended backwards.
+
+    At least one step.
     """
     first = next((i for i, step in enumerate(steps) if step.number in steady), 0)
     stop = first + 1 + _largest_fitting(len(steps) - first - 1, lambda n: fits(steps[first : first + 1 + n]))

@@ -41,8 +41,9 @@ FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space i
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """The time between the first and the last event of `device`. Each instant is busy, for one event, or idle, before
-    one.
+    """The time between the first and the last event of `device`.
+
+    Each instant is busy, for one event, or idle, before one.
 
     An instant that several events cover counts for the one that started first. A collective spins on its own stream
     until all ranks have arrived, while earlier work still runs, so it counts only where no other work runs. Several
@@ -203,8 +204,9 @@ def _device_causes(attribution: Attribution, timeline: Timeline, work: Ids, leng
 
 
 def _has_event_wait(attribution: Attribution, stream: Ids, work: Ids) -> Mask:
-    """Return whether the stream was made to wait for an event between the launch of its previous work and the launch of
-    `work`.
+    """Return whether a stream waited for an event between its previous work and `work`.
+
+    Only calls on the launching thread count.
     """
     table, device, host = attribution.table, attribution.device, attribution.host
     calls = np.flatnonzero(table.kind[host.rows] == Kind.RUNTIME)
@@ -236,8 +238,9 @@ def _has_event_wait(attribution: Attribution, stream: Ids, work: Ids) -> Mask:
 def _add_host_causes(
     attribution: Attribution, waits: Waits, ns: NDArray[np.int64], start: Ints, end: Ints, thread: Ids
 ) -> None:
-    """Add to `ns` the activity of the launching threads from `start` to `end`, and of the main thread where those did
-    nothing.
+    """Add the activity of the host from `start` to `end` to `ns`.
+
+    The launching thread counts first. Where it did nothing, the main thread counts.
     """
     nonempty = end > start
     if not nonempty.any():

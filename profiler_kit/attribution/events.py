@@ -145,8 +145,9 @@ def _range_role(name: str) -> Role:
 
 
 class HostEvents(NamedTuple):
-    """The host events by thread, then start, enclosing before enclosed; the role of each, and the events that enclose
-    it.
+    """The host events, with the role of each and the events that enclose it.
+
+    The order is by thread, then start, enclosing before enclosed.
 
     `rows` to `parent` are those of `Nesting`. `role` is a `Role`. All other columns hold positions, NONE if there is
     none. The columns up to `redo` hold the innermost event of a kind that encloses the event or is the event;
@@ -215,7 +216,7 @@ def host_events(table: Table) -> HostEvents:
     modules = role_of == Role.OUR_MODULE
     if not modules.any():
         modules = np.isin(role_of, (Role.MODULE, Role.LOSS_MODULE, Role.REGION, Role.GRAPH))
-    # A graph that runs inside a node belongs to backward. Its name does not say which module it is of.
+    # A graph that runs inside a node belongs to backward. Its name does not identify its module.
     modules &= (role_of != Role.GRAPH) | (innermost_enclosing(role_parent, role_of == Role.NODE) == NONE)
     # Profilers of 2021 wrote marks as operators.
     operator = innermost_enclosing(parent, (kind == Kind.OPERATOR) & ~np.isin(role, _RANGE_ROLES))
@@ -257,8 +258,9 @@ def innermost_enclosing(parent: Ids, mask: Mask) -> Ids:
 
 
 def outermost_enclosing(parent: Ids, innermost: Ids) -> Ids:
-    """Return, for each position, the outermost event of a kind that encloses it or is it, or NONE. `innermost` holds
-    the innermost one.
+    """Return, for each position, the outermost event of a kind that encloses it or is it, or NONE.
+
+    `innermost` holds the innermost one.
     """
     outer = np.append(innermost, np.int32(NONE))
     pending = np.flatnonzero(outer[:-1] == np.arange(len(innermost)))  # the events of that kind

@@ -1,5 +1,6 @@
-"""The part of one file's attribution that a comparison of ranks needs. It is small enough to hold hundreds of files in
-memory.
+"""The part of one file's attribution that a comparison of ranks needs.
+
+It is small enough to hold hundreds of files in memory.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class Steps:
 
 
 class Collective(NamedTuple):
-    """The key that tells collectives apart. `group`: the process group, or the stream in its place. `size`: bytes or
-    NONE.
+    """The key that tells collectives apart.
+
+    `group`: the process group, or the stream in its place. `size`: bytes or NONE.
     """
 
     kind: str
@@ -76,8 +78,9 @@ class Collectives:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extract:
-    """One file: its summary, its steps, its collectives, and the intervals of communication that no computation covers
-    (`exposed`).
+    """One file: its summary, steps and collectives.
+
+    `exposed`: intervals of communication that no computation covers.
 
     `skipped`: the number of collectives beyond MAX_COLLECTIVES.
     """
@@ -91,8 +94,9 @@ class Extract:
 
 
 class _Work(NamedTuple):
-    """Work by start. `phase` and `module` may be NONE, `operator` is the index of a name, `collective` marks
-    collectives.
+    """Work by start.
+
+    `phase` and `module` may be NONE, `operator` is the index of a name, `collective` marks collectives.
     """
 
     row: Ids

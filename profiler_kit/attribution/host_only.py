@@ -19,8 +19,7 @@ from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
 
 class HostEntries(NamedTuple):
-    """Entries of host work, ordered by position: each operator, and the recomputation outside operators of each
-    autograd node.
+    """Entries of host work, ordered by position: operators, and recomputation in autograd nodes outside operators.
 
     `position`: the operator, the recomputed call or the node in `Attribution.host`. `phase`, `module`: as in `Host`.
     `recomputes`: which entries are recomputation outside operators.
@@ -103,8 +102,9 @@ def host_timeline(attribution: Attribution, mask: Mask | None = None) -> HostTim
 
 
 def _self_stretches(attribution: Attribution, intervals: Ids, nodes: Ids, redone: Ids) -> tuple[Stretches, Ints]:
-    """Return the parts of `intervals` that no inner event covers, by start; and the time until which each of `nodes`
-    recomputes.
+    """Return the parts of `intervals` that no inner event covers, by start.
+
+    The second value is the time until which each of `nodes` recomputes.
     """
     host = attribution.host
     is_interval = np.zeros(len(host.rows), np.bool_)

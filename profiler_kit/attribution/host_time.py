@@ -37,8 +37,9 @@ MIN_QUEUE_DEPTH: Final = 64  # with fewer queued launches, a slow one has anothe
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Waits:
-    """Calls that wait for the device: their positions in `Attribution.host`, by thread and start. Of nested calls, the
-    outer one counts.
+    """Calls that wait for the device: their positions in `Attribution.host`, by thread and start.
+
+    Of nested calls, the outer one counts.
     """
 
     position: Ids
@@ -110,8 +111,9 @@ class Launches:
     blocked: Ints
 
     def step_depths(self) -> Ints:
-        """Return the queue depth at the start of each step with launches. Without steps: the least depth in each
-        quarter of the launches.
+        """Return the queue depth at the start of each step with launches.
+
+        Without steps: the least depth in each quarter of the launches.
         """
         marked = np.flatnonzero(self.step != NONE)
         steps, first = np.unique(self.step[marked], return_index=True)
@@ -163,8 +165,9 @@ def _blocked(duration: Ints, depth: Ints) -> Ints:
 
 
 def _queue_grew(depth: Ints) -> Mask:
-    """Return between which successive depths the queue grew by more than a tenth and more than the launches of a step
-    vary.
+    """Return where the queue grew between successive depths.
+
+    Growth exceeds a tenth, and the usual variation of a step's launches.
     """
     margin = 16
     return depth[1:] > depth[:-1] * 1.1 + margin
@@ -189,8 +192,9 @@ def queue_summary(launches: Launches) -> Queue | None:
 
 
 class Stretches(NamedTuple):
-    """Time intervals of one thread in order, each with the innermost event (or phase) that covers it. Uncovered time is
-    left out.
+    """Time intervals of one thread in order, each with the innermost event (or phase) that covers it.
+
+    Uncovered time is left out.
     """
 
     start: Ints
@@ -221,8 +225,7 @@ def innermost(start: Ints, end: Ints, event_inside: Ids, event_after: Ids) -> St
 
 
 def phase_host_ns(attribution: Attribution) -> dict[int, int]:
-    """Return the wall time on the host of each phase (an index of TRACE_PHASES): what a stopwatch around the phase
-    shows.
+    """Return the wall time on the host of each phase (an index of TRACE_PHASES), as a stopwatch shows it.
 
     **Counts**: on the main thread and on threads that run autograd nodes, each instant counts for the innermost event
     with a phase. A gap between two stretches of one phase and step, with no other phase between them on any of these

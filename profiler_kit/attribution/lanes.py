@@ -224,8 +224,9 @@ def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Ite
 def _lane(
     lane: str, work: _Work, label: NDArray[np.integer], names: Sequence[str], families: Sequence[str]
 ) -> Iterator[Span]:
-    """Yield a span per run of neighbors with equal label and step and no long gap between them. Label NONE is not
-    drawn.
+    """Yield a span per run of neighbors with equal label and step and no long gap between them.
+
+    Label NONE is not drawn.
     """
     if not len(label):
         return

@@ -88,8 +88,9 @@ def _operators_by_id(table: Table, events: HostEvents, rows: Ids) -> Ids:
 
 
 def _latest_before(group: Ints, time: Ints, queries: Ints, before: Ints) -> Ints:
-    """Return, for each (group, time), the last entry of the group before that time, or NONE. Entries are ordered by
-    group, then time.
+    """Return, for each (group, time), the last entry of the group before that time, or NONE.
+
+    Entries are ordered by group, then time.
     """
     if not len(group):
         return np.full(len(queries), NONE, dtype=np.int64)
@@ -185,8 +186,9 @@ def _numbered_ops(table: Table, events: HostEvents) -> _NumberedOps:
 
 
 def _groups(ops: _NumberedOps, thread: Ints, number: Ints) -> tuple[Ints, Mask]:
-    """Return the group of each (thread, number), else of the thread's nearest lower number, or NONE; and whether the
-    number is equal.
+    """Return the group of each (thread, number), else of the thread's nearest lower number, or NONE.
+
+    The second value marks equal numbers.
     """
     of_thread, of_number = ops.thread[ops.first], ops.number[ops.first]
     numbers = np.unique(of_number)
@@ -277,8 +279,9 @@ def _vote_forward_threads(
 
 
 class _NameAgreement:
-    """Tests whether a node's name is derived from an operator's: `MulBackward0` and `aten::mul`. Compares each pair of
-    names once.
+    """Tests whether a node's name is derived from an operator's: `MulBackward0` and `aten::mul`.
+
+    Each pair of names is compared once.
     """
 
     def __init__(self, table: Table, events: HostEvents) -> None:

@@ -36,9 +36,7 @@ class Modules(NamedTuple):
 
 
 class _MarkedPaths(NamedTuple):
-    """Modules that all traces with marks of profiler_kit have: the root, and the pseudo paths of work outside modules,
-    by phase (or NONE).
-    """
+    """Modules of all traces with marks of profiler_kit: the root, and pseudo paths by phase (or NONE)."""
 
     root: int
     loss: int
@@ -46,8 +44,9 @@ class _MarkedPaths(NamedTuple):
 
 
 def host_modules(table: Table, events: HostEvents, nodes: Nodes, phases: Phases, step: Ids) -> Modules:
-    """Return the module of each host event: the call that encloses it, or the module whose backward an enclosing node
-    runs.
+    """Return the module of each host event.
+
+    The module is that of the enclosing call, or the one whose backward an enclosing node runs.
 
     In a trace with marks of profiler_kit, work outside modules has a path too: the root in forward, else (loss),
     (optimizer) and so on.
@@ -139,8 +138,9 @@ class _Paths:
         return self._add((NONE, name), Module(self._names[name].removeprefix(marks.MODULE), ""))
 
     def add_call(self, parent: int, name: int, match_first_call: bool) -> int:
-        """Return the number of the module called `name` inside `parent`. `match_first_call`: use the module's first
-        call, whatever its parent.
+        """Return the number of the module called `name` inside `parent`.
+
+        `match_first_call`: use the module's first call, whatever its parent.
         """
         if match_first_call and name in self._first:
             return self._first[name]
@@ -180,8 +180,9 @@ def _at_parent(events: HostEvents, column: Ids, positions: Ids | Ints) -> Ids:
 
 
 class _NodeModules(NamedTuple):
-    """`module`: the module of each node. `redone`: the module of forward work recomputed in it, outside the modules
-    called there.
+    """`module`: the module of each node.
+
+    `redone`: the module of forward work recomputed in it, outside the modules called there.
     """
 
     module: Ids
@@ -254,8 +255,9 @@ def _modules_called_in(events: HostEvents, node_index: Ids, calls: Ids, scale: i
 
 
 class _RecomputationRequesters:
-    """Finds the module that requested recomputation: the innermost one that encloses the node's module and all modules
-    called in it.
+    """Finds the module that requested recomputation in a node.
+
+    This is the innermost module that encloses the node's module and all modules called in the node.
     """
 
     def __init__(self, modules: list[Module], marked_paths: _MarkedPaths | None) -> None:
@@ -266,8 +268,9 @@ class _RecomputationRequesters:
         self._cache: dict[tuple[int, frozenset[int]], int] = {}
 
     def module(self, node_module: int, called: frozenset[int]) -> int:
-        """Return the requesting module of a node of module `node_module` that calls `called`; the default is
-        `node_module` or the root.
+        """Return the requesting module of a node of module `node_module` that calls `called`.
+
+        The default is `node_module` or the root.
         """
         key = node_module, called
         if key not in self._cache:
@@ -282,9 +285,7 @@ class _RecomputationRequesters:
 def _module_of_previous_node(
     events: HostEvents, nodes: Nodes, module: Ids, step: Ids, positions: Ids, loss: int
 ) -> Ids:
-    """Return the module of the last node before each of `positions` on the same thread and in the same step, else the
-    loss.
-    """
+    """Return the module of the last node before each of `positions` in the same thread and step, else the loss."""
     index = np.searchsorted(nodes.positions, positions) - 1
     node = nodes.positions[np.maximum(index, 0)]
     is_valid = (index >= 0) & (events.thread[node] == events.thread[positions]) & (step[node] == step[positions])

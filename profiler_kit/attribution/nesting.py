@@ -109,8 +109,9 @@ def _concatenate_threads(thread: Ids, start: Ints, end: Ints) -> _Timeline:
 
 
 def _parents(timeline: _Timeline, encloses: Mask) -> Ids:
-    """Return the positions of the innermost enclosing events if all events nest. Otherwise at least one event outlasts
-    its parent.
+    """Return the positions of the innermost enclosing events if all events nest.
+
+    Otherwise at least one event outlasts its parent.
 
     The depth of an event is the number of events that began before it, less the number of those that have ended. Its
     parent is the last event before it with a depth of one less. This holds up to and including the first event that
@@ -139,8 +140,9 @@ def _parents(timeline: _Timeline, encloses: Mask) -> Ids:
 
 
 def _innermost_open(timeline: _Timeline, encloses: Mask, positions: Ints) -> Ints:
-    """Return, for each of `positions`, the last enclosing event before it that is still open at its start, nested or
-    not; or NONE.
+    """Return, for each of `positions`, the last enclosing event before it that is still open at its start, or NONE.
+
+    The event need not nest.
 
     Blocks of doubling size store their latest end. The search goes up until a block contains an open event, then down
     to it.
@@ -190,8 +192,9 @@ def _repair_overlaps(inner: Ints, parent: Ids, start: Ints, end: Ints, ranges: M
 
 
 def _nest_one_by_one(parent: Ids, start: Ints, end: Ints, thread: Ids, encloses: Mask) -> None:
-    """Nest events one after the other, on threads where almost nothing nests. Each event ends with its parent at the
-    latest.
+    """Nest events one after the other, on threads where almost nothing nests.
+
+    Each event ends with its parent at the latest.
     """
     is_affected = np.isin(thread, thread[_overlapping_parent(parent, end, encloses)])
     stack: list[tuple[int, int, int]] = []  # end, position, thread

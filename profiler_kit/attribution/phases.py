@@ -1,5 +1,6 @@
-"""The step and the phase of each host event, with the evidence for the phase. `result.Evidence` has the order of
-precedence.
+"""The step and the phase of each host event, with the evidence for the phase.
+
+`result.Evidence` has the order of precedence.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def host_phases(table: Table, events: HostEvents, nodes: Nodes, steps: Steps, co
 def _double_backward(events: HostEvents, nodes: Nodes, phases: Phases) -> Ids:
     """Return positions that look recomputed, but belong to a backward pass that creates a graph (`create_graph=True`).
 
-    What a checkpoint recomputes is consumed inside the same node, or not at all. The graph of a derivative runs after
+    Recomputed work of a checkpoint is consumed inside the same node, or not at all. The graph of a derivative runs after
     that node.
     """
     joined = np.flatnonzero(nodes.exact & (events.node[nodes.forward] != NONE))
@@ -184,9 +185,7 @@ def _autograd_threads(events: HostEvents, nodes: Nodes) -> Ids:
 
 
 def _put_transfers(table: Table, events: HostEvents, phases: Phases, copies: Ids) -> None:
-    """Set phase transfer for the launches `copies`, and for the whole of an operator that moves data, if it has no
-    phase yet.
-    """
+    """Set phase transfer for the launches `copies` and their data-moving operators, if they have no phase yet."""
     copies = copies[phases.phase[copies] == NONE]
     if not len(copies):
         return
@@ -205,8 +204,9 @@ def _inside(events: HostEvents, roots: Ids) -> Mask:
 
 
 def _put_remaining(table: Table, events: HostEvents, phases: Phases, steps: Steps) -> None:
-    """Set the phase of the remaining work: forward inside a step of an inference trace, else other. Python calls keep
-    none.
+    """Set the phase of the remaining work: forward inside a step of an inference trace, else other.
+
+    Python calls keep none.
     """
     kind = table.kind[events.rows]
     work = ((kind == Kind.OPERATOR) | (kind == Kind.RUNTIME)) & ~np.isin(events.role, (Role.STEP, Role.PHASE))
@@ -220,8 +220,10 @@ def _put_remaining(table: Table, events: HostEvents, phases: Phases, steps: Step
 
 
 class _Windows(NamedTuple):
-    """Masks over positions: in a forward pass; after its last operator, reading the loss; after it, creating backward's
-    first gradient.
+    """Masks over positions.
+
+    `forward`: in a forward pass. `loss`: after its last operator, reading the loss. `backward`: after it, creating
+    backward's first gradient.
     """
 
     forward: Mask
@@ -277,8 +279,9 @@ def _forward_windows(table: Table, events: HostEvents, nodes: Nodes, steps: Step
 
 
 def _forward_passes(events: HostEvents, used: Ids, node_starts: Ints, marks: Ints, steps: Steps) -> _ForwardPasses:
-    """Return the passes of the operators `used` on one thread. `node_starts`: starts of their nodes. `marks`: marks and
-    collectives.
+    """Return the passes of the operators `used` on one thread.
+
+    `node_starts`: starts of their nodes. `marks`: marks and collectives.
     """
     collective = events.role[marks] == Role.COLLECTIVE
     borders = np.concatenate((node_starts, events.start_ns[marks[~collective]], steps.start_ns, steps.end_ns))

@@ -33,8 +33,9 @@ _MEMORY: Final = ((ALLOCATED, "memory allocated (MiB)"), (RESERVED, "memory rese
 
 
 def queue_depth(attribution: Attribution, mask: Mask) -> CounterTrack | None:
-    """Return the number of launched device events of `mask` that have not begun, over time; None if no event has a
-    launch in the trace.
+    """Return the number of launched device events of `mask` that have not begun, over time.
+
+    None if no event has a launch in the trace.
     """
     table, device = attribution.table, attribution.device
     linked = mask & (device.launch != NONE)
@@ -180,8 +181,9 @@ _ATTENTION_BACKWARD_PRODUCTS: Final = 5
 
 
 def operator_flops(name: str, shapes: str, inputs: str | None) -> int | None:
-    """Return the FLOPs of one call of `name` with the given texts of "Input Dims" and "Concrete Inputs"; None if
-    unknown.
+    """Return the FLOPs of one call of `name`; None if unknown.
+
+    The arguments are the texts of "Input Dims" and "Concrete Inputs".
     """
     formula = _FORMULAS.get(name)
     if formula is None:
@@ -258,8 +260,9 @@ def _convolution_backward(shapes: Sequence[Any], inputs: Sequence[Any]) -> int:
 
 
 def _attention(first: int) -> Formula:
-    """Return the formula of attention. Query, key and value are the arguments from `first` on, each batch x heads x
-    length x width.
+    """Return the formula of attention.
+
+    Query, key and value are the arguments from `first` on, each batch x heads x length x width.
     """
 
     def flops(shapes: Sequence[Any], _inputs: Sequence[Any]) -> int:

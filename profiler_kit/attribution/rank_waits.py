@@ -30,8 +30,9 @@ MAX_MATCHED_BY_END: Final = 2_000  # per file, as the number of comparisons is q
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """Collectives of one step and group. `events[i, j]`: the position of collective i in the columns of extract
-    `members[j]`.
+    """Collectives of one step and group.
+
+    `events[i, j]`: the position of collective i in the columns of extract `members[j]`.
     """
 
     step: int
@@ -78,8 +79,9 @@ class RankWaits:
 
 
 def align_collectives(extracts: Sequence[Extract], steps: Sequence[int]) -> CollectiveAlignment:
-    """Return the collectives that the extracts share in `steps`, matched by their order in step and process group, or
-    else by their ends.
+    """Return the collectives that the extracts share in `steps`.
+
+    They are matched by their order in step and process group, or else by their ends.
     """
     sequences = [_sequences_by_group(extract, steps) for extract in extracts]
     total = sum(len(positions) for positions_by_group in sequences for positions in positions_by_group.values())
@@ -182,8 +184,9 @@ def _sequences_by_group(extract: Extract, steps: Sequence[int]) -> dict[tuple[in
 def _match_in_order(
     step: int, members: tuple[int, ...], sequences: Sequence[Ints], extracts: Sequence[Extract]
 ) -> list[Block]:
-    """Match collective i of each sequence. If the sequences differ, match only kinds and sizes that occur equally often
-    in all.
+    """Match collective i of each sequence.
+
+    If the sequences differ, match only kinds and sizes that occur equally often in all.
     """
     names: dict[tuple[str, int], int] = {}
     keys = []
@@ -202,8 +205,9 @@ def _match_in_order(
 
 
 def _filter_by_end(blocks: Sequence[Block], extracts: Sequence[Extract]) -> list[Block]:
-    """Return the collectives of `blocks` that end at the same time on all ranks, with clocks aligned by the median
-    difference.
+    """Return the collectives of `blocks` that end at the same time on all ranks.
+
+    The clocks are aligned by the median difference.
     """
     clocks = _clock_offsets(blocks, extracts)
     matched = []

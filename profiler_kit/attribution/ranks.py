@@ -29,8 +29,9 @@ _RANK_IN_NAME: Final = (
 
 
 def ranks_of(extracts: Sequence[Extract]) -> Ranks:
-    """Return the comparison of the files' ranks. If they are not ranks of one job, `ranks` is empty and `notes` has the
-    reason.
+    """Return the comparison of the files' ranks.
+
+    If they are not ranks of one job, `ranks` is empty and `notes` has the reason.
     """
     rank_files = _assign_ranks(extracts)
     if not rank_files.files:
@@ -227,8 +228,9 @@ def _largest_excess(activities: Sequence[Activity], excess: Ints) -> tuple[str, 
 
 
 class _RankFiles(NamedTuple):
-    """Files by rank, ascending, each rank once; empty if they are not ranks of one job. `notes` name the excluded
-    files.
+    """Files by rank, ascending, each rank once; empty if they are not ranks of one job.
+
+    `notes` name the excluded files.
     """
 
     files: tuple[tuple[int, Extract], ...]

@@ -52,8 +52,9 @@ class Step(NamedTuple):
 
 
 class Module(NamedTuple):
-    """The path of a module call: the names of the calls from the outermost down, or a dotted path if the trace has
-    marks of profiler_kit.
+    """The path of a module call: the names of the calls from the outermost down.
+
+    In a trace with marks of profiler_kit, it is a dotted path.
     """
 
     path: str
@@ -157,9 +158,7 @@ class Attribution:
 
     @property
     def main_thread(self) -> int:
-        """The thread of the training loop: the one with most operators outside autograd nodes; NONE in a trace without
-        threads.
-        """
+        """The thread of the training loop: the one with most operators outside autograd nodes; NONE if there is none."""
         host = self.host
         runtime = self.table.kind[host.rows] == Kind.RUNTIME
         for mask in (host.is_operator & (host.node == NONE), ~runtime, runtime):
@@ -173,9 +172,7 @@ _MAX_DEPTH: Final = 64  # levels of enclosing events to climb
 
 
 def climb(positions: Ids, parent_of: Callable[[Ids], Ids]) -> Ids:
-    """Return the position that each of `positions` reaches by repeated calls of `parent_of`, which returns NONE at the
-    top.
-    """
+    """Return the position that each of `positions` reaches by repeated calls of `parent_of` (NONE at the top)."""
     result: Ids = positions.copy()
     pending = np.arange(len(result))
     for _ in range(_MAX_DEPTH):

@@ -24,8 +24,9 @@ from profiler_kit.traces.table import NONE, Ids, Ints
 
 
 class StepWaits(NamedTuple):
-    """Idle time of the device and waits of the host per step. `wait_ns`: the host's waits by phase (an index of
-    TRACE_PHASES).
+    """Idle time of the device and waits of the host per step.
+
+    `wait_ns`: the host's waits by phase (an index of TRACE_PHASES).
     """
 
     span_ns: int
@@ -55,8 +56,9 @@ def device_waits(attribution: Attribution, steps: int) -> StepWaits:
 
 
 def host_waits_of_steps(attribution: Attribution, timeline: HostTimeline, steps: int) -> StepWaits:
-    """Return the idle time between the operators of the marked steps. Without device work, the host waits for no
-    device.
+    """Return the idle time between the operators of the marked steps.
+
+    Without device work, the host waits for no device.
     """
     windows = _windows(
         attribution, attribution.host.step[timeline.work.position[timeline.entry]], timeline.start, timeline.end
@@ -75,8 +77,9 @@ def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, s
 
 
 def _program_waits(attribution: Attribution, waits: Waits) -> Waits:
-    """Return the program's waits in marked steps. The tool's own wait at a step's end has only the step's mark around
-    it.
+    """Return the program's waits in marked steps.
+
+    The tool's own wait at a step's end has only the step's mark around it.
     """
     table, host = attribution.table, attribution.host
     parent = host.parent[waits.position]
@@ -113,8 +116,9 @@ def _windows(attribution: Attribution, step: Ids, start: Ints, end: Ints) -> Int
 
 
 def _clip_gaps(windows: Intervals, start: Ints, covered: Ints) -> Ints:
-    """Return `covered`, moved so that the gap before each `start` lies within `windows`. Outside the windows there is
-    no gap.
+    """Return `covered`, moved so that the gap before each `start` lies within `windows`.
+
+    Outside the windows there is no gap.
     """
     if not len(windows.start):
         return start

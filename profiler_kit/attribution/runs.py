@@ -156,9 +156,7 @@ def _kernel_work(attribution: Attribution) -> _Work:
 
 
 def _host_events_of_steps(attribution: Attribution) -> Mask:
-    """Return which host events lie in a marked step, on a thread with phase marks of profiler_kit or with autograd
-    nodes.
-    """
+    """Return which host events lie in a marked step, on a thread with phase marks or autograd nodes."""
     host = attribution.host
     on_step_thread = np.isin(host.thread, host.thread[(host.phase != NONE) & (host.phase != _OTHER)])
     return np.asarray((host.step != NONE) & on_step_thread, np.bool_)
@@ -217,8 +215,9 @@ class _StepFigures(NamedTuple):
 
 
 def _per_step(work: _Work, steps: int) -> _StepFigures:
-    """Return `work` by layer and by name, divided by the number of `steps`. Layers of a phase are in order of their
-    first work.
+    """Return `work` by layer and by name, divided by the number of `steps`.
+
+    Layers of a phase are in order of their first work.
     """
     unattributed_rows = work.phase == NONE
     columns = (work.phase, np.where(unattributed_rows, NONE, work.module), work.name)
@@ -305,8 +304,9 @@ def _phases(
 
 
 def _notes(attribution: Attribution, work: _Work, step_attribution: Attribution) -> Iterator[str]:
-    """Yield one sentence for each part of the work that the figures leave out. `step_attribution`: only the work of
-    marked steps.
+    """Yield one sentence for each part of the work that the figures leave out.
+
+    `step_attribution`: only the work of marked steps.
     """
     total, count = int(work.ns.sum()), len(work.ns)
     for group, predicate in (

@@ -98,9 +98,7 @@ def _match_stretch(unlinked: Ids, following: Ids, ends_step: bool, linked: _Link
 
 
 def _best_end(unlinked: Ids, following: Ids, ends_step: bool, linked: _LinkedEvents) -> int:
-    """Return the end of the linked events that best match the end of `unlinked`, by the events before and after; or
-    NONE.
-    """
+    """Return the end of the linked events that best match the end of `unlinked`, or NONE."""
     candidates = np.flatnonzero(linked.names == unlinked[-1])[:MAX_CANDIDATES]
     if not len(candidates):
         return NONE
@@ -132,8 +130,9 @@ def _matching_run(names: Ids, starts: Ints, expected: Ids, direction: int) -> In
 def _match_backwards(
     unlinked: Ids, remaining: int, end: int, linked: _LinkedEvents, matches: Ids, budget: _SearchBudget
 ) -> int:
-    """Match `unlinked[:remaining]` backwards from the linked event before `end`. Returns the number of events left
-    unmatched.
+    """Match `unlinked[:remaining]` backwards from the linked event before `end`.
+
+    Returns the number of events left unmatched.
     """
     names = linked.names
     while remaining and end:

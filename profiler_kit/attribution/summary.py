@@ -249,7 +249,7 @@ def _notes(attribution: Attribution, time: DeviceTime | None) -> tuple[str, ...]
     elif bool((table.kind == Kind.OPERATOR).any()):
         notes.append("No device work in the trace. All figures are self times of operators on the host.")
     else:
-        notes.append("The trace holds neither device work nor operators, so there is no time to attribute.")
+        notes.append("The trace holds neither device work nor operators. All figures are zero.")
     return tuple(dict.fromkeys(notes))
 
 

@@ -156,8 +156,9 @@ def loaders(attribution: Attribution) -> tuple[str, ...]:
 
 
 def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...]:
-    """Return all operators of the trace by name, with the sum of `ns` by `operator` (positions in `Attribution.host`)
-    and their self time on the host.
+    """Return all operators of the trace by name, with their device time and their self time on the host.
+
+    `ns`: device time by `operator`, positions in `Attribution.host`.
     """
     table, host = attribution.table, attribution.host
     name_of, size = table.name[host.rows], len(table.names)
@@ -248,9 +249,7 @@ def _first_index(positions: Ids, size: int) -> Ids:
 
 
 def _forward_operators(attribution: Attribution, operator: Ids) -> Ids:
-    """Return, for each operator that a node runs, the forward operator that created the node, if known; else the
-    operator itself.
-    """
+    """Return, for each operator in a backward node, the forward operator of the node, if known, else itself."""
     node, nodes = attribution.host.node[operator], attribution.nodes
     if not len(nodes):
         return operator
@@ -274,8 +273,9 @@ def _outermost_aten(attribution: Attribution, operator: Ids) -> Ids:
 
 
 def tensor_shapes(text: str) -> tuple[tuple[int, ...], ...]:
-    """Return the non-scalar shapes in the text of "Input Dims", with lists of tensors flattened; empty if it does not
-    parse.
+    """Return the non-scalar shapes in the text of "Input Dims"; empty if it does not parse.
+
+    Lists of tensors are flattened.
     """
     if len(text) > _MAX_SHAPES_LENGTH:
         return ()
@@ -303,8 +303,9 @@ def _append_shapes(value: Any, shapes: list[tuple[int, ...]], depth: int) -> boo
 
 
 def communication(attribution: Attribution) -> Communication | None:
-    """Return the figures of the collectives of a trace; None if it has none. Communication is exposed while no other
-    kernel runs.
+    """Return the figures of the collectives of a trace; None if it has none.
+
+    Communication is exposed while no other kernel runs.
     """
     device = attribution.device
     collective = device.collective

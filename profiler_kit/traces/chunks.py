@@ -1,5 +1,4 @@
-"""Read a trace's document in pieces with bounded memory: runs of whole events, decoded, and the values beside the event
-list.
+"""Read a trace's document in pieces with bounded memory: runs of decoded events, and the other values.
 
 The document is cut at a likely end of an event, and the part before the cut is decoded as one list. If that succeeds,
 the cut is proven to lie between two events. Only text that does not decode is scanned byte by byte for the ends of
@@ -43,8 +42,9 @@ class UndecodedEvents(NamedTuple):
 
 
 class Document(Generic[Decoded]):
-    """The document in `source`. `decode` turns the text of a run, a JSON list, into events, or raises one of
-    NOT_DECODED.
+    """The document in `source`.
+
+    `decode` turns the text of a run, a JSON list, into events, or raises one of NOT_DECODED.
 
     `runs` fills `values` with the texts of the values whose key is in `stored_keys`, and `keys` with all keys.
     Afterwards, `cut_off` is true if the document ended early, and `damage` describes the first invalid JSON, or is
@@ -197,8 +197,9 @@ class Document(Generic[Decoded]):
         return None
 
     def _elements(self) -> tuple[list[bytes], bool]:
-        """Return the texts of the whole events in the text, and whether the list ends after them. Reads until there is
-        one.
+        """Return the texts of the whole events in the text, and whether the list ends after them.
+
+        Reads until there is one.
         """
         scan = DepthScan()
         scanned = 0
@@ -234,8 +235,9 @@ class Document(Generic[Decoded]):
                 return self._text[self._at : self._at + 1]
 
     def _read_more(self) -> bool:
-        """Read until the text is twice as long, so that long values are not copied repeatedly. Returns whether there
-        was more.
+        """Read until the text is twice as long, so that long values are not copied repeatedly.
+
+        Returns whether there was more.
         """
         old_size = size = len(self._text) - self._at
         if old_size > EVENT_LIMIT_BYTES:

@@ -1,6 +1,4 @@
-"""A table's events as columns for other programs: names instead of indices, missing values distinct from zeros, in
-parts.
-"""
+"""A table's events as columns for other programs: names instead of indices, missing values distinct from zeros."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Events:
-    """The events of one trace for other programs: `columns` of `length` rows, and `about`, the properties of the whole
-    trace.
-    """
+    """The events of one trace for other programs: `columns` of `length` rows, and properties of the trace (`about`)."""
 
     columns: tuple[Column, ...]
     length: int

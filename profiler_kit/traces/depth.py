@@ -17,8 +17,9 @@ _STRUCTURE[ord(",")] = True
 
 
 class ScanResult(NamedTuple):
-    """`commas`: positions of commas between the values of the list or object. `close`: the position of its end, or
-    None.
+    """`commas`: positions of commas between the values of the list or object.
+
+    `close`: the position of its end, or None.
     """
 
     commas: NDArray[np.int64]
@@ -34,8 +35,9 @@ class DepthScan:
         self._escaping = 0  # 1 after an odd number of backslashes
 
     def feed(self, text: bytes | memoryview) -> ScanResult:
-        """Return the commas and the end in `text`, which continues the text of the last call. Text after the end is
-        ignored.
+        """Return the commas and the end in `text`, which continues the text of the last call.
+
+        Text after the end is ignored.
         """
         commas = []
         for start in range(0, len(text), _SLICE_BYTES):

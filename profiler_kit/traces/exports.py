@@ -25,8 +25,9 @@ def check(chosen: EventFormat) -> None:
 
 
 def write(events: Events, to: Path | TextIO, chosen: EventFormat) -> None:
-    """Write `events` in the format `chosen` to a new file, or as CSV to a stream. Raises the errors of that format's
-    writer.
+    """Write `events` in the format `chosen` to a new file, or as CSV to a stream.
+
+    Raises the errors of that format's writer.
     """
     if isinstance(to, Path):
         WRITERS[chosen](events, to)
@@ -52,8 +53,9 @@ def _csv_file(events: Events, path: Path) -> None:
 
 
 def write_sqlite(events: Events, path: Path) -> None:
-    """Write a new database at `path`: the table `events` with a row per event, and `about` (name, value) for the whole
-    trace.
+    """Write a new database at `path` with the tables `events` and `about`.
+
+    `events` has a row per event, `about` the properties (name, value) of the whole trace.
 
     Raises: UsageError if it cannot be written.
     """
@@ -88,8 +90,9 @@ def _fill_database(events: Events, path: Path) -> None:
 
 
 def write_parquet(events: Events, path: Path) -> None:
-    """Write `events` as Parquet, with texts as dictionaries and `about` in the schema's metadata. Raises KitError
-    without pyarrow.
+    """Write `events` as Parquet, with texts as dictionaries and `about` in the schema's metadata.
+
+    Raises KitError without pyarrow.
     """
     pyarrow = _pyarrow()
     import pyarrow.parquet as parquet

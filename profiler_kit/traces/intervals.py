@@ -36,8 +36,9 @@ def empty() -> Intervals:
 
 
 def union(start: Ints, end: Ints, *, ordered: bool = False) -> Intervals:
-    """Return the instants in any of the intervals. Touching intervals are joined. `ordered`: they already ascend by
-    start.
+    """Return the instants in any of the intervals.
+
+    Touching intervals are joined. `ordered`: they already ascend by start.
     """
     full = end > start
     if not full.all():
@@ -118,8 +119,9 @@ _LOW_BITS = 26
 
 
 def sum_by(key: Ids | Ints | Bytes, values: Ints, size: int) -> Ints:
-    """Return the exact sums of non-negative `values` by `key` (0 up to `size`). A sum of floats would lose ns after 104
-    days.
+    """Return the exact sums of non-negative `values` by `key` (0 up to `size`).
+
+    A sum of floats would lose ns after 104 days.
     """
     low = np.bincount(key, weights=values & ((1 << _LOW_BITS) - 1), minlength=size)
     high = np.bincount(key, weights=values >> _LOW_BITS, minlength=size)

@@ -52,8 +52,9 @@ class Pairs:
                 self._ended[row] = ns - start
 
     def close(self, durations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Write the durations of the pairs. Returns the rows to drop: events that never ended, or ended before they
-        began.
+        """Write the durations of the pairs.
+
+        Returns the rows to drop: events that never ended, or ended before they began.
         """
         for open_events in self._open.values():
             self.unpaired += len(open_events)

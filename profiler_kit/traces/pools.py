@@ -77,8 +77,9 @@ class GrowingSparse:
         self.add_numbers(rows, self._spellings.numbers(spellings))
 
     def finish(self) -> Sparse:
-        """Return the whole column, sorted by row: within a run, different kinds of events are added one after the
-        other.
+        """Return the whole column, sorted by row.
+
+        Within a run, different kinds of events were added one after the other.
         """
         rows, values = self._rows.finish(), self._values.finish()
         if (rows[1:] < rows[:-1]).any():
@@ -92,8 +93,9 @@ class GrowingSparse:
 
 
 def whole_numbers(records: Sequence[Any], name: str, missing: int) -> Ints:
-    """Return the field `name` of `records` (int or None) as a column, with `missing` for None and for values beyond 64
-    bits.
+    """Return the field `name` of `records` (int or None) as a column.
+
+    `missing` replaces None and values beyond 64 bits.
     """
     get = attrgetter(name)
     try:

@@ -48,8 +48,9 @@ _DOCUMENT_KEYS: Final = (
 
 
 def seems_trace(path: Path) -> bool:
-    """Return whether `path`, gzipped or not, has a ``traceEvents`` in its first MB, or is a list of objects with a
-    ``ph``.
+    """Return whether `path`, gzipped or not, looks like a trace.
+
+    A trace has a ``traceEvents`` in its first MB, or is a list of objects with a ``ph``.
 
     Returns True for a file that cannot be opened. Reading it raises the error.
     """

@@ -181,8 +181,9 @@ class Rows:
         return kind
 
     def _threads_of(self, rows: list[Any]) -> NDArray[np.int32]:
-        """Return the thread of each row. Adjacent rows mostly share one, so threads are looked up only where they
-        change.
+        """Return the thread of each row.
+
+        Adjacent rows mostly share one, so threads are looked up only where they change.
         """
         try:
             process = np.fromiter([e.pid for e in rows], dtype=np.int64, count=len(rows))

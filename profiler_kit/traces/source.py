@@ -133,8 +133,9 @@ class Source:
 
 
 def _inflate_until_damage(inflate: zlib._Decompress, compressed: bytes) -> bytes:
-    """Return the text in `compressed` before the damaged byte. On an error, zlib returns none of it, so it is located
-    by bisection.
+    """Return the text in `compressed` before the damaged byte.
+
+    On an error, zlib returns none of it, so it is located by bisection.
     """
     parts = []
     step = len(compressed)

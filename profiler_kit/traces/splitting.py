@@ -1,5 +1,4 @@
-"""Split a trace file into bytes in bounded memory: the head before its events, runs of whole events, and the tail after
-them.
+"""Split a trace file into bytes in bounded memory: head, runs of whole events, tail.
 
 `rewrite` copies a trace event by event, with added events first and without removed ones.
 """
@@ -40,8 +39,9 @@ class Run(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """A part of the bytes after the last event, from the list's closing bracket on. `cut_off`: the file ends before the
-    bracket.
+    """A part of the bytes after the last event, from the list's closing bracket on.
+
+    `cut_off`: the file ends before the bracket.
     """
 
     data: bytes
@@ -109,8 +109,9 @@ def _head(source: Source) -> tuple[Head, bytes]:
 
 
 def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> int:
-    """Write `source` to `out`, unzipped, with the events `ours` (JSON) first in the list, then the entries in `keep`.
-    Returns the bytes written.
+    """Write `source` to `out`, unzipped, with added and removed events. Returns the number of bytes written.
+
+    The events `ours` (JSON) come first in the list, then the entries in `keep`.
 
     Kept entries are copied byte for byte. The list of a file that was cut off is closed.
 

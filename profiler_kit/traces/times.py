@@ -48,8 +48,9 @@ def nanoseconds(microseconds: int | str) -> int:
 
 
 def from_floats(microseconds: NDArray[np.float64]) -> tuple[Ints, Mask]:
-    """Return integer ns, and where they are not exact, so that the text must be parsed. NaN becomes NO_TIME_NS, which
-    is exact.
+    """Return integer ns, and where they are not exact, so that the text must be parsed.
+
+    NaN becomes NO_TIME_NS, which is exact.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = microseconds * 1000

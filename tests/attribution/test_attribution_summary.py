@@ -174,4 +174,5 @@ def test_entries_left_out_are_counted_in_the_notes() -> None:
     )
     first, malformed, unpaired, _ = summarize(attribution).notes
     assert first == "read so far"
-    assert "1,200 malformed" in malformed and "3 begin or end" in unpaired
+    assert "1,200 malformed" in malformed
+    assert "3 begin or end" in unpaired
