@@ -95,8 +95,8 @@ def save(written: Mapping[str, Any], path: Path) -> Path:
 
 def collective_kernels(written: Mapping[str, Any]) -> list[dict[str, Any]]:
     """NCCL's kernels in order."""
-    found = [e for e in written["traceEvents"] if e.get("cat") == "kernel" and "nccl" in e["name"]]
-    return sorted(found, key=lambda e: e["ts"])
+    result = [e for e in written["traceEvents"] if e.get("cat") == "kernel" and "nccl" in e["name"]]
+    return sorted(result, key=lambda e: e["ts"])
 
 
 def stretched(written: Mapping[str, Any], at: float, by: float) -> dict[str, Any]:

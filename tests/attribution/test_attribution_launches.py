@@ -13,9 +13,9 @@ US = 1000
 
 
 def queue_of(trace: Written) -> Queue:
-    found = summarize(trace.attribution()).queue
-    assert found is not None
-    return found
+    result = summarize(trace.attribution()).queue
+    assert result is not None
+    return result
 
 
 def test_depth_is_the_launches_that_have_not_begun() -> None:

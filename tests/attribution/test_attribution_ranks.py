@@ -1,4 +1,4 @@
-"""Ranks beside each other: over files made by hand, over two published ranks, and over ranks that were given extra work."""
+"""Comparison of ranks: hand-made files, two published ranks, and ranks with extra work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_one_of_eight_is_named_and_the_seven_who_wait_are_not() -> None:
         extract(rank, {1: [(500_000 if rank == 5 else 100_000 + rank, 600_000)]}, world_size=8) for rank in range(8)
     ]
     ranks = ranks_of(files)
-    assert [one.rank for one in ranks.stragglers] == [5]
+    assert [straggler.rank for straggler in ranks.stragglers] == [5]
     assert ranks.stragglers[0].late_ns == 500_000 - 100_003
 
 
@@ -91,11 +91,11 @@ def test_late_is_against_the_median_of_the_others(starts: list[list[int]]) -> No
     files = [
         extract(r, {1: [(100_000 * (i + 1) + at[i], end) for i, end in enumerate(ends)]}) for r, at in enumerate(starts)
     ]
-    for one in ranks_of(files).stragglers:
-        others = [at for rank, at in enumerate(starts) if rank != one.rank]
+    for straggler in ranks_of(files).stragglers:
+        others = [at for rank, at in enumerate(starts) if rank != straggler.rank]
         # times are whole: a median of two may be half a ns less
-        largest = max(at - median(other[i] for other in others) for i, at in enumerate(starts[one.rank]))
-        assert one.late_ns == pytest.approx(max(largest, one.cost_ns), abs=1)
+        largest = max(at - median(other[i] for other in others) for i, at in enumerate(starts[straggler.rank]))
+        assert straggler.late_ns == pytest.approx(max(largest, straggler.cost_ns), abs=1)
 
 
 def test_equal_ranks_have_no_straggler() -> None:
@@ -184,9 +184,9 @@ def test_traces_that_are_no_ranks_are_left_in_peace() -> None:
     ],
 )
 def test_a_rank_that_the_trace_does_not_say_is_taken_from_its_name(names: Sequence[str], ranks: list[int]) -> None:
-    found = ranks_of([extract(None, {1: [(0, 10)]}, file=name) for name in names])
-    assert [row.rank for row in found.ranks] == ranks
-    assert any("do not state their rank" in note for note in found.notes)
+    result = ranks_of([extract(None, {1: [(0, 10)]}, file=name) for name in names])
+    assert [row.rank for row in result.ranks] == ranks
+    assert any("do not state their rank" in note for note in result.notes)
 
 
 def test_only_the_steps_that_all_have_are_compared() -> None:
@@ -201,16 +201,16 @@ def test_only_the_steps_that_all_have_are_compared() -> None:
 
 
 def test_a_last_step_counts_only_where_there_is_no_other() -> None:
-    both = [extract(rank, {1: [(0, 10)], 2: [(0, 10)]}, complete=[1]) for rank in (0, 1)]
-    assert ranks_of(both).common_steps == 1
+    files = [extract(rank, {1: [(0, 10)], 2: [(0, 10)]}, complete=[1]) for rank in (0, 1)]
+    assert ranks_of(files).common_steps == 1
     only = [extract(rank, {1: [(0, 10)]}, complete=[]) for rank in (0, 1)]
     assert ranks_of(only).common_steps == 1
 
 
 def test_collectives_of_another_size_are_not_taken_for_each_other() -> None:
-    one = extract(0, {1: [(0, 100_000), (200_000, 300_000)]}, sizes=(8, 16))
+    straggler = extract(0, {1: [(0, 100_000), (200_000, 300_000)]}, sizes=(8, 16))
     other = extract(1, {1: [(50_000, 100_000), (250_000, 300_000)]}, sizes=(8, 32))
-    ranks = ranks_of([one, other])
+    ranks = ranks_of([straggler, other])
     assert [row.wait_ns for row in ranks.ranks] == [50_000, 0]
     assert any(note.startswith("2 collectives") and "one rank only" in note for note in ranks.notes)
 
@@ -265,9 +265,9 @@ def test_whatever_files_hold_is_told_or_said_why_not(
     for row in ranks.ranks:
         assert row.compute_ns + row.exposed_ns + row.idle_ns == row.step_ns
         assert row.wait_ns >= 0
-    for one in ranks.stragglers:
-        assert 0 < one.last <= one.collectives
-        assert 0 < one.cost_ns <= one.late_ns
+    for straggler in ranks.stragglers:
+        assert 0 < straggler.last <= straggler.collectives
+        assert 0 < straggler.cost_ns <= straggler.late_ns
 
 
 def test_imbalance_is_the_longest_computing_over_the_mean() -> None:
@@ -291,8 +291,8 @@ def test_recorded_ranks_name_the_one_with_extra_work_and_how_much_it_was() -> No
     assert straggler.late_ns == pytest.approx(extra_ns, rel=0.05)
     assert straggler.doing == "forward (aten::mm)"
     assert straggler.doing_excess_ns == pytest.approx(extra_ns, rel=0.05)
-    for row, told in zip(ranks.ranks, truth, strict=True):
-        assert row.step_ns == pytest.approx(1e6 * sum(told["traced_step_ms"][:2]) / 2, rel=0.02)
+    for row, expected in zip(ranks.ranks, truth, strict=True):
+        assert row.step_ns == pytest.approx(1e6 * sum(expected["traced_step_ms"][:2]) / 2, rel=0.02)
 
 
 def test_on_two_gpus_the_extra_work_is_what_the_rank_is_late_by_however_little_of_it_the_other_stands_still() -> None:

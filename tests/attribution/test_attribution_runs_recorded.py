@@ -1,4 +1,4 @@
-"""The traces in tests/fixtures/traces, which scripts/lab/record_traces.py recorded with the package's own marks."""
+"""The traces in tests/fixtures/traces, which scripts/lab/record_traces.py recorded with marks of profiler_kit."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_there_are_fixtures() -> None:
 
 @pytest.mark.parametrize("path", files(), ids=named)
 def test_all_work_has_an_owner(path: Path) -> None:
-    found = attribute(path)
-    assert_sums_hold(found)
-    assert_busy_and_idle_are_the_span(found)
-    assert found.traced_steps == 2
-    assert found.device_ns > 0
-    assert found.unattributed_ns == 0
-    assert found.clock == ("kernel" if ".cuda." in path.name else "operator")
-    assert not [k.name for k in found.kernels if k.family == "other" and k.name != "CheckpointFunction"]
+    result = attribute(path)
+    assert_sums_hold(result)
+    assert_busy_and_idle_are_the_span(result)
+    assert result.traced_steps == 2
+    assert result.device_ns > 0
+    assert result.unattributed_ns == 0
+    assert result.clock == ("kernel" if ".cuda." in path.name else "operator")
+    assert not [k.name for k in result.kernels if k.family == "other" and k.name != "CheckpointFunction"]
 
 
 @pytest.mark.parametrize("path", [p for p in files() if not p.name.startswith("infer")], ids=named)

@@ -1,4 +1,4 @@
-"""Whatever the trace, the parts sum to the whole; and who each part goes to."""
+"""The parts of a summary sum to the whole, and each part is attributed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def written(draw: st.DrawFn) -> Written:
         trace.host(
             name, start, end, kind, thread=draw(st.integers(0, 2)), phase=draw(phases), module=draw(st.integers(-1, 1))
         )
-    made = [
+    events = [
         trace.call(draw(st.sampled_from(calls)), *draw(times), thread=draw(st.integers(0, 2)))
         for _ in range(draw(st.integers(0, 8)))
     ]
     for _ in range(draw(st.integers(0, 10))):
         trace.work(
             *draw(times),
-            draw(st.sampled_from([None, *made])),
+            draw(st.sampled_from([None, *events])),
             name=draw(st.sampled_from(["ncclDevKernel_AllReduce", "sgemm", "Memcpy DtoH (Device -> Pageable)"])),
             stream=draw(st.integers(0, 2)),
             kind=draw(st.sampled_from([Kind.KERNEL, Kind.MEMCPY])),

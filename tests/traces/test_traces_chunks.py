@@ -1,4 +1,4 @@
-"""Events come whole out of a file however it is cut into blocks."""
+"""A file gives the same events for every size of blocks."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def test_the_scan_finds_the_commas_that_a_parser_does(items: list[Any], step: in
     text = json.dumps(items, ensure_ascii=False).encode()[1:]
     scan, commas, close = DepthScan(), [], None
     for start in range(0, len(text), step):
-        found = scan.feed(text[start : start + step])
-        commas.extend((found.commas + start).tolist())
-        if found.close is not None:
-            close = found.close + start
+        result = scan.feed(text[start : start + step])
+        commas.extend((result.commas + start).tolist())
+        if result.close is not None:
+            close = result.close + start
             break
     assert close == len(text) - 1
     bounds = [-1, *commas, close]
