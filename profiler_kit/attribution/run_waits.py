@@ -118,7 +118,7 @@ def _windows(attribution: Attribution, step: Ids, start: Ints, end: Ints) -> Int
 def _clip_gaps(windows: Intervals, start: Ints, covered: Ints) -> Ints:
     """Return `covered`, moved so that the gap before each `start` lies within `windows`.
 
-    Outside the windows there is no gap.
+    Gaps outside the windows are empty.
     """
     if not len(windows.start):
         return start
