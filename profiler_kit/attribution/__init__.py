@@ -1,1 +1,1 @@
-"""Any trace that torch.profiler wrote -> where its time went: owners of the device's work, and what it waited for."""
+"""Attribution of a trace's time: step, phase and module of all events, causes of idle time, waits and ranks."""

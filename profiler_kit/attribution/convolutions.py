@@ -1,7 +1,7 @@
-"""A trace of a step whose convolutions ran in marked parts -> how each part was done, and how long it took.
+"""Convolution timings from the trace of a step in which each part of each convolution ran inside a mark of its own.
 
-A kernel belongs to the part whose mark is around its launch. What is launched in no mark (the bias's gradient, all that is
-no convolution) is not counted.
+A kernel belongs to the part whose mark encloses its launch. Work launched outside these marks is not counted: the
+gradient of the bias, and everything that is not a convolution.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.charges import charge_work
-from profiler_kit.attribution.events import nearest
+from profiler_kit.attribution.busy_time import busy_pieces
+from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.runs import require_steps
 from profiler_kit.attribution.shares import apportion
@@ -26,35 +26,37 @@ from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, 
 from profiler_kit.traces.kernels import ConvolutionOp, KernelName, classify
 from profiler_kit.traces.table import NONE, Ids, Kind
 
-# What a part's kernels are classified by where their name does not say: a matrix product in it is the convolution's.
-_OP_OF_PART: Final[Mapping[ConvolutionPart, ConvolutionOp]] = {
+# The operation to assume for kernels whose names do not state one. A matrix product in a part does the convolution's
+# work.
+_PART_OPS: Final[Mapping[ConvolutionPart, ConvolutionOp]] = {
     "fprop": "fprop",
     "dgrad": "dgrad",
     "wgrad": "both gradients",
 }
-_PRODUCTS: Final = ("gemm", "gemm:complex")
-# How the count writes the config of any subclass of torch's convolutions: "30->50, k16, p7".
+_PRODUCT_FAMILIES: Final = ("gemm", "gemm:complex")
+# The text that the static count writes for all subclasses of torch's convolutions: "30->50, k16, p7".
 _CONVOLUTION_CONFIG: Final = re.compile(r"\A\d+->\d+, k\d")
 
 
 class Part(NamedTuple):
-    """One part of the convolutions that a module owns."""
+    """One part (fprop, dgrad or wgrad) of the convolutions of one module."""
 
     path: str
     part: ConvolutionPart
 
 
-class Leaf(NamedTuple):
-    """The finest thing added up: one kernel of one part."""
+class PartKernel(NamedTuple):
+    """One kernel of one part: the key of the sums."""
 
-    of: Part
+    part: Part
     kernel: str
 
 
 def convolutions(attribution: Attribution, workspaces: Iterable[PartWorkspace] = ()) -> tuple[ConvolutionTiming, ...]:
-    """How each part of each convolution in the trace was done, per step, in the order in which they first ran forward.
+    """Return one timing per part of each convolution, per step, in order of the first forward.
 
-    `workspaces`: the scratch measured for them. Nothing where no convolution is marked, or none of them launched device work.
+    `workspaces`: the measured workspace of each part. The result is empty if no convolution is marked, or none
+    launched device work.
 
     Counts: each busy instant of a device once, also where kernels of several streams overlap.
 
@@ -63,24 +65,24 @@ def convolutions(attribution: Attribution, workspaces: Iterable[PartWorkspace] =
     require_steps(attribution)
     steps = len(attribution.steps)
     marked, parts = _marked_parts(attribution)
-    times = apportion(_times(attribution, marked, parts), steps)
-    scratch = {(workspace.path, workspace.part): workspace.bytes for workspace in workspaces}
+    times = apportion(_kernel_times(attribution, marked, parts), steps)
+    workspace_bytes = {(workspace.path, workspace.part): workspace.bytes for workspace in workspaces}
     by_part: dict[Part, dict[str, int]] = defaultdict(dict)
-    for leaf, ns in times.items():
-        by_part[leaf.of][leaf.kernel] = ns
-    begins = attribution.host.start_ns[marked]
-    calls = Counter(parts[i] for i in np.argsort(begins, kind="stable").tolist())
+    for part_kernel, ns in times.items():
+        by_part[part_kernel.part][part_kernel.kernel] = ns
+    start_ns = attribution.host.start_ns[marked]
+    calls = Counter(parts[i] for i in np.argsort(start_ns, kind="stable").tolist())
     timings = [
-        _timing(of, by_part[of], max(1, round(count / steps)), scratch.get((of.path, of.part)))
-        for of, count in calls.items()
-        if of in by_part
+        _timing(part, by_part[part], max(1, round(count / steps)), workspace_bytes.get((part.path, part.part)))
+        for part, count in calls.items()
+        if part in by_part
     ]
-    order = {path: i for i, path in enumerate(dict.fromkeys(of.path for of in calls))}
+    order = {path: i for i, path in enumerate(dict.fromkeys(part.path for part in calls))}
     return tuple(sorted(timings, key=lambda timing: (order[timing.path], CONVOLUTION_PARTS.index(timing.part))))
 
 
 def _marked_parts(attribution: Attribution) -> tuple[Ids, list[Part]]:
-    """The host positions of the marks of parts, and the part that each is of."""
+    """Return the host positions of the part marks, and the part of each."""
     table, host = attribution.table, attribution.host
     part_of_name = {
         i: Part(mark[1], mark[0])
@@ -93,28 +95,28 @@ def _marked_parts(attribution: Attribution) -> tuple[Ids, list[Part]]:
     return marked, [part_of_name[name] for name in names[marked].tolist()]
 
 
-def _times(attribution: Attribution, marked: Ids, parts: Sequence[Part]) -> dict[Leaf, int]:
-    """ns of each kernel of each part over all steps: a kernel is of the part whose mark is the innermost around its launch."""
+def _kernel_times(attribution: Attribution, marked: Ids, parts: Sequence[Part]) -> dict[PartKernel, int]:
+    """Return the ns of each kernel of each part over all steps. The innermost mark around a launch decides the part."""
     table, host, device = attribution.table, attribution.host, attribution.device
     is_mark = np.zeros(len(host.rows), np.bool_)
     is_mark[marked] = True
-    around = np.append(nearest(host.parent, is_mark), np.int32(NONE))[device.launch]
-    leaves: dict[Leaf, int] = defaultdict(int)
-    pieces = charge_work(attribution, around != NONE)
-    numbers = np.searchsorted(marked, around[pieces.position]).tolist()
+    enclosing_mark = np.append(innermost_enclosing(host.parent, is_mark), np.int32(NONE))[device.launch]
+    times: dict[PartKernel, int] = defaultdict(int)
+    pieces = busy_pieces(attribution, enclosing_mark != NONE)
+    numbers = np.searchsorted(marked, enclosing_mark[pieces.position]).tolist()
     names = table.name[device.rows[pieces.position]].tolist()
     for number, name, ns in zip(numbers, names, (pieces.end - pieces.start).tolist(), strict=True):
-        leaves[Leaf(parts[number], table.names[name])] += ns
-    return leaves
+        times[PartKernel(parts[number], table.names[name])] += ns
+    return times
 
 
-def _timing(of: Part, kernels: Mapping[str, int], calls: int, workspace_bytes: int | None) -> ConvolutionTiming:
-    named = {name: classify(name, _OP_OF_PART[of.part]) for name in kernels}
-    family, stages = _algorithm(kernels, named)
+def _timing(part: Part, kernels: Mapping[str, int], calls: int, workspace_bytes: int | None) -> ConvolutionTiming:
+    named = {name: classify(name, _PART_OPS[part.part]) for name in kernels}
+    family, stages = _main_family(kernels, named)
     stated = [name for name in stages if named[name].math is not None]
     return ConvolutionTiming(
-        path=of.path,
-        part=of.part,
+        path=part.path,
+        part=part.part,
         calls=calls,
         kernel_ns=sum(kernels.values()),
         layout_ns=sum(ns for name, ns in kernels.items() if named[name].family == LAYOUT),
@@ -126,31 +128,34 @@ def _timing(of: Part, kernels: Mapping[str, int], calls: int, workspace_bytes: i
     )
 
 
-def _algorithm(kernels: Mapping[str, int], named: Mapping[str, KernelName]) -> tuple[str, Sequence[str]]:
-    """The family that did the part, and its kernels, longest first.
+def _main_family(kernels: Mapping[str, int], named: Mapping[str, KernelName]) -> tuple[str, Sequence[str]]:
+    """Return the kernel family that did the part's work, and its kernels, longest first.
 
-    It is the one with most time among those that convolve, else among matrix products, else among all: adding a bias may
-    take longer than a small convolution and is not how it was done.
+    The family is the one with the most time among convolution families, else among matrix products, else among all.
+    Adding a bias may take longer than a small convolution, but is not the convolution's algorithm.
     """
-    present = {said.family for said in named.values()}
+    present = {kernel.family for kernel in named.values()}
     groups: dict[str, list[str]] = defaultdict(list)
     for name in kernels:
         groups[stands_for(named[name].family, present)].append(name)
-    able = [family for family in groups if is_convolution(family)] or [f for f in groups if f in _PRODUCTS]
-    able = able or [family for family in groups if family != LAYOUT] or list(groups)
-    family = max(sorted(able), key=lambda f: sum(kernels[name] for name in groups[f]))
+    candidates = [family for family in groups if is_convolution(family)] or [
+        f for f in groups if f in _PRODUCT_FAMILIES
+    ]
+    candidates = candidates or [family for family in groups if family != LAYOUT] or list(groups)
+    family = max(sorted(candidates), key=lambda f: sum(kernels[name] for name in groups[f]))
     return family, sorted(groups[family], key=lambda name: (-kernels[name], name))
 
 
-# ---- beside the count
+# ---- MACs from the static count
 
 
 def with_macs(convolutions: Iterable[ConvolutionTiming], static: StaticCount | None) -> tuple[ConvolutionTiming, ...]:
-    """`convolutions` with what each part is asked to do, where the count says so of its module.
+    """Return `convolutions` with the MACs of each part, where the static count has them for the module.
 
-    Each part of a call has as many MACs as its forward. Of a module that runs forward again inside backward, the forward part
-    has those too; where a gradient was needed in some calls only, it has what backward's count leaves for it. None where the
-    module is no convolution, as its MACs may be other products' too, and where calls and count don't fit.
+    Each part of a call has as many MACs as the forward. If a module's forward runs again inside backward
+    (recomputation), the MACs of the forward part include it. If some calls need only one gradient, a gradient's part
+    gets the rest of the backward count. `macs` is None if the module is not a convolution (its MACs may include other
+    products), or if the calls do not match the count.
     """
     timings = tuple(convolutions)
     nodes = {node.path: node for node in static.modules} if static is not None else {}
@@ -164,11 +169,11 @@ def _macs(timing: ConvolutionTiming, node: ModuleNode | None, calls: Mapping[Par
     if timing.calls == node.calls:
         return node.forward.macs
     if timing.part == "fprop":
-        again = node.recompute.macs if timing.calls > node.calls else 0
-        return node.forward.macs + again if again else None
-    other: ConvolutionPart = "wgrad" if timing.part == "dgrad" else "dgrad"
-    others = calls.get(Part(timing.path, other), 0)
-    if others not in (0, node.calls):
+        recomputed = node.recompute.macs if timing.calls > node.calls else 0
+        return node.forward.macs + recomputed if recomputed else None
+    other_part: ConvolutionPart = "wgrad" if timing.part == "dgrad" else "dgrad"
+    other_calls = calls.get(Part(timing.path, other_part), 0)
+    if other_calls not in (0, node.calls):
         return None
-    left = node.backward.macs - (node.forward.macs if others else 0)
-    return left if left > 0 else None
+    remaining = node.backward.macs - (node.forward.macs if other_calls else 0)
+    return remaining if remaining > 0 else None

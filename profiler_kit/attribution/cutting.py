@@ -1,4 +1,4 @@
-"""Which entries of a trace to keep, so that a viewer can open it: some of its steps, or as much as a size allows."""
+"""Selection of a trace's entries, so that a viewer can open it: some of its steps, or up to a size limit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
 from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
+from profiler_kit.units import plural
 
 _NS_PER_US: Final = 1000.0
 
 
 class Period(NamedTuple):
-    """Steps in a row: from the first mark's start to the last one's end, and the time of the device's work launched in them.
+    """Consecutive steps: the time of their marks on the host, and the time of the device work launched in them.
 
-    The device may be steps behind the host, so that the two need not even touch.
+    The device may be steps behind the host, so the two intervals need not overlap.
     """
 
     host_start_ns: int
@@ -43,7 +44,7 @@ class Period(NamedTuple):
 
 
 class StepPeriod(NamedTuple):
-    """A marked step and its period; without work on the device, that part is its own mark's."""
+    """A step and its period. Without device work, the device interval equals the mark."""
 
     number: int
     period: Period
@@ -51,7 +52,10 @@ class StepPeriod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cut:
-    """What is kept: `keep` per entry, `period` (None: all of it), `size` in bytes, and `notes` on what is left out and why."""
+    """The selected entries of a trace.
+
+    `keep`: per entry. `period`: None is the whole trace. `size`: in bytes. `notes`: on the removed entries.
+    """
 
     keep: Mask
     period: Period | None
@@ -60,10 +64,10 @@ class Cut:
 
 
 def step_periods(attribution: Attribution) -> tuple[StepPeriod, ...]:
-    """The marked steps of the trace, in its order."""
+    """Return the steps of the trace with their periods, in order."""
     table, device = attribution.table, attribution.device
-    mine = device.step != NONE
-    step, rows = device.step[mine], device.rows[mine]
+    in_step = device.step != NONE
+    step, rows = device.step[in_step], device.rows[in_step]
     begin = np.full(len(attribution.steps), np.iinfo(np.int64).max)
     end = np.full(len(attribution.steps), np.iinfo(np.int64).min)
     np.minimum.at(begin, step, table.start_ns[rows])
@@ -83,56 +87,60 @@ def cut(
     limit_bytes: int | None = None,
     beside: Callable[[Period | None], int] = lambda period: 0,
 ) -> Cut:
-    """What of the trace to keep.
+    """Return the entries of the trace to keep.
 
-    `wanted`: the first and the last step's number, by the marks. `limit_bytes`: of JSON, unzipped, with what `beside` says is
-    added for a period. As many whole steps as fit are kept then, `steady` ones (their numbers) before others; where not even
-    one fits, it loses its Python calls and then its operators, the shortest first. What is kept of arrows has both ends,
-    with a limit or without.
+    `wanted`: the numbers of the first and the last step. `limit_bytes`: the size limit of the JSON before
+    compression, including `beside(period)`, the bytes added for a period. With a limit, as many whole steps as fit
+    are kept, `steady` ones (by number) first. If not even one step fits, its shortest Python calls and then its
+    shortest operators are removed. Flow arrows are kept only with both ends, with a limit or without.
 
-    Raises: UsageError where the trace has no step of those wanted, or nothing fits.
+    Raises: UsageError if the trace has none of the requested steps, or nothing fits.
     """
     period: Period | None = None
     notes: list[str] = []
     if wanted is not None:
         check_wanted([step.number for step in steps], wanted)
-        chosen = [step for step in steps if wanted[0] <= step.number <= wanted[1]]
-        period = _period(chosen)
-        notes.append(f"cut to {_named(chosen)}")
-        steps = tuple(chosen)
-    whole = _kept(entries, period, notes)
-    if limit_bytes is None or whole.size + beside(period) <= limit_bytes:
-        return whole
+        selected = [step for step in steps if wanted[0] <= step.number <= wanted[1]]
+        period = _period(selected)
+        notes.append(f"Cut to {_steps_text(selected)}.")
+        steps = tuple(selected)
+    selection = _select(entries, period, notes)
+    if limit_bytes is None or selection.size + beside(period) <= limit_bytes:
+        return selection
 
     def fits(run: Sequence[StepPeriod]) -> bool:
         period = _period(run)
-        return _kept(entries, period, ()).size + beside(period) <= limit_bytes
+        return _select(entries, period, ()).size + beside(period) <= limit_bytes
 
     if len(steps) > 1:
         run = _most_steps(steps, frozenset(steady), fits)
         period = _period(run)
-        notes = [f"cut to {_named(run)}, {len(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}"]
-        whole = _kept(entries, period, notes)
-    left = limit_bytes - beside(period)
-    return whole if whole.size <= left else _thinned(entries, whole, left, limit_bytes)
+        notes = [f"Cut to {_steps_text(run)}, {len(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}."]
+        selection = _select(entries, period, notes)
+    budget_bytes = limit_bytes - beside(period)
+    return (
+        selection
+        if selection.size <= budget_bytes
+        else _drop_short_calls(entries, selection, budget_bytes, limit_bytes)
+    )
 
 
-def _kept(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
-    """All entries of `period`: what overlaps it, launches of the device work that does, and names."""
+def _select(entries: Entries, period: Period | None, notes: Sequence[str]) -> Cut:
+    """Select all entries of `period`: entries that overlap it, launches of the device work that does, and metadata."""
     keep = np.ones(len(entries), dtype=np.bool_) if period is None else _overlapping(entries, period)
     if period is not None:
         _add_launches(entries, keep)
-    before = int((keep & _flows(entries)).sum())
+    before = int((keep & _is_flow(entries)).sum())
     keep = without_unmatched_flows(entries, keep)
-    unmatched = before - int((keep & _flows(entries)).sum())
-    left_out = (f"{unmatched:,} ends of arrows left out whose other end is not there",) if unmatched else ()
+    unmatched = before - int((keep & _is_flow(entries)).sum())
+    left_out = (f"Removed {plural(unmatched, 'end')} of flow arrows without the other end.",) if unmatched else ()
     return Cut(keep=keep, period=period, size=_size(entries, keep), notes=(*notes, *left_out))
 
 
 def _overlapping(entries: Entries, period: Period) -> Mask:
-    """What the host did in the steps, what the device did for them, and all else in the time of both; names in any case."""
+    """Return host events of the steps, device work of the steps, other entries in the time of both, and all metadata."""
     on_device = np.isin(entries.kind, [int(kind) for kind in (*DEVICE_KINDS, Kind.SYNC, Kind.MIRROR)])
-    on_host = np.isin(entries.kind, [int(kind) for kind in HOST_KINDS]) | _flows(entries)
+    on_host = np.isin(entries.kind, [int(kind) for kind in HOST_KINDS]) | _is_flow(entries)
     start = np.full(len(entries), period.start_ns / _NS_PER_US)
     end = np.full(len(entries), period.end_ns / _NS_PER_US)
     start[on_host], end[on_host] = period.host_start_ns / _NS_PER_US, period.host_end_ns / _NS_PER_US
@@ -144,16 +152,16 @@ def _overlapping(entries: Entries, period: Period) -> Mask:
 
 
 def _add_launches(entries: Entries, keep: Mask) -> None:
-    """Keeps the launches of the device work in `keep` too, and the arrows from one to the other."""
+    """Add the launches of the device work in `keep`, and the flow arrows between them."""
     work = keep & np.isin(entries.kind, [int(kind) for kind in DEVICE_KINDS])
     correlations = np.unique(entries.correlation[work & (entries.correlation != NONE)])
     keep |= (entries.kind == Kind.RUNTIME) & np.isin(entries.correlation, correlations)
-    flows = np.flatnonzero(_flows(entries))
+    flows = np.flatnonzero(_is_flow(entries))
     arriving = flows[within_boxes(entries, work, flows)]
     keep[flows] |= np.isin(entries.flow[flows], np.unique(entries.flow[arriving]))
 
 
-def _flows(entries: Entries) -> Mask:
+def _is_flow(entries: Entries) -> Mask:
     return (entries.kind >= FLOW_START) & (entries.kind <= FLOW_END)
 
 
@@ -169,74 +177,77 @@ def _period(steps: Sequence[StepPeriod]) -> Period:
 def _most_steps(
     steps: Sequence[StepPeriod], steady: frozenset[int], fits: Callable[[Sequence[StepPeriod]], bool]
 ) -> Sequence[StepPeriod]:
-    """The longest run of steps that fits, from the first steady one on; then those before it. At least one step."""
+    """Return the longest run of steps that fits, from the first steady one on, then extended backwards.
+
+    At least one step.
+    """
     first = next((i for i, step in enumerate(steps) if step.number in steady), 0)
-    stop = first + 1 + _longest(len(steps) - first - 1, lambda n: fits(steps[first : first + 1 + n]))
+    stop = first + 1 + _largest_fitting(len(steps) - first - 1, lambda n: fits(steps[first : first + 1 + n]))
     before = 0
     if stop == len(steps) and first and fits(steps[first:]):
-        before = _longest(first, lambda n: fits(steps[first - n :]))
+        before = _largest_fitting(first, lambda n: fits(steps[first - n :]))
     return steps[first - before : stop]
 
 
-def _longest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that `fits`; 0 is taken to."""
+def _largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `limit` that `fits`; 0 always fits."""
     low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
+    while low < limit:
+        middle = (low + limit + 1) // 2
         if fits(middle):
             low = middle
         else:
-            most = middle - 1
+            limit = middle - 1
     return low
 
 
-def _thinned(entries: Entries, whole_cut: Cut, left: int, limit_bytes: int) -> Cut:
-    """`found`, of which `left` bytes fit, without its shortest Python calls, then without its shortest operators."""
-    keep, notes = whole_cut.keep, list(whole_cut.notes)
-    size = whole_cut.size
+def _drop_short_calls(entries: Entries, selection: Cut, budget_bytes: int, limit_bytes: int) -> Cut:
+    """Return `selection` without its shortest Python calls, then its shortest operators, until `budget_bytes` suffice."""
+    keep, notes = selection.keep, list(selection.notes)
+    size = selection.size
     for kind, called in ((Kind.PYTHON, "Python calls"), (Kind.OPERATOR, "operators")):
         calls = np.flatnonzero(keep & entries.sliced & (entries.kind == kind))
         duration = (entries.end_us - entries.start_us)[calls]
         calls = calls[np.argsort(duration, kind="stable")]
         freed = np.cumsum(entries.size[calls], dtype=np.int64)
-        dropped = min(int(np.searchsorted(freed, size - left)) + 1, len(calls))
+        dropped = min(int(np.searchsorted(freed, size - budget_bytes)) + 1, len(calls))
         if not dropped:
             continue
         keep = keep.copy()
         keep[calls[:dropped]] = False
         keep = without_unmatched_flows(entries, keep)
         size = _size(entries, keep)
-        which = (
+        removed = (
             f"all {dropped:,} {called}"
             if dropped == len(calls)
             else f"the {dropped:,} shortest of {len(calls):,} {called}"
         )
-        notes.append(f"{which} left out, to stay below {_megabytes(limit_bytes)}")
-        if size <= left:
-            return Cut(keep=keep, period=whole_cut.period, size=size, notes=tuple(notes))
-    needed = _megabytes(size + limit_bytes - left)
+        notes.append(f"Removed {removed}, to stay below {_megabytes(limit_bytes)}.")
+        if size <= budget_bytes:
+            return Cut(keep=keep, period=selection.period, size=size, notes=tuple(notes))
+    needed = _megabytes(size + limit_bytes - budget_bytes)
     raise UsageError(
-        f"{_megabytes(limit_bytes)} are too few: without Python calls and operators it takes {needed}",
-        hint="give more with --max-mb, or fewer steps with --steps",
+        f"the limit of {_megabytes(limit_bytes)} is too small: the trace needs {needed} without Python calls and operators",
+        hint="raise --max-mb, or select fewer steps with --steps",
     )
 
 
 def check_wanted(steps: Sequence[int], wanted: tuple[int, int], *, where: str | None = None) -> None:
-    """Raises UsageError where none of the `steps` of a trace is from the first to the last `wanted`."""
+    """Raise UsageError if none of the `steps` of a trace lies in the range `wanted`."""
     if any(wanted[0] <= number <= wanted[1] for number in steps):
         return
     request = f"step {wanted[0]}" if wanted[0] == wanted[1] else f"step from {wanted[0]} to {wanted[1]}"
-    steps_there = _numbers(steps) if steps else "no marked steps"
+    steps_there = _numbers_text(steps) if steps else "no marked steps"
     raise UsageError(
-        f"no {request}: the trace has {steps_there}", where=where, hint="give --steps FIRST:LAST of the marked steps"
+        f"no {request}: the trace has {steps_there}", where=where, hint="select marked steps with --steps FIRST:LAST"
     )
 
 
-def _named(steps: Sequence[StepPeriod]) -> str:
-    return _numbers([step.number for step in steps])
+def _steps_text(steps: Sequence[StepPeriod]) -> str:
+    return _numbers_text([step.number for step in steps])
 
 
-def _numbers(steps: Sequence[int]) -> str:
+def _numbers_text(steps: Sequence[int]) -> str:
     return f"step {steps[0]}" if len(steps) == 1 else f"steps {min(steps)} to {max(steps)}"
 
 
@@ -245,7 +256,7 @@ def _megabytes(size: int) -> str:
 
 
 def clipped(annotation: Annotation, period: Period | None) -> Annotation:
-    """`annotation` with what lies in `period`; stretches that reach beyond it end with it, and so do counters."""
+    """Return `annotation` limited to `period`. Spans and counters are clipped at its borders."""
     if period is None:
         return annotation
     start, end = period.start_ns, period.end_ns
@@ -261,7 +272,7 @@ def clipped(annotation: Annotation, period: Period | None) -> Annotation:
 
 
 def _counter(counter: CounterTrack, start: int, end: int) -> CounterTrack:
-    """The points within, begun by the value that holds at the start."""
+    """Return the points inside, preceded by the value at the start."""
     points = counter.points
     first = bisect_right(points, start, key=itemgetter(0))
     last = bisect_left(points, end, key=itemgetter(0))

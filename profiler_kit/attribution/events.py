@@ -1,4 +1,4 @@
-"""The host's events: what the name of each says that it is, and what is around it."""
+"""The host events: the role of each by its name, and the events that enclose it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask, Table
 
 
 class Role(IntEnum):
-    """What a host event is to attribution."""
+    """The role of a host event in the attribution."""
 
     PLAIN = 0
     STEP = 1
-    PHASE = 2  # a phase mark of ours
+    PHASE = 2  # a phase mark of profiler_kit
     OPTIMIZER = 3
     DATA = 4
-    BACKWARD = 5  # a call of backward, on the thread that asks for it
+    BACKWARD = 5  # a call of backward, on the thread of the caller
     LOSS = 6
     MODULE = 7  # an nn.Module's call
     LOSS_MODULE = 8
-    OUR_MODULE = 9  # a module mark of ours
-    REGION = 10  # code that torch.compile made
-    FORWARD = 11  # the forward call of a wrapper that names itself: DistributedDataParallel.forward
+    OUR_MODULE = 9  # a module mark of profiler_kit
+    REGION = 10  # code compiled by torch.compile
+    FORWARD = 11  # the forward call of a wrapper that is recorded under its name: DistributedDataParallel.forward
     NODE = 12
-    COLLECTIVE = 13  # a call that launches one
-    GRAPH = 14  # the call of a traced or compiled graph, of forward or of backward
+    COLLECTIVE = 13  # a call that launches a collective
+    GRAPH = 14  # the call of a traced or compiled graph, in forward or in backward
 
 
 _LOSSES: Final = (
@@ -52,7 +52,7 @@ _LOSSES: Final = (
 _LOSS_OP: Final = re.compile(rf"aten::(_?(cudnn|thnn|use_cudnn)\w*_)?({_LOSSES})\Z")
 # A custom function's forward, as autograd records it: LigerFusedLinearCrossEntropyFunction, FocalLoss
 _LOSS_FUNCTION: Final = re.compile(r"\w*(CrossEntropy\w*|Loss(Function|Fn)?)\Z")
-# Not ModelWithLoss, LossWrapper: they call the network too.
+# Not ModelWithLoss or LossWrapper: they call the network too.
 _LOSS_MODULE: Final = re.compile(
     r"(?!\w*(With|And|Wrapper|Model|Net))\w*(Loss([1-3]d|Fn|Function)?|Criterion|CrossEntropy\w*)(_\d+)?\Z"
 )
@@ -80,40 +80,40 @@ _PYTHON: Final = (
 
 
 def _roles(table: Table, rows: Ids) -> Bytes:
-    """The role of each of the host events `rows`, by its name, and a node's by its numbers too."""
+    """Return the role of each of the host events `rows`, by its name. For autograd nodes, the numbers count too."""
     used = np.zeros(len(table.names), dtype=bool)
     used[table.name[rows]] = True
-    of_range = np.zeros(len(table.names), dtype=np.int8)
-    of_call = np.zeros(len(table.names), dtype=np.int8)
+    range_role = np.zeros(len(table.names), dtype=np.int8)
+    call_role = np.zeros(len(table.names), dtype=np.int8)
     for number in np.flatnonzero(used).tolist():
         name = table.names[number]
         if name.startswith(MODULE_PREFIX):
-            of_call[number] = _module_role(name)
+            call_role[number] = _module_role(name)
         elif ".py(" in name:
-            of_call[number] = next((role for role, pattern in _PYTHON if pattern.search(name)), Role.PLAIN)
+            call_role[number] = next((role for role, pattern in _PYTHON if pattern.search(name)), Role.PLAIN)
         else:
-            of_range[number] = _range_role(name)
+            range_role[number] = _range_role(name)
     kind = table.kind[rows]
     name_of = table.name[rows]
-    role = np.where(kind == Kind.PYTHON, of_call[name_of], of_range[name_of])
+    role = np.where(kind == Kind.PYTHON, call_role[name_of], range_role[name_of])
     role[kind == Kind.RUNTIME] = Role.PLAIN
-    operator = kind == Kind.OPERATOR
-    # A custom function's node has any name; only nodes say which thread their forward ran on.
-    role[operator & (table.forward_thread[rows] != 0) & (table.sequence[rows] >= 0)] = Role.NODE
-    # What authors call their own ranges is theirs.
+    is_operator = kind == Kind.OPERATOR
+    # A custom function's node may have any name. Only nodes carry the thread of their forward.
+    role[is_operator & (table.forward_thread[rows] != 0) & (table.sequence[rows] >= 0)] = Role.NODE
+    # A user's own range may have the name of a node or a loss.
     role[(kind == Kind.ANNOTATION) & np.isin(role, (Role.NODE, Role.LOSS))] = Role.PLAIN
     return role
 
 
 def _module_role(name: str) -> Role:
-    """The role of a module's call."""
+    """Return the role of a module's call."""
     if name.startswith("GraphModule_", len(MODULE_PREFIX)):
         return Role.GRAPH
     return Role.LOSS_MODULE if _LOSS_MODULE.match(name, len(MODULE_PREFIX)) else Role.MODULE
 
 
 def _range_role(name: str) -> Role:
-    """The role of an operator or a range called `name`."""
+    """Return the role of an operator or a range called `name`."""
     if name.startswith("aten::"):
         return Role.LOSS if _LOSS_OP.match(name) else Role.PLAIN
     if name.startswith((NODE_PREFIX, ACCUMULATE)):
@@ -141,18 +141,22 @@ def _range_role(name: str) -> Role:
     return Role.LOSS if _LOSS_FUNCTION.match(name) else Role.PLAIN
 
 
-# ---- what is around each
+# ---- enclosing events
 
 
 class HostEvents(NamedTuple):
-    """The host's events by thread, then start, enclosing before enclosed; what each is, and what is around it.
+    """The host events, with the role of each and the events that enclose it.
 
-    `rows` to `parent` as in `Nesting`. `role`: a `Role`. The others are positions, NONE where there is none. Up to `redo` they
-    are of the innermost event of a sort that each event is or that encloses it; `outer_operator` and `outer_node` are the
-    outermost. Of two events around the same one, that with the higher position is the inner one. `mark`: a phase of ours, the
-    optimizer, the DataLoader, a call of backward. `module`: a module's call or a compiled region. `redo`: a module's call or an
-    operator that makes nodes: forward work, where it is inside a node.
-    `numbered`: the operators with a sequence number; `calls`: modules' calls.
+    The order is by thread, then start, enclosing before enclosed.
+
+    `rows` to `parent` are those of `Nesting`. `role` is a `Role`. All other columns hold positions, NONE if there is
+    none. The columns up to `redo` hold the innermost event of a kind that encloses the event or is the event;
+    `outer_operator` and `outer_node` hold the outermost. Of two enclosing events, the one with the higher position is
+    the inner one.
+
+    `mark`: a phase mark of profiler_kit, the optimizer, the DataLoader or a call of backward. `module`: a module's
+    call or a compiled region. `redo`: a module's call or an operator that creates nodes; inside a node this is
+    forward work that is recomputed. `numbered`: the operators with a sequence number. `calls`: the module calls.
     """
 
     rows: Ids
@@ -176,74 +180,74 @@ class HostEvents(NamedTuple):
     calls: Ids
 
     def has(self, *roles: Role) -> bool:
-        """Whether any event has one of `roles`."""
+        """Return whether any event has one of `roles`."""
         return bool(np.isin(self.role, roles).any())
 
 
-# What encloses operators and is none itself.
-_NO_OPERATORS: Final = (Role.STEP, Role.PHASE, Role.OPTIMIZER, Role.DATA, Role.OUR_MODULE, Role.FORWARD)
+# Roles of ranges that enclose operators and are not operators themselves.
+_RANGE_ROLES: Final = (Role.STEP, Role.PHASE, Role.OPTIMIZER, Role.DATA, Role.OUR_MODULE, Role.FORWARD)
 
 
 def host_events(table: Table) -> HostEvents:
-    """The host's events of `table`."""
+    """Return the host events of `table`."""
     nesting = nest(table)
     rows, parent = nesting.rows, nesting.parent
     role = _roles(table, rows)
     kind = table.kind[rows]
     numbered = (kind == Kind.OPERATOR) & (table.sequence[rows] >= 0) & (role != Role.NODE)
-    # Few events have a role: what is around an event is looked up among these alone.
-    marking = numbered | (role != Role.PLAIN)
-    around = nearest(parent, marking)
-    few = np.flatnonzero(marking).astype(np.int32)
-    place = np.full(len(role) + 1, NONE, dtype=np.int32)  # the last one stands for "nothing around"
-    place[few] = np.arange(len(few), dtype=np.int32)
-    outer = np.append(around, np.int32(NONE))[parent[few]]
-    within = place[outer]
-    place = place[around]
-    few = np.append(few, np.int32(NONE))
+    # Few events have a role. The search for enclosing events runs over these alone.
+    has_role = numbered | (role != Role.PLAIN)
+    nearest_role = innermost_enclosing(parent, has_role)
+    role_positions = np.flatnonzero(has_role).astype(np.int32)
+    index = np.full(len(role) + 1, NONE, dtype=np.int32)  # the last entry means: no enclosing event
+    index[role_positions] = np.arange(len(role_positions), dtype=np.int32)
+    enclosing_role = np.append(nearest_role, np.int32(NONE))[parent[role_positions]]
+    role_parent = index[enclosing_role]
+    index = index[nearest_role]
+    role_positions = np.append(role_positions, np.int32(NONE))
 
     def innermost(mask: Mask) -> Ids:
-        return np.append(few[nearest(within, mask)], np.int32(NONE))[place]
+        return np.append(role_positions[innermost_enclosing(role_parent, mask)], np.int32(NONE))[index]
 
-    of = role[few[:-1]]
-    # Phase marks and module marks of ours are the only ones that count where there are any.
-    ours = of == Role.PHASE
-    marked = ours if ours.any() else np.isin(of, (Role.OPTIMIZER, Role.DATA, Role.BACKWARD))
-    modules = of == Role.OUR_MODULE
+    role_of = role[role_positions[:-1]]
+    # If the trace has phase marks or module marks of profiler_kit, no others count.
+    is_phase_mark = role_of == Role.PHASE
+    is_mark = is_phase_mark if is_phase_mark.any() else np.isin(role_of, (Role.OPTIMIZER, Role.DATA, Role.BACKWARD))
+    modules = role_of == Role.OUR_MODULE
     if not modules.any():
-        modules = np.isin(of, (Role.MODULE, Role.LOSS_MODULE, Role.REGION, Role.GRAPH))
-    # A graph run by a node is backward's: its name says nothing of whose.
-    modules &= (of != Role.GRAPH) | (nearest(within, of == Role.NODE) == NONE)
-    # The first profilers wrote marks as operators.
-    operator = nearest(parent, (kind == Kind.OPERATOR) & ~np.isin(role, _NO_OPERATORS))
-    node = innermost(of == Role.NODE)
+        modules = np.isin(role_of, (Role.MODULE, Role.LOSS_MODULE, Role.REGION, Role.GRAPH))
+    # A graph that runs inside a node belongs to backward. Its name does not identify its module.
+    modules &= (role_of != Role.GRAPH) | (innermost_enclosing(role_parent, role_of == Role.NODE) == NONE)
+    # Profilers of 2021 wrote marks as operators.
+    operator = innermost_enclosing(parent, (kind == Kind.OPERATOR) & ~np.isin(role, _RANGE_ROLES))
+    node = innermost(role_of == Role.NODE)
     return HostEvents(
         *nesting,
         role=role,
         operator=operator,
-        outer_operator=outermost(parent, operator),
-        python=nearest(parent, kind == Kind.PYTHON),
+        outer_operator=outermost_enclosing(parent, operator),
+        python=innermost_enclosing(parent, kind == Kind.PYTHON),
         node=node,
-        outer_node=outermost(parent, node),
-        mark=innermost(marked),
-        loss=innermost(np.isin(of, (Role.LOSS, Role.LOSS_MODULE))),
+        outer_node=outermost_enclosing(parent, node),
+        mark=innermost(is_mark),
+        loss=innermost(np.isin(role_of, (Role.LOSS, Role.LOSS_MODULE))),
         module=innermost(modules),
-        wrapper=innermost(of == Role.FORWARD),
-        redo=innermost(modules | numbered[few[:-1]]),
+        wrapper=innermost(role_of == Role.FORWARD),
+        redo=innermost(modules | numbered[role_positions[:-1]]),
         numbered=np.flatnonzero(numbered).astype(np.int32),
-        calls=few[:-1][modules],
+        calls=role_positions[:-1][modules],
     )
 
 
-def nearest(parent: Ids, mask: Mask) -> Ids:
-    """For each position the innermost position of `mask` that it is or that encloses it, or NONE.
+def innermost_enclosing(parent: Ids, mask: Mask) -> Ids:
+    """Return, for each position, the innermost position of `mask` that encloses it or is it, or NONE.
 
-    Each round looks twice as far up as the one before, so that the deepest nesting costs few rounds.
+    Each round doubles the distance, so that deep nesting costs few rounds.
     """
     count = len(parent)
     position = np.append(np.where(parent == NONE, np.int32(count), parent), np.int32(count)).astype(np.int32)
-    stop = np.append(mask, True)
-    position[stop] = np.arange(count + 1, dtype=np.int32)[stop]
+    is_target = np.append(mask, True)
+    position[is_target] = np.arange(count + 1, dtype=np.int32)[is_target]
     while True:
         next_position = position[position]
         if np.array_equal(next_position, position):
@@ -253,14 +257,17 @@ def nearest(parent: Ids, mask: Mask) -> Ids:
     return position[:-1]
 
 
-def outermost(parent: Ids, innermost: Ids) -> Ids:
-    """For each position the outermost event of a sort that it is or that encloses it, given the `innermost` one, or NONE."""
-    top = np.append(innermost, np.int32(NONE))
-    inner = np.flatnonzero(top[:-1] == np.arange(len(innermost)))  # the events of the sort
-    above = top[parent[inner]]
-    up = np.arange(len(top), dtype=np.int32)
-    up[inner] = np.where(above == NONE, inner, above)
-    while len(inner):
-        inner = inner[up[up[inner]] != up[inner]]
-        up[inner] = up[up[inner]]
-    return np.where(innermost == NONE, np.int32(NONE), up[innermost])
+def outermost_enclosing(parent: Ids, innermost: Ids) -> Ids:
+    """Return, for each position, the outermost event of a kind that encloses it or is it, or NONE.
+
+    `innermost` holds the innermost one.
+    """
+    outer = np.append(innermost, np.int32(NONE))
+    pending = np.flatnonzero(outer[:-1] == np.arange(len(innermost)))  # the events of that kind
+    parent_outer = outer[parent[pending]]
+    jump = np.arange(len(outer), dtype=np.int32)
+    jump[pending] = np.where(parent_outer == NONE, pending, parent_outer)
+    while len(pending):
+        pending = pending[jump[jump[pending]] != jump[pending]]
+        jump[pending] = jump[jump[pending]]
+    return np.where(innermost == NONE, np.int32(NONE), jump[innermost])

@@ -1,4 +1,7 @@
-"""What one file contributes where several stand beside each other: little enough that hundreds are held at once."""
+"""The part of one file's attribution that a comparison of ranks needs.
+
+It is small enough to hold hundreds of files in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.attribution.totals import messages
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
-from profiler_kit.traces.intervals import Intervals, charge, join, overlap, subtract, sum_by, union
+from profiler_kit.traces.intervals import Intervals, assign_to_first, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import HOST_COLLECTIVE_RANGE
 from profiler_kit.traces.table import GROUP_NAME, GROUP_RANKS, NONE, Ids, Ints, Kind, Mask
 
-MOST_BARE: Final = 20_000  # stretches: 320 KB; beyond it those that matter least are let go
-MOST_COLLECTIVES: Final = 200_000
+MAX_EXPOSED_INTERVALS: Final = 20_000  # intervals: 320 KB; beyond it the shortest are dropped
+MAX_COLLECTIVES: Final = 200_000
 
 
 class Activity(NamedTuple):
-    """What a rank can be busy with, or idle for: a phase, a module or an operator in one, or a cause of idleness."""
+    """An activity of a rank: a phase, a module or an operator in a phase, or a cause of idle time."""
 
     kind: Literal["phase", "module", "operator", "idle"]
     phase: str
@@ -31,28 +34,31 @@ class Activity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps:
-    """A file's steps, on the clock that its work is on.
+    """The steps of one file, on the clock of its work.
 
-    `number` as marked; NONE where nothing is, and then the whole trace is one step. `start_ns` is a step's first work,
-    `period_ns` from there to the next one's; of the last step to the end of its own work, and
-    then `whole` is false. `compute_ns` is busy with anything but collectives, `exposed_ns` with collectives alone; with
-    `idle_ns` they sum to the period. `did[step, activity]`: ns.
+    `number`: as marked, or NONE in a trace without marks, which is one step. `start_ns`: the start of the step's
+    first work. `period_ns`: from there to the start of the next step. The last step ends with its own work and is not
+    `complete`. `compute_ns`: busy with any work but collectives. `exposed_ns`: busy with collectives alone. The two
+    and `idle_ns` sum to the period. `activity_ns[step, activity]`: ns of each activity.
     """
 
     number: Ints
     start_ns: Ints
     period_ns: Ints
-    whole: Mask
+    complete: Mask
     compute_ns: Ints
     communication_ns: Ints
     exposed_ns: Ints
     idle_ns: Ints
     activities: tuple[Activity, ...]
-    did: Ints
+    activity_ns: Ints
 
 
 class Collective(NamedTuple):
-    """What tells one collective from another: `group` is its process group, or what stands for it; `size` in bytes or NONE."""
+    """The key that tells collectives apart.
+
+    `group`: the process group, or the stream in its place. `size`: bytes or NONE.
+    """
 
     kind: str
     group: str
@@ -61,7 +67,7 @@ class Collective(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collectives:
-    """A file's collectives by their start. `step`: its number, NONE for none; `key`: a position in `keys`."""
+    """The collectives of one file by start. `step`: the step's number or NONE. `key`: an index of `keys`."""
 
     keys: tuple[Collective, ...]
     key: Ids
@@ -72,21 +78,26 @@ class Collectives:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extract:
-    """One file: its summary, its steps, its collectives, and `bare`, the stretches of these that no computation covers.
+    """One file: its summary, steps and collectives.
 
-    `left_out`: collectives beyond what is kept.
+    `exposed`: intervals of communication that no computation covers.
+
+    `skipped`: the number of collectives beyond MAX_COLLECTIVES.
     """
 
     summary: TraceSummary
     steps: Steps
     collectives: Collectives
-    bare: Intervals
+    exposed: Intervals
     backend: str = ""
-    left_out: int = 0
+    skipped: int = 0
 
 
 class _Work(NamedTuple):
-    """Work by start: whose it is (`phase` and `module` may be NONE, `operator` is a name's id), which are collectives."""
+    """Work by start.
+
+    `phase` and `module` may be NONE, `operator` is the index of a name, `collective` marks collectives.
+    """
 
     row: Ids
     launch: Ids
@@ -100,7 +111,7 @@ class _Work(NamedTuple):
 
 
 def extract(attribution: Attribution) -> Extract:
-    """What the file of `attribution` contributes beside others, its summary included."""
+    """Return the part of `attribution` that comparisons need, with its summary."""
     on_device = bool(len(attribution.device.rows))
     time = device_time(attribution) if on_device else None
     work = _device_work(attribution) if on_device else _host_work(attribution)
@@ -108,27 +119,27 @@ def extract(attribution: Attribution) -> Extract:
     computing = ~work.collective
     compute = union(work.start[computing], work.end[computing], ordered=True)
     communication = union(work.start[work.collective], work.end[work.collective], ordered=True)
-    bare = subtract(communication, compute)
-    if len(bare.start) > MOST_BARE:
-        longest = np.sort(np.argsort(bare.start - bare.end, kind="stable")[:MOST_BARE])
-        bare = Intervals(bare.start[longest], bare.end[longest])
+    exposed = subtract(communication, compute)
+    if len(exposed.start) > MAX_EXPOSED_INTERVALS:
+        longest = np.sort(np.argsort(exposed.start - exposed.end, kind="stable")[:MAX_EXPOSED_INTERVALS])
+        exposed = Intervals(exposed.start[longest], exposed.end[longest])
     return Extract(
         summary=summarize(attribution, time),
         steps=_steps(attribution, work, compute, communication, time.gaps if time is not None else None),
         collectives=collectives,
-        bare=bare,
+        exposed=exposed,
         backend=attribution.table.info.backend,
-        left_out=int(work.collective.sum()) - len(collectives.key),
+        skipped=int(work.collective.sum()) - len(collectives.key),
     )
 
 
 def _collectives(attribution: Attribution, work: _Work) -> Collectives:
-    """The collectives of a trace, up to MOST_COLLECTIVES.
+    """Return the collectives of a trace, up to MAX_COLLECTIVES.
 
-    Where the trace does not name a process group, the stream stands for it: each group has a stream of its own in NCCL.
+    If the trace does not name a process group, the stream identifies it: in NCCL each group has its own stream.
     """
     table = attribution.table
-    events = np.flatnonzero(work.collective)[:MOST_COLLECTIVES].astype(np.int32)
+    events = np.flatnonzero(work.collective)[:MAX_COLLECTIVES].astype(np.int32)
     rows = work.row[events]
     kinds, sizes = messages(attribution, rows, work.launch[events])
     ranks, names = table.texts_at(GROUP_RANKS, rows), table.texts_at(GROUP_NAME, rows)
@@ -136,8 +147,8 @@ def _collectives(attribution: Attribution, work: _Work) -> Collectives:
     numbers: dict[Collective, int] = {}
     key = np.empty(len(rows), np.int32)
     for i, (kind, group, name, size, stream) in enumerate(zip(kinds, ranks, names, sizes, streams, strict=True)):
-        where = group or name or (f"stream {table.streams[stream].stream}" if stream != NONE else "host")
-        key[i] = numbers.setdefault(Collective(kind, where, size), len(numbers))
+        group_name = group or name or (f"stream {table.streams[stream].stream}" if stream != NONE else "host")
+        key[i] = numbers.setdefault(Collective(kind, group_name, size), len(numbers))
     step = np.array([*(step.number for step in attribution.steps), NONE], np.int64)
     return Collectives(
         keys=tuple(numbers),
@@ -165,7 +176,7 @@ def _device_work(attribution: Attribution) -> _Work:
 
 
 def _host_work(attribution: Attribution) -> _Work:
-    """Operators that no other operator encloses, and the ranges in which the host's own collectives ran."""
+    """Return the outermost operators, and the ranges in which collectives ran on the host."""
     table, host = attribution.table, attribution.host
     kind = table.kind[host.rows]
     collective = (kind == Kind.ANNOTATION) & table.named(host.rows, HOST_COLLECTIVE_RANGE)
@@ -188,67 +199,67 @@ def _host_work(attribution: Attribution) -> _Work:
 def _steps(
     attribution: Attribution, work: _Work, compute: Intervals, communication: Intervals, gaps: Gaps | None
 ) -> Steps:
-    """The steps by their first work; a trace without marks is one step."""
+    """Return the steps by their first work. A trace without marks is one step."""
     marked = bool(attribution.steps) and bool((work.step != NONE).any())
     step = work.step if marked else np.zeros(len(work.start), np.int32)
-    of = np.flatnonzero(step != NONE)
-    index, first = np.unique(step[of], return_index=True)  # work is in order of its start
-    start = work.start[of[first]]
-    if marked and not len(attribution.device.rows):  # on the host's clock a step begins where it is marked
+    in_step = np.flatnonzero(step != NONE)
+    index, first = np.unique(step[in_step], return_index=True)  # work is ordered by start
+    start = work.start[in_step[first]]
+    if marked and not len(attribution.device.rows):  # on the host's clock, a step begins with its mark
         start = np.array([attribution.steps[i].start_ns for i in index], np.int64)
     order = np.argsort(start, kind="stable")
     index, start = index[order], start[order]
     end = np.append(start[1:], 0)
-    whole = np.ones(len(index), bool)
+    complete = np.ones(len(index), bool)
     if len(index):
-        whole[-1] = not marked
-        last = work.end[step == index[-1]]
-        end[-1] = max(int(last.max()), int(start[-1]))
-    activities, did = _did(attribution, work, step, index, gaps)
-    computing, talking = overlap(compute, start, end), overlap(communication, start, end)
+        complete[-1] = not marked
+        last_ends = work.end[step == index[-1]]
+        end[-1] = max(int(last_ends.max()), int(start[-1]))
+    activities, activity_ns = _activity_times(attribution, work, step, index, gaps)
+    computing, communicating = overlap(compute, start, end), overlap(communication, start, end)
     busy = overlap(join(compute, communication), start, end)
     return Steps(
         number=np.array([attribution.steps[i].number if marked else NONE for i in index], np.int64),
         start_ns=start,
         period_ns=end - start,
-        whole=whole,
+        complete=complete,
         compute_ns=computing,
-        communication_ns=talking,
+        communication_ns=communicating,
         exposed_ns=busy - computing,
         idle_ns=end - start - busy,
         activities=activities,
-        did=did,
+        activity_ns=activity_ns,
     )
 
 
-def _did(
+def _activity_times(
     attribution: Attribution, work: _Work, step: Ids, index: Ids, gaps: Gaps | None
 ) -> tuple[tuple[Activity, ...], Ints]:
-    """How long each step was busy with what, or idle for what, every instant once; collectives are left out."""
-    place = np.full(int(index.max(initial=0)) + 2, NONE, np.int64)  # one more, which NONE finds
-    place[index] = np.arange(len(index))
-    some = np.flatnonzero((step != NONE) & ~work.collective)
-    at, spent, phase = (
-        place[step[some]],
-        charge(work.start[some], work.end[some]).piece,
-        work.phase[some].astype(np.int64),
+    """Return the time of each activity in each step, with each instant counted once. Collectives are excluded."""
+    step_row = np.full(int(index.max(initial=0)) + 2, NONE, np.int64)  # index NONE (-1) selects the last entry
+    step_row[index] = np.arange(len(index))
+    computing = np.flatnonzero((step != NONE) & ~work.collective)
+    row, spent, phase = (
+        step_row[step[computing]],
+        assign_to_first(work.start[computing], work.end[computing]).piece,
+        work.phase[computing].astype(np.int64),
     )
     activities: list[Activity] = []
     columns: list[Ints] = []
-    owners: tuple[tuple[Literal["phase", "module", "operator"], Ids, Callable[[int], str]], ...] = (
-        ("phase", np.zeros(len(some), np.int32), lambda _: ""),
-        ("module", work.module[some], lambda index: attribution.modules[index].path),
-        ("operator", work.operator[some], lambda index: attribution.table.names[index]),
+    levels: tuple[tuple[Literal["phase", "module", "operator"], Ids, Callable[[int], str]], ...] = (
+        ("phase", np.zeros(len(computing), np.int32), lambda _: ""),
+        ("module", work.module[computing], lambda index: attribution.modules[index].path),
+        ("operator", work.operator[computing], lambda index: attribution.table.names[index]),
     )
-    for kind, owner, name in owners:
-        owned = np.flatnonzero((phase != NONE) & (owner != NONE))
-        pairs, column = np.unique(phase[owned] << 32 | owner[owned], return_inverse=True)
-        sums = sum_by(at[owned] * len(pairs) + column, spent[owned], len(index) * len(pairs))
+    for kind, index_of, name in levels:
+        attributed = np.flatnonzero((phase != NONE) & (index_of != NONE))
+        pairs, column = np.unique(phase[attributed] << 32 | index_of[attributed], return_inverse=True)
+        sums = sum_by(row[attributed] * len(pairs) + column, spent[attributed], len(index) * len(pairs))
         columns.append(sums.reshape(len(index), len(pairs)))
         activities += (Activity(kind, TRACE_PHASES[pair >> 32], name(pair & 0xFFFFFFFF)) for pair in pairs.tolist())
     if gaps is not None and len(gaps.ended_by):
-        at = place[step[gaps.ended_by]]
+        row = step_row[step[gaps.ended_by]]
         for cause, ns in zip(IDLE_CAUSES, gaps.ns, strict=True):
-            columns.append(sum_by(at[at != NONE], ns[at != NONE], len(index))[:, None])
+            columns.append(sum_by(row[row != NONE], ns[row != NONE], len(index))[:, None])
             activities.append(Activity("idle", "", cause))
     return tuple(activities), np.concatenate(columns, axis=1)

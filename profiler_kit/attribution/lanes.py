@@ -1,4 +1,4 @@
-"""Lanes of an annotated trace: phases, modules, idle causes and kernel families, on the device's clock and on the host's."""
+"""Lanes of an annotated trace: phases, modules, idle causes and kernel families, on the clocks of device and host."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution import quantities
-from profiler_kit.attribution.charges import ChargedWork, charge_work, devices
+from profiler_kit.attribution.busy_time import BusyPieces, busy_pieces, event_devices
 from profiler_kit.attribution.device_time import Gaps, device_time
-from profiler_kit.attribution.host_only import host_line
+from profiler_kit.attribution.host_only import host_timeline
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_words
@@ -22,14 +22,14 @@ from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
-MODULE_LANES: Final = 6  # levels of modules that have a lane of their own; what lies deeper stands in its parent's box
-LONGEST_GAP_NS: Final = 100_000  # inside a box; a longer gap is one that a reader should see
-HOST_THREADS: Final = 4  # with a lane of phases: the training loop's, autograd's, and room for two more
+MAX_MODULE_LANES: Final = 6  # levels of modules with a lane; deeper modules are part of their ancestor's box
+MAX_MERGED_GAP_NS: Final = 100_000  # shorter gaps are merged into a box; a longer gap is worth showing
+MAX_HOST_THREADS: Final = 4  # with a lane of phases: the training loop's, autograd's, and two more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Work:
-    """Stretches of one device (or thread) in order, none overlapping; columns as in `Device`."""
+    """Intervals of one device or thread, in order and without overlap. The columns are those of `Device`."""
 
     start: Ints
     end: Ints
@@ -39,24 +39,25 @@ class _Work:
 
 
 def annotation(attribution: Attribution) -> Annotation:
-    """Lanes and counters of the trace in `attribution`: of each device's work, and of the host's threads that ran operators.
+    """Return the lanes and counters of a trace: of each device's work, and of the host threads that ran operators.
 
-    Each busy instant of computation stands once, for the work that started first, as the summary charges it; communication has a
-    lane of its own, where collectives stand whole, beside the work that they run beside. Neighbours of the same phase (module,
-    family) and step are one box, gaps of up to `LONGEST_GAP_NS` between them included; the idle lane shows those too.
+    Each busy instant of computation appears once, for the work that started first, as in the summary. Communication
+    has its own lane, which shows each collective in full, including the time in which other work runs. Adjacent
+    intervals of one phase (module, family) and step are merged into one box, with gaps of up to `MAX_MERGED_GAP_NS`
+    between them. The idle lane shows those gaps too.
     """
     modules = _Modules(attribution)
     spans = [*_host_lanes(attribution, modules)]
     counters: list[CounterTrack] = []
     notes: list[str] = []
-    # Of all devices together, as the summary counts them.
-    idle = device_time(attribution).gaps if len(attribution.device.rows) else None
-    device, names = devices(attribution)
-    communicates = attribution.device.collective
+    # Idle time of all devices together, as in the summary.
+    idle_gaps = device_time(attribution).gaps if len(attribution.device.rows) else None
+    device, names = event_devices(attribution)
+    is_collective = attribution.device.collective
     for number in np.unique(device).tolist():
         title = "device" if len(names) == 1 else f"device {names[number]}"
-        here = device == number
-        pieces = charge_work(attribution, here & ~communicates)
+        on_device = device == number
+        pieces = busy_pieces(attribution, on_device & ~is_collective)
         work = _work(attribution, pieces)
         spans += _phase_lane(f"{title}: phase", work)
         spans += modules.lanes(title, work)
@@ -67,39 +68,43 @@ def annotation(attribution: Attribution) -> Annotation:
             attribution.table.names,
         )
         spans += _communication_lane(
-            f"{title}: communication", attribution, charge_work(attribution, here & communicates)
+            f"{title}: communication", attribution, busy_pieces(attribution, on_device & is_collective)
         )
-        spans += _idle_lane(f"{title}: idle", idle, here) if idle is not None else ()
-        rate, note = quantities.rate(attribution, here)
-        found = (quantities.running(attribution, here), quantities.waiting(attribution, here), rate)
+        spans += _idle_lane(f"{title}: idle", idle_gaps, on_device) if idle_gaps is not None else ()
+        rate, note = quantities.flop_rate(attribution, on_device)
+        tracks = (
+            quantities.running_events(attribution, on_device),
+            quantities.queue_depth(attribution, on_device),
+            rate,
+        )
         prefix = "" if len(names) == 1 else f"{title}: "
-        counters += [CounterTrack(name=prefix + c.name, points=c.points) for c in found if c is not None]
+        counters += [CounterTrack(name=prefix + c.name, points=c.points) for c in tracks if c is not None]
         notes += [note] if note is not None else []
-    counters += quantities.memory(attribution)
+    counters += quantities.memory_tracks(attribution)
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
 
 
-def _work(attribution: Attribution, pieces: ChargedWork) -> _Work:
-    """The device's work in `pieces`."""
-    device, of = attribution.device, pieces.position
+def _work(attribution: Attribution, pieces: BusyPieces) -> _Work:
+    """Return the device work in `pieces`."""
+    device, position = attribution.device, pieces.position
     return _Work(
         start=pieces.start,
         end=pieces.end,
-        phase=device.phase[of].astype(np.int32),
-        module=device.module[of],
-        step=device.step[of],
+        phase=device.phase[position].astype(np.int32),
+        module=device.module[position],
+        step=device.step[position],
     )
 
 
 def _host_lanes(attribution: Attribution, modules: _Modules) -> Iterator[Span]:
-    """Phases on the host, thread by thread; modules too where there is no device to show them on."""
+    """Yield the phases on the host, by thread; in a trace without device work, the modules too."""
     table, host = attribution.table, attribution.host
-    phased = host.phase != NONE
-    if not phased.any():
+    has_phase = host.phase != NONE
+    if not has_phase.any():
         return
     thread = table.thread[host.rows]
-    events = np.bincount(thread[phased], minlength=1)
-    for number in np.argsort(-events, kind="stable")[:HOST_THREADS].tolist():
+    events = np.bincount(thread[has_phase], minlength=1)
+    for number in np.argsort(-events, kind="stable")[:MAX_HOST_THREADS].tolist():
         if not events[number]:
             continue
         work = _innermost(attribution, np.flatnonzero(thread == number).astype(np.int32))
@@ -113,16 +118,16 @@ def _host_lanes(attribution: Attribution, modules: _Modules) -> Iterator[Span]:
 
 
 def _operator_lane(attribution: Attribution) -> Iterator[Span]:
-    """Families of operators, each instant under the one that the summary charges it to."""
-    host, line = attribution.host, host_line(attribution)
-    some = line.piece > 0
-    entry = line.owner[some]
-    position = line.work.position[entry]
+    """Yield families of operators. Each instant counts once, as in the summary."""
+    host, timeline = attribution.host, host_timeline(attribution)
+    nonempty = timeline.piece > 0
+    entries = timeline.entry[nonempty]
+    position = timeline.work.position[entries]
     work = _Work(
-        start=(line.end - line.piece)[some],
-        end=line.end[some],
-        phase=line.work.phase[entry].astype(np.int32),
-        module=line.work.module[entry],
+        start=(timeline.end - timeline.piece)[nonempty],
+        end=timeline.end[nonempty],
+        phase=timeline.work.phase[entries].astype(np.int32),
+        module=timeline.work.module[entries],
         step=host.step[position],
     )
     operator = host.operator[position]
@@ -132,26 +137,27 @@ def _operator_lane(attribution: Attribution) -> Iterator[Span]:
 
 
 def _innermost(attribution: Attribution, positions: Ids) -> _Work:
-    """One thread's time as stretches, each of the innermost event that covers it."""
+    """Return the time of one thread as intervals, each of the innermost event that covers it."""
     table, host = attribution.table, attribution.host
     rows = host.rows[positions]
     start, end = table.start_ns[rows], table.end_ns[rows]
     count = len(positions)
-    # At its start an event takes over, at its end its parent does; of several ends at once the outermost's is the last.
-    at = np.concatenate((start, end))
-    taker = np.concatenate((positions, host.parent[positions]))
+    # At its start an event becomes current, at its end its parent does. Of several ends at one time, the outermost
+    # comes last.
+    times = np.concatenate((start, end))
+    current = np.concatenate((positions, host.parent[positions]))
     rank = np.concatenate((np.arange(count) + count, count - 1 - np.arange(count)))
-    order = np.lexsort((rank, at))
-    at, taker = at[order], taker[order]
-    stop = np.append(at[1:], at[-1:])
-    used = (taker != NONE) & (stop > at)
-    taker = taker[used]
+    order = np.lexsort((rank, times))
+    times, current = times[order], current[order]
+    end_time = np.append(times[1:], times[-1:])
+    is_covered = (current != NONE) & (end_time > times)
+    current = current[is_covered]
     return _Work(
-        start=at[used],
-        end=stop[used],
-        phase=host.phase[taker].astype(np.int32),
-        module=host.module[taker],
-        step=host.step[taker],
+        start=times[is_covered],
+        end=end_time[is_covered],
+        phase=host.phase[current].astype(np.int32),
+        module=host.module[current],
+        step=host.step[current],
     )
 
 
@@ -168,39 +174,41 @@ class _Modules:
         paths = [tuple(module.path.split(".")) if module.path else (ROOT_NAME,) for module in attribution.modules]
         self._names: list[tuple[str, ...]] = []
         self._labels: list[Ids] = []
-        for depth in range(1, min(MODULE_LANES, max(map(len, paths), default=0)) + 1):
+        for depth in range(1, min(MAX_MODULE_LANES, max(map(len, paths), default=0)) + 1):
             prefixes: dict[tuple[str, ...], int] = {}
             labels = [
                 prefixes.setdefault(path[:depth], len(prefixes)) if len(path) >= depth else NONE for path in paths
             ]
-            # Boxes lie below each other like calls: a name's last part says what is not said above it.
+            # Boxes nest like calls, so the last part of a path is enough.
             self._names.append(tuple(prefix[-1] for prefix in prefixes))
-            self._labels.append(np.array([*labels, NONE], dtype=np.int32))  # NONE is the last one's place
+            self._labels.append(np.array([*labels, NONE], dtype=np.int32))  # index NONE (-1) selects the last entry
 
     def lanes(self, title: str, work: _Work) -> Iterator[Span]:
-        """A lane per depth, outer modules first; a box has its phase's colour."""
+        """Yield a lane per depth, outer modules first. A box has the color of its phase."""
         phases = (*TRACE_PHASES, UNATTRIBUTED)
         for depth, (names, labels) in enumerate(zip(self._names, self._labels, strict=True), start=1):
-            of_module = labels[work.module]
-            label = np.where(of_module == NONE, NONE, of_module * len(phases) + work.phase % len(phases))
-            both = [(name, phase) for name in names for phase in phases]
+            module_label = labels[work.module]
+            label = np.where(module_label == NONE, NONE, module_label * len(phases) + work.phase % len(phases))
+            labels_and_phases = [(name, phase) for name in names for phase in phases]
             lane = f"{title}: module" if depth == 1 else f"{title}: module, level {depth}"
-            yield from _lane(lane, work, label, [name for name, _ in both], [phase for _, phase in both])
+            yield from _lane(
+                lane, work, label, [name for name, _ in labels_and_phases], [phase for _, phase in labels_and_phases]
+            )
 
 
-def _idle_lane(lane: str, idle: Gaps, here: Mask) -> Iterator[Span]:
-    """Each gap under the cause of most of it."""
-    mine = here[idle.ended_by]
-    cause = idle.ns.argmax(axis=0)[mine]
-    start, end = idle.start[mine], idle.end[mine]
+def _idle_lane(lane: str, gaps: Gaps, device_mask: Mask) -> Iterator[Span]:
+    """Yield each gap under its largest cause."""
+    on_device = device_mask[gaps.ended_by]
+    cause = gaps.ns.argmax(axis=0)[on_device]
+    start, end = gaps.start[on_device], gaps.end[on_device]
     for begin, stop, number in zip(start.tolist(), end.tolist(), cause.tolist(), strict=True):
         yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
 
 
-def _communication_lane(lane: str, attribution: Attribution, pieces: ChargedWork) -> Iterator[Span]:
-    """Collectives by kind, each a box of its own."""
-    device, of = attribution.device, pieces.position
-    kinds = messages(attribution, device.rows[of], device.launch[of]).kinds
+def _communication_lane(lane: str, attribution: Attribution, pieces: BusyPieces) -> Iterator[Span]:
+    """Yield collectives by kind, one box each."""
+    device, position = attribution.device, pieces.position
+    kinds = messages(attribution, device.rows[position], device.launch[position]).kinds
     for start, end, kind in zip(pieces.start.tolist(), pieces.end.tolist(), kinds, strict=True):
         yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
 
@@ -216,15 +224,18 @@ def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Ite
 def _lane(
     lane: str, work: _Work, label: NDArray[np.integer], names: Sequence[str], families: Sequence[str]
 ) -> Iterator[Span]:
-    """A span per run of neighbours with the same label and step and no long gap between them; NONE is no label."""
+    """Yield a span per run of neighbors with equal label and step and no long gap between them.
+
+    Label NONE is not drawn.
+    """
     if not len(label):
         return
-    parted = np.diff(label, prepend=label[0] - 1) != 0
-    parted |= np.diff(work.step, prepend=work.step[0]) != 0
-    parted[1:] |= work.start[1:] - work.end[:-1] > LONGEST_GAP_NS
-    new = np.flatnonzero(parted)
-    last = np.append(new[1:], len(label)) - 1
-    runs = zip(label[new].tolist(), work.start[new].tolist(), work.end[last].tolist(), strict=True)
+    starts_box = np.diff(label, prepend=label[0] - 1) != 0
+    starts_box |= np.diff(work.step, prepend=work.step[0]) != 0
+    starts_box[1:] |= work.start[1:] - work.end[:-1] > MAX_MERGED_GAP_NS
+    first = np.flatnonzero(starts_box)
+    last = np.append(first[1:], len(label)) - 1
+    runs = zip(label[first].tolist(), work.start[first].tolist(), work.end[last].tolist(), strict=True)
     for number, start, end in runs:
         if number != NONE:
             yield Span(lane=lane, name=names[number], start_ns=start, end_ns=end, family=families[number])

@@ -1,4 +1,4 @@
-"""Joins over columns: a device event to the call that launched it, a backward node to the forward op that made it."""
+"""Joins over the columns: a device event to its launch, and a backward node to the forward operator that created it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from profiler_kit.attribution.events import HostEvents, Role
 from profiler_kit.traces.names import TORCHSCRIPT, accumulates, node_agrees
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask, Table
 
-# Threads that are asked whether they made a node; programs have one, or one per device.
-FORWARD_THREADS: Final = 64
+# Threads that may have created a node. Programs have one, or one per device.
+MAX_FORWARD_THREADS: Final = 64
 
 
 # ---- device event -> launch
 
 
 class Links(NamedTuple):
-    """Of each device event the runtime call that launched it, and that or else the operator whose id it carries; or NONE."""
+    """The host positions behind each device event, or NONE.
+
+    `launch`: the runtime call with the same correlation. `source`: the launch, or else the operator with the same
+    external id.
+    """
 
     launch: Ids
     source: Ids
 
 
 def link_launches(table: Table, events: HostEvents, rows: Ids) -> Links:
-    """The positions of the host events that the device's events `rows` come from.
+    """Return the host events that launched the device events `rows`.
 
-    Of calls with one correlation that lie in each other the launch is the outermost: a runtime call, not the driver's that it
-    makes. Where a correlation was used again, it is the latest call before the event; clocks differ, so if none is, the first.
+    Of nested calls with one correlation, the outermost is the launch: a runtime call, not the driver call inside it.
+    If a correlation is reused, the launch is the latest call before the event. The clocks of host and device differ,
+    so if no call is earlier, it is the first.
     """
     calls = np.flatnonzero(table.correlation[events.rows] >= 0).astype(np.int32)
     calls = calls[table.kind[events.rows[calls]] == Kind.RUNTIME]
@@ -37,71 +42,79 @@ def link_launches(table: Table, events: HostEvents, rows: Ids) -> Links:
     correlation = table.correlation[events.rows[calls]]
     order = np.lexsort((events.start_ns[calls], events.thread[calls], correlation))
     calls, correlation = calls[order], correlation[order]
-    begins, ends = events.start_ns[calls], events.end_ns[calls]
-    outermost = np.ones(len(calls), dtype=bool)
+    start_ns, end_ns = events.start_ns[calls], events.end_ns[calls]
+    is_outermost = np.ones(len(calls), dtype=bool)
     same = (correlation[1:] == correlation[:-1]) & (events.thread[calls[1:]] == events.thread[calls[:-1]])
-    outermost[1:] = ~(same & (begins[1:] < ends[:-1]))
-    calls, correlation, begins = calls[outermost], correlation[outermost], begins[outermost]
-    order = np.lexsort((begins, correlation))
-    calls, correlation, begins = calls[order], correlation[order], begins[order]
-    number = table.correlation[rows]
-    first = np.searchsorted(correlation, number)
-    last = np.searchsorted(correlation, number, side="right") - 1
-    linked = (number >= 0) & (last >= first)
-    at = np.minimum(first, len(calls) - 1)
-    several = np.flatnonzero(linked & (last > first))
-    if len(several):
-        latest = _latest_in(correlation, begins, number[several], table.start_ns[rows[several]] + 1)
-        at[several] = np.maximum(latest, first[several])
-    launch = np.where(linked, calls[at], NONE).astype(np.int32)
+    is_outermost[1:] = ~(same & (start_ns[1:] < end_ns[:-1]))
+    calls, correlation, start_ns = calls[is_outermost], correlation[is_outermost], start_ns[is_outermost]
+    order = np.lexsort((start_ns, correlation))
+    calls, correlation, start_ns = calls[order], correlation[order], start_ns[order]
+    event_correlation = table.correlation[rows]
+    first = np.searchsorted(correlation, event_correlation)
+    last = np.searchsorted(correlation, event_correlation, side="right") - 1
+    linked = (event_correlation >= 0) & (last >= first)
+    index = np.minimum(first, len(calls) - 1)
+    reused = np.flatnonzero(linked & (last > first))
+    if len(reused):
+        latest = _latest_before(correlation, start_ns, event_correlation[reused], table.start_ns[rows[reused]] + 1)
+        index[reused] = np.maximum(latest, first[reused])
+    launch = np.where(linked, calls[index], NONE).astype(np.int32)
     return Links(launch, np.where(launch == NONE, _operators_by_id(table, events, rows), launch))
 
 
 def _operators_by_id(table: Table, events: HostEvents, rows: Ids) -> Ids:
-    """For each of the device's events `rows` the position of the operator whose id it carries, or NONE.
+    """Return, for each of the device events `rows`, the operator with the same external id, or NONE.
 
-    For writers that give no correlation. An id that several operators carry says nothing, and neither does an operator that
-    began after the event.
+    Some writers give no correlation. An id that several operators share is ignored, and so is an operator that began
+    after the event.
     """
-    number = table.external[rows]
-    asking = (table.correlation[rows] < 0) & (number > 0)
-    operators = np.flatnonzero(table.external[events.rows] > 0).astype(np.int32) if asking.any() else events.rows[:0]
+    event_id = table.external[rows]
+    lacks_correlation = (table.correlation[rows] < 0) & (event_id > 0)
+    operators = (
+        np.flatnonzero(table.external[events.rows] > 0).astype(np.int32) if lacks_correlation.any() else events.rows[:0]
+    )
     operators = operators[table.kind[events.rows[operators]] == Kind.OPERATOR]
     if not len(operators):
         return np.full(len(rows), NONE, dtype=np.int32)
     ids = table.external[events.rows[operators]]
     order = np.argsort(ids, kind="stable")
     operators, ids = operators[order], ids[order]
-    first = np.searchsorted(ids, number)
-    only = np.searchsorted(ids, number, side="right") - first == 1
-    at = operators[np.minimum(first, len(operators) - 1)]
-    return np.where(asking & only & (events.start_ns[at] <= table.start_ns[rows]), at, NONE).astype(np.int32)
+    first = np.searchsorted(ids, event_id)
+    is_unique = np.searchsorted(ids, event_id, side="right") - first == 1
+    candidate = operators[np.minimum(first, len(operators) - 1)]
+    return np.where(
+        lacks_correlation & is_unique & (events.start_ns[candidate] <= table.start_ns[rows]), candidate, NONE
+    ).astype(np.int32)
 
 
-def _latest_in(group: Ints, time: Ints, asked: Ints, before: Ints) -> Ints:
-    """For each (asked group, time) the last entry of that group with an earlier time, or NONE; entries by group, then time."""
+def _latest_before(group: Ints, time: Ints, queries: Ints, before: Ints) -> Ints:
+    """Return, for each (group, time), the last entry of the group before that time, or NONE.
+
+    Entries are ordered by group, then time.
+    """
     if not len(group):
-        return np.full(len(asked), NONE, dtype=np.int64)
+        return np.full(len(queries), NONE, dtype=np.int64)
     starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
-    number = np.zeros(len(group), dtype=np.int64)
-    number[starts[1:]] = 1
-    number = np.cumsum(number)
-    at = np.minimum(np.searchsorted(group[starts], asked), len(starts) - 1)
+    group_index = np.zeros(len(group), dtype=np.int64)
+    group_index[starts[1:]] = 1
+    group_index = np.cumsum(group_index)
+    query_group = np.minimum(np.searchsorted(group[starts], queries), len(starts) - 1)
     times = np.sort(time)
     scale = len(times) + 1
-    keys = number * scale + np.searchsorted(times, time)
-    entry = np.searchsorted(keys, at * scale + np.searchsorted(times, before)) - 1
-    hit = (entry >= 0) & (group[np.maximum(entry, 0)] == asked)
-    return np.where(hit, entry, NONE)
+    keys = group_index * scale + np.searchsorted(times, time)
+    entry = np.searchsorted(keys, query_group * scale + np.searchsorted(times, before)) - 1
+    is_match = (entry >= 0) & (group[np.maximum(entry, 0)] == queries)
+    return np.where(is_match, entry, NONE)
 
 
 # ---- autograd node -> forward op
 
 
 class Nodes(NamedTuple):
-    """Autograd's nodes, positions ascending, and the forward op that made each (a position, or NONE).
+    """Autograd's nodes in ascending position, and the position of the forward operator that created each, or NONE.
 
-    `exact`: the op carries the node's own number. `unnumbered`: of no op: it adds a gradient to a leaf, or has no number.
+    `exact`: the operator carries the node's own sequence number. `unnumbered`: the node belongs to no forward
+    operator: it accumulates a gradient, or has no number.
     """
 
     positions: Ids
@@ -110,146 +123,177 @@ class Nodes(NamedTuple):
     unnumbered: Mask
 
 
-class _Numbered(NamedTuple):
-    """Operators with a sequence number: by thread and number, then start. `group` is one per thread and number."""
+class _NumberedOps(NamedTuple):
+    """Operators with a sequence number, by thread and number, then start.
+
+    `group` numbers each (thread, sequence number). `first`: the first entry of each group.
+    """
 
     positions: Ids
     start_ns: Ints
     thread: Ints
     number: Ints
     group: Ints
-    first: Ints  # of each group, its first entry
+    first: Ints
 
 
-def join_nodes(table: Table, events: HostEvents, since_ns: Ints) -> Nodes:
-    """The nodes of the trace and their forward ops. `since_ns`: for each position when its step began.
+def join_nodes(table: Table, events: HostEvents, step_start_by_position: Ints) -> Nodes:
+    """Return the autograd nodes of the trace and their forward operators.
 
-    A node's op is the latest-started with its sequence number on the thread that made it, before the node. It is looked for
-    in the node's step first, as a graph is mostly made and used up in one: a number that no op of this step carries may be one
-    that an op of the step before carried last. If there is none, the op of any step before, where the names agree (a loop
-    that runs ahead); else that with the nearest lower number, as one op may make several nodes and carries the first's.
+    A node's forward operator is the last one with the node's sequence number on the forward thread that began before
+    the node. The node's own step is searched first, as a graph is usually created and consumed in one step. An
+    operator of an earlier step counts if the names match (a loop that runs ahead). Otherwise the nearest lower number
+    counts, because one operator may create several nodes and carries the number of the first.
+
+    `step_start_by_position`: the start of the step of each host position.
     """
     nodes = np.flatnonzero(events.role == Role.NODE).astype(np.int32)
     names = table.name[events.rows[nodes]]
     leaf = np.array([accumulates(name) for name in table.names], dtype=bool)[names]
     forward = np.full(len(nodes), NONE, dtype=np.int32)
     exact = np.zeros(len(nodes), dtype=bool)
-    ops = _numbered(table, events)
-    asking = np.flatnonzero(table.sequence[events.rows[nodes]] >= 0)
-    if len(asking) and len(ops.positions):
-        at = nodes[asking]
-        begins, since = events.start_ns[at], since_ns[at]
-        numbers, makers = table.sequence[events.rows[at]], table.forward_thread[events.rows[at]]
-        agreement = _Agreement(table, events)
-        maker = _forward_threads(ops, numbers, makers, begins, since, at, agreement)
-        scripted = np.array([TORCHSCRIPT in name for name in table.names], dtype=bool)[names[asking]]
-        entry, own = _find(ops, maker, numbers, begins, since, scripted, at, agreement)
-        joined = (entry != NONE) & (maker != NONE)
-        forward[asking] = np.where(joined, ops.positions[np.maximum(entry, 0)], NONE)
-        exact[asking] = joined & own
+    ops = _numbered_ops(table, events)
+    with_number = np.flatnonzero(table.sequence[events.rows[nodes]] >= 0)
+    if len(with_number) and len(ops.positions):
+        positions = nodes[with_number]
+        start_ns, step_start_ns = events.start_ns[positions], step_start_by_position[positions]
+        numbers, thread_ids = table.sequence[events.rows[positions]], table.forward_thread[events.rows[positions]]
+        agreement = _NameAgreement(table, events)
+        forward_thread = _vote_forward_threads(ops, numbers, thread_ids, start_ns, step_start_ns, positions, agreement)
+        scripted = np.array([TORCHSCRIPT in name for name in table.names], dtype=bool)[names[with_number]]
+        entry, is_exact = _find_forward(
+            ops, forward_thread, numbers, start_ns, step_start_ns, scripted, positions, agreement
+        )
+        joined = (entry != NONE) & (forward_thread != NONE)
+        forward[with_number] = np.where(joined, ops.positions[np.maximum(entry, 0)], NONE)
+        exact[with_number] = joined & is_exact
     forward[leaf] = NONE
     return Nodes(nodes, forward, exact & ~leaf, leaf | (table.sequence[events.rows[nodes]] < 0))
 
 
-def _numbered(table: Table, events: HostEvents) -> _Numbered:
-    at = events.numbered
-    thread, number, start = events.thread[at].astype(np.int64), table.sequence[events.rows[at]], events.start_ns[at]
+def _numbered_ops(table: Table, events: HostEvents) -> _NumberedOps:
+    positions = events.numbered
+    thread, number, start = (
+        events.thread[positions].astype(np.int64),
+        table.sequence[events.rows[positions]],
+        events.start_ns[positions],
+    )
     order = np.lexsort((start, number, thread))
-    at, thread, number, start = at[order], thread[order], number[order], start[order]
-    new = np.ones(len(at), dtype=bool)
-    new[1:] = (thread[1:] != thread[:-1]) | (number[1:] != number[:-1])
-    return _Numbered(at, start, thread, number, np.cumsum(new) - 1, np.flatnonzero(new))
+    positions, thread, number, start = positions[order], thread[order], number[order], start[order]
+    is_first = np.ones(len(positions), dtype=bool)
+    is_first[1:] = (thread[1:] != thread[:-1]) | (number[1:] != number[:-1])
+    return _NumberedOps(positions, start, thread, number, np.cumsum(is_first) - 1, np.flatnonzero(is_first))
 
 
-def _groups(ops: _Numbered, thread: Ints, number: Ints) -> tuple[Ints, Mask]:
-    """The group of each (thread, number), else of that thread's nearest lower number, or NONE; and whether it is its own."""
+def _groups(ops: _NumberedOps, thread: Ints, number: Ints) -> tuple[Ints, Mask]:
+    """Return the group of each (thread, number), else of the thread's nearest lower number, or NONE.
+
+    The second value marks equal numbers.
+    """
     of_thread, of_number = ops.thread[ops.first], ops.number[ops.first]
     numbers = np.unique(of_number)
     scale = len(numbers) + 1
     keys = of_thread * scale + np.searchsorted(numbers, of_number)
     rank = np.searchsorted(numbers, number, side="right") - 1
-    at = np.searchsorted(keys, thread * scale + rank, side="right") - 1
-    there = (at >= 0) & (rank >= 0) & (of_thread[np.maximum(at, 0)] == thread)
-    at = np.where(there, at, NONE)
-    return at, there & (of_number[np.maximum(at, 0)] == number)
+    index = np.searchsorted(keys, thread * scale + rank, side="right") - 1
+    is_present = (index >= 0) & (rank >= 0) & (of_thread[np.maximum(index, 0)] == thread)
+    index = np.where(is_present, index, NONE)
+    return index, is_present & (of_number[np.maximum(index, 0)] == number)
 
 
-def _latest(ops: _Numbered, group: Ints, before: Ints) -> Ints:
-    """The last entry of each group that began before that time, or NONE (also for group NONE)."""
-    return _latest_in(ops.group, ops.start_ns, group, before)
+def _latest_in_group(ops: _NumberedOps, group: Ints, before: Ints) -> Ints:
+    """Return the last entry of each group that began before the time, or NONE (also for group NONE)."""
+    return _latest_before(ops.group, ops.start_ns, group, before)
 
 
-def _find(
-    ops: _Numbered,
-    maker: Ints,
+def _find_forward(
+    ops: _NumberedOps,
+    forward_thread: Ints,
     numbers: Ints,
-    begins: Ints,
-    since: Ints,
+    start_ns: Ints,
+    step_start_ns: Ints,
     scripted: Mask,
-    at: Ids,
-    agreement: _Agreement,
+    nodes: Ids,
+    agreement: _NameAgreement,
 ) -> tuple[Ints, Mask]:
-    group, same = _groups(ops, maker, numbers)
-    entry = _latest(ops, np.where(same, group, NONE), begins)
-    here = (entry != NONE) & (ops.start_ns[np.maximum(entry, 0)] >= since)
-    ahead = (entry != NONE) & ~here & agreement.of(at, ops.positions[np.maximum(entry, 0)])
-    lower = _latest(ops, np.where(same, _groups(ops, maker, numbers - 1)[0], group), begins)
-    lower = np.where((lower != NONE) & (ops.start_ns[np.maximum(lower, 0)] >= since), lower, NONE)
-    chosen = np.where(here | ahead, entry, lower)
-    own = here | ahead
-    some = np.flatnonzero(scripted)
-    if len(some):
-        # TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
-        group, same = _groups(ops, maker[some], numbers[some] + 1)
-        first = _latest(ops, np.where(same, group, NONE), since[some]) + 1
+    group, has_number = _groups(ops, forward_thread, numbers)
+    entry = _latest_in_group(ops, np.where(has_number, group, NONE), start_ns)
+    in_step = (entry != NONE) & (ops.start_ns[np.maximum(entry, 0)] >= step_start_ns)
+    in_earlier_step = (entry != NONE) & ~in_step & agreement.agrees(nodes, ops.positions[np.maximum(entry, 0)])
+    lower_number = _latest_in_group(
+        ops, np.where(has_number, _groups(ops, forward_thread, numbers - 1)[0], group), start_ns
+    )
+    lower_number = np.where(
+        (lower_number != NONE) & (ops.start_ns[np.maximum(lower_number, 0)] >= step_start_ns), lower_number, NONE
+    )
+    result = np.where(in_step | in_earlier_step, entry, lower_number)
+    is_exact = in_step | in_earlier_step
+    scripted_nodes = np.flatnonzero(scripted)
+    if len(scripted_nodes):
+        # TorchScript creates one node for a section of the graph before it runs the operators of that section. They
+        # carry the next number.
+        group, has_number = _groups(ops, forward_thread[scripted_nodes], numbers[scripted_nodes] + 1)
+        first = _latest_in_group(ops, np.where(has_number, group, NONE), step_start_ns[scripted_nodes]) + 1
         first_of_group = ops.first[np.maximum(group, 0)]
         first = np.maximum(first, first_of_group)
-        good = same & (first < len(ops.group))
+        is_valid = has_number & (first < len(ops.group))
         first = np.minimum(first, len(ops.group) - 1)
-        good &= (ops.group[first] == group) & (ops.start_ns[first] < begins[some])
-        chosen[some], own[some] = np.where(good, first, NONE), good
-    return chosen, own
+        is_valid &= (ops.group[first] == group) & (ops.start_ns[first] < start_ns[scripted_nodes])
+        result[scripted_nodes], is_exact[scripted_nodes] = np.where(is_valid, first, NONE), is_valid
+    return result, is_exact
 
 
-def _forward_threads(
-    ops: _Numbered, numbers: Ints, makers: Ints, begins: Ints, since: Ints, at: Ids, agreement: _Agreement
+def _vote_forward_threads(
+    ops: _NumberedOps,
+    numbers: Ints,
+    thread_ids: Ints,
+    start_ns: Ints,
+    step_start_ns: Ints,
+    nodes: Ids,
+    agreement: _NameAgreement,
 ) -> Ints:
-    """The thread behind each node's "Fwd thread id", the profiler's own number of it, found by vote of the nodes; or NONE.
+    """Return the host thread behind each node's "Fwd thread id" (the profiler's own numbering), or NONE.
 
-    A node votes for the threads that have an op of its number in its step, and counts ten times where the names agree
-    (`aten::mul`, `MulBackward0`): with a reentrant checkpoint the autograd thread makes nodes too, numbered from its own start.
-    An op of a step before counts where the names agree.
+    The nodes vote. A node votes for each thread that has an operator with its number in the node's step. The vote
+    counts ten times if the names match (`aten::mul`, `MulBackward0`): with a reentrant checkpoint, the autograd
+    thread creates nodes too, and numbers them from its own start. An operator of an earlier step counts only if the
+    names match.
     """
     threads, sizes = np.unique(ops.thread, return_counts=True)
-    threads = threads[np.argsort(-sizes, kind="stable")[:FORWARD_THREADS]]
-    forward_threads, which = np.unique(makers, return_inverse=True)
+    threads = threads[np.argsort(-sizes, kind="stable")[:MAX_FORWARD_THREADS]]
+    forward_threads, thread_index = np.unique(thread_ids, return_inverse=True)
     votes = np.zeros((len(forward_threads), len(threads)), dtype=np.int64)
     for column, thread in enumerate(threads.tolist()):
-        group, same = _groups(ops, np.full(len(numbers), thread), numbers)
-        entry = _latest(ops, np.where(same, group, NONE), begins)
-        have = np.flatnonzero(entry != NONE)
-        here = ops.start_ns[entry[have]] >= since[have]
-        agrees = agreement.of(at[have], ops.positions[entry[have]])
-        weight = np.where(here, np.where(agrees, 10, 1), agrees)
-        votes[:, column] = np.bincount(which[have], weights=weight, minlength=len(forward_threads)).astype(np.int64)
+        group, has_number = _groups(ops, np.full(len(numbers), thread), numbers)
+        entry = _latest_in_group(ops, np.where(has_number, group, NONE), start_ns)
+        with_op = np.flatnonzero(entry != NONE)
+        in_step = ops.start_ns[entry[with_op]] >= step_start_ns[with_op]
+        agrees = agreement.agrees(nodes[with_op], ops.positions[entry[with_op]])
+        weight = np.where(in_step, np.where(agrees, 10, 1), agrees)
+        votes[:, column] = np.bincount(thread_index[with_op], weights=weight, minlength=len(forward_threads)).astype(
+            np.int64
+        )
     best = np.argmax(votes, axis=1)
-    chosen = np.where(votes[np.arange(len(forward_threads)), best] > 0, threads[best], NONE)
-    return np.asarray(chosen[which], dtype=np.int64)
+    winner = np.where(votes[np.arange(len(forward_threads)), best] > 0, threads[best], NONE)
+    return np.asarray(winner[thread_index], dtype=np.int64)
 
 
-class _Agreement:
-    """Whether a node's name is of an op's: `MulBackward0` of `aten::mul`. Each pair of names is compared once."""
+class _NameAgreement:
+    """Tests whether a node's name is derived from an operator's: `MulBackward0` and `aten::mul`.
+
+    Each pair of names is compared once.
+    """
 
     def __init__(self, table: Table, events: HostEvents) -> None:
         self._table = table
-        self._nesting = events
+        self._events = events
 
-    def of(self, nodes: Ids, ops: Ids) -> Mask:
-        """For each pair of positions whether the names agree."""
+    def agrees(self, nodes: Ids, ops: Ids) -> Mask:
+        """Return whether the names match, for each pair of positions."""
         count = len(self._table.names)
         name = self._table.name
-        pair = name[self._nesting.rows[nodes]].astype(np.int64) * count + name[self._nesting.rows[ops]]
-        pairs, which = np.unique(pair, return_inverse=True)
+        pair = name[self._events.rows[nodes]].astype(np.int64) * count + name[self._events.rows[ops]]
+        pairs, pair_index = np.unique(pair, return_inverse=True)
         names = self._table.names
-        agree = [node_agrees(names[pair // count], names[pair % count]) for pair in pairs.tolist()]
-        return np.array(agree, dtype=bool)[which] if agree else np.zeros(0, dtype=bool)
+        matches = [node_agrees(names[pair // count], names[pair % count]) for pair in pairs.tolist()]
+        return np.array(matches, dtype=bool)[pair_index] if matches else np.zeros(0, dtype=bool)

@@ -1,4 +1,4 @@
-"""Which host event encloses which, per thread: over columns, at any depth."""
+"""The nesting of host events on each thread, over columns, at any depth."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 from profiler_kit.traces.table import HOST_KINDS, NONE, Ids, Ints, Kind, Mask, Table
 
-# Overlaps that are no nesting are set right a layer at a time; real traces have one or two layers of them.
-ROUNDS: Final = 24
-LAYERS: Final = 256
+# Overlaps without nesting are repaired one layer at a time. Real traces have one or two layers.
+MAX_REPAIR_ROUNDS: Final = 24
+MAX_OVERLAP_LAYERS: Final = 256
 _PACKED_BITS: Final = 62
-_DEEP: Final = 1 << 15  # up to here numbers are sorted in no time
+_MAX_RADIX_DEPTH: Final = 1 << 15  # NumPy sorts 16-bit integers by radix
 
 
 class Nesting(NamedTuple):
-    """The host's events by thread, then start, enclosing before enclosed.
+    """The host events by thread, then start, enclosing before enclosed.
 
-    `rows`: of the table. `start_ns`, `end_ns`: with the ends moved so that all events nest; `recorded_end_ns`: not moved.
-    `parent`: positions.
+    `rows`: rows of the table. `start_ns`, `end_ns`: with ends moved so that all events nest. `recorded_end_ns`: the
+    ends as recorded. `parent`: positions.
     """
 
     rows: Ids
@@ -31,39 +31,42 @@ class Nesting(NamedTuple):
 
 
 def nest(table: Table) -> Nesting:
-    """The host's events of `table`, each with the innermost one that is still open when it begins.
+    """Return the host events of `table`, each with the innermost event that is open when it begins.
 
-    Runtime calls enclose nothing, as they are stamped by another clock, nor does what takes no time. Where two events
-    overlap and neither encloses the other, the later one ends with the earlier if most of it lies inside; else the earlier
-    one ends where the later begins. A named range always gives way to the Python call that ends it.
+    Two kinds of events enclose nothing: runtime calls, which have timestamps of another clock, and events without
+    duration. If two events overlap and neither encloses the other, the later one ends with the earlier one if most of
+    it lies inside. Otherwise the earlier one ends where the later one begins. A named range always yields to the
+    Python call that ends it.
     """
     rows = np.flatnonzero(table.of(*HOST_KINDS)).astype(np.int32)
     start, end = table.times(rows)
-    order = in_time(start, end, table.thread[rows])
+    order = time_order(start, end, table.thread[rows])
     rows, start, end = rows[order].astype(np.int32), start[order], end[order]
     thread, recorded_end = table.thread[rows], end.copy()
     encloses = (table.kind[rows] != Kind.RUNTIME) & (end > start)
     ranges = table.kind[rows] == Kind.ANNOTATION
-    parent = _parents(_on_one_line(thread, start, end), encloses)
-    for _ in range(ROUNDS):
-        wrong = _crossing(parent, end, encloses)
-        if not len(wrong):
+    parent = _parents(_concatenate_threads(thread, start, end), encloses)
+    for _ in range(MAX_REPAIR_ROUNDS):
+        crossing = _overlapping_parent(parent, end, encloses)
+        if not len(crossing):
             break
-        here = np.flatnonzero(np.isin(thread, np.unique(thread[wrong])))
-        line = _on_one_line(thread[here], start[here], end[here])
-        open_at = _innermost_open(line, encloses[here], np.searchsorted(here, wrong))
-        parent[wrong] = np.where(open_at >= 0, here[open_at], NONE)
-        _settle(_crossing(parent, end, encloses), parent, start, end, ranges)
-        encloses[here] &= end[here] > start[here]
-        local = _parents(_on_one_line(thread[here], start[here], end[here]), encloses[here])
-        parent[here] = np.where(local >= 0, here[local], NONE)
+        affected = np.flatnonzero(np.isin(thread, np.unique(thread[crossing])))
+        timeline = _concatenate_threads(thread[affected], start[affected], end[affected])
+        open_at = _innermost_open(timeline, encloses[affected], np.searchsorted(affected, crossing))
+        parent[crossing] = np.where(open_at >= 0, affected[open_at], NONE)
+        _repair_overlaps(_overlapping_parent(parent, end, encloses), parent, start, end, ranges)
+        encloses[affected] &= end[affected] > start[affected]
+        local_parent = _parents(
+            _concatenate_threads(thread[affected], start[affected], end[affected]), encloses[affected]
+        )
+        parent[affected] = np.where(local_parent >= 0, affected[local_parent], NONE)
     else:
-        _sweep(parent, start, end, thread, encloses)
+        _nest_one_by_one(parent, start, end, thread, encloses)
     return Nesting(rows, start, end, recorded_end, thread, parent)
 
 
-def in_time(start: Ints, end: Ints, group: Ids | None = None) -> Ints:
-    """The order by group, then start, the longer first, then as they stand."""
+def time_order(start: Ints, end: Ints, group: Ids | None = None) -> Ints:
+    """Return the order by group, then start, then descending duration, then position."""
     if not len(start):
         return np.zeros(0, dtype=np.int64)
     first = int(start.min())
@@ -75,121 +78,132 @@ def in_time(start: Ints, end: Ints, group: Ids | None = None) -> Ints:
     key = start - first
     if group is not None:
         key += group.astype(np.int64) << span.bit_length()
-    order = np.argsort(key, kind="stable")  # by merging the runs that a trace is written in
+    order = np.argsort(key, kind="stable")  # a stable sort merges the sorted runs of a trace
     key = key[order]
     tied = key[1:] == key[:-1]
     if tied.any():
         at = np.flatnonzero(np.concatenate((tied, [False])) | np.concatenate(([False], tied)))
-        some = order[at]
-        order[at] = some[np.lexsort((some, -end[some], key[at]))]
+        tied_events = order[at]
+        order[at] = tied_events[np.lexsort((tied_events, -end[tied_events], key[at]))]
     return order
 
 
-class _Line(NamedTuple):
-    """Starts and ends of all threads on one line, one thread after the other."""
+class _Timeline(NamedTuple):
+    """Starts and ends of all threads on one axis, one thread after the other."""
 
     start: Ints
     end: Ints
 
 
-def _on_one_line(thread: Ids, start: Ints, end: Ints) -> _Line:
+def _concatenate_threads(thread: Ids, start: Ints, end: Ints) -> _Timeline:
     if not len(start):
-        return _Line(start, end)
+        return _Timeline(start, end)
     span = int(end.max()) - int(start.min()) + 1
     if (int(thread.max()) + 1).bit_length() + span.bit_length() <= _PACKED_BITS:
         offset = thread.astype(np.int64) * span - int(start.min())
-        return _Line(start + offset, end + offset)
-    # Absurd times: their ranks do as well.
+        return _Timeline(start + offset, end + offset)
+    # The times are too large to shift. Their ranks have the same order.
     times, rank = np.unique(np.concatenate((start, end)), return_inverse=True)
     offset = thread.astype(np.int64) * (len(times) + 1)
-    return _Line(rank[: len(start)] + offset, rank[len(start) :] + offset)
+    return _Timeline(rank[: len(start)] + offset, rank[len(start) :] + offset)
 
 
-def _parents(line: _Line, encloses: Mask) -> Ids:
-    """Positions of the innermost enclosing events, if all nest; where they do not, at least one outlasts what it is given.
+def _parents(timeline: _Timeline, encloses: Mask) -> Ids:
+    """Return the positions of the innermost enclosing events if all events nest.
 
-    An event's depth is how many began before it less how many of these have ended. Its parent is the last one before it that
-    is one less deep. That holds up to the first event that crosses another, and of that one too.
+    Otherwise at least one event outlasts its parent.
+
+    The depth of an event is the number of events that began before it, less the number of those that have ended. Its
+    parent is the last event before it with a depth of one less. This holds up to and including the first event that
+    overlaps another without nesting.
     """
-    count = len(line.start)
+    count = len(timeline.start)
     if not count:
         return np.zeros(0, dtype=np.int32)
     depth = np.cumsum(encloses, dtype=np.int64)
     depth -= encloses.astype(np.int8)
-    depth -= np.searchsorted(np.sort(line.end[encloses], kind="stable"), line.start, side="right")
-    parent = np.arange(-1, count - 1, dtype=np.int32)  # what is deeper than the event before it lies in that one
+    depth -= np.searchsorted(np.sort(timeline.end[encloses], kind="stable"), timeline.start, side="right")
+    # an event that is deeper than the one before it lies inside that one
+    parent = np.arange(-1, count - 1, dtype=np.int32)
     change = np.diff(depth, prepend=-1)
-    # Where something ended in between: the last one less deep, among all of that depth.
-    ended = np.flatnonzero(change < 0)
-    levels = depth[encloses].astype(np.int16) if depth.max() < _DEEP else depth[encloses]
+    # Where an event ended in between, the parent is the last event of the next lower depth.
+    shallower = np.flatnonzero(change < 0)
+    levels = depth[encloses].astype(np.int16) if depth.max() < _MAX_RADIX_DEPTH else depth[encloses]
     by_depth = np.flatnonzero(encloses)[np.argsort(levels, kind="stable")]
     keys = depth[by_depth] * count + by_depth
-    at = np.searchsorted(keys, (depth[ended] - 1) * count + ended) - 1
-    parent[ended] = np.where(depth[ended] > 0, by_depth[at] if len(by_depth) else NONE, NONE)
-    # What is as deep as the event before it lies where that one does.
-    other = np.arange(count)
-    other[change == 0] = 0
-    return parent[np.maximum.accumulate(other)]
+    index = np.searchsorted(keys, (depth[shallower] - 1) * count + shallower) - 1
+    parent[shallower] = np.where(depth[shallower] > 0, by_depth[index] if len(by_depth) else NONE, NONE)
+    # An event as deep as the one before it has the same parent.
+    first_of_level = np.arange(count)
+    first_of_level[change == 0] = 0
+    return parent[np.maximum.accumulate(first_of_level)]
 
 
-def _innermost_open(line: _Line, encloses: Mask, of: Ints) -> Ints:
-    """For each position in `of` the last one before it that encloses and has not ended when it begins, nesting or not; or NONE.
+def _innermost_open(timeline: _Timeline, encloses: Mask, positions: Ints) -> Ints:
+    """Return, for each of `positions`, the last enclosing event before it that is still open at its start, or NONE.
 
-    Blocks of twice the size each know their latest end: up until a block holds one, then down to it.
+    The event need not nest.
+
+    Blocks of doubling size store their latest end. The search goes up until a block contains an open event, then down
+    to it.
     """
-    latest = [np.where(encloses, line.end, np.int64(-1))]
+    latest = [np.where(encloses, timeline.end, np.int64(-1))]
     while len(latest[-1]) > 1:
-        below = latest[-1] if len(latest[-1]) % 2 == 0 else np.append(latest[-1], np.int64(-1))
-        latest.append(np.maximum(below[::2], below[1::2]))
-    begins = line.start[of]
-    block = of.astype(np.int64)  # all blocks of this size before it are to be searched
-    block_found = np.full(len(of), NONE, dtype=np.int64)
-    size = np.zeros(len(of), dtype=np.int64)
+        blocks = latest[-1] if len(latest[-1]) % 2 == 0 else np.append(latest[-1], np.int64(-1))
+        latest.append(np.maximum(blocks[::2], blocks[1::2]))
+    start = timeline.start[positions]
+    block = positions.astype(np.int64)  # blocks before this one remain to be searched
+    match = np.full(len(positions), NONE, dtype=np.int64)
+    size = np.zeros(len(positions), dtype=np.int64)
     for level, ends in enumerate(latest):
-        look = np.flatnonzero((block_found == NONE) & (block % 2 == 1))
-        hit = look[ends[block[look] - 1] > begins[look]]
-        block_found[hit], size[hit] = block[hit] - 1, level
+        candidates = np.flatnonzero((match == NONE) & (block % 2 == 1))
+        matching = candidates[ends[block[candidates] - 1] > start[candidates]]
+        match[matching], size[matching] = block[matching] - 1, level
         block //= 2
     for level in range(len(latest) - 2, -1, -1):
-        down = np.flatnonzero((block_found != NONE) & (size > level))
-        right = 2 * block_found[down] + 1
+        pending = np.flatnonzero((match != NONE) & (size > level))
+        right = 2 * match[pending] + 1
         right = np.where(right < len(latest[level]), right, right - 1)
-        block_found[down] = np.where(latest[level][right] > begins[down], right, 2 * block_found[down])
-    return block_found
+        match[pending] = np.where(latest[level][right] > start[pending], right, 2 * match[pending])
+    return match
 
 
-def _crossing(parent: Ids, end: Ints, encloses: Mask) -> Ints:
-    """Positions of events that outlast their parent."""
+def _overlapping_parent(parent: Ids, end: Ints, encloses: Mask) -> Ints:
+    """Return the positions of events that end after their parent."""
     inner = np.flatnonzero(encloses & (parent != NONE))
     return inner[end[inner] > end[parent[inner]]]
 
 
-def _settle(inner: Ints, parent: Ids, start: Ints, end: Ints, ranges: Mask) -> None:
-    """Moves ends so that each of `inner` lies in its parent or behind it."""
+def _repair_overlaps(inner: Ints, parent: Ids, start: Ints, end: Ints, ranges: Mask) -> None:
+    """Move ends so that each of `inner` lies inside its parent or after it."""
     outer = parent[inner]
     inside = 2 * (end[outer] - start[inner]) >= end[inner] - start[inner]
     inside = (inside & ~ranges[outer] & ~ranges[inner]) | (start[inner] <= start[outer])
     within = inner[inside]
     end[within] = np.maximum(np.minimum(end[within], end[outer[inside]]), start[within])
     inner, outer = inner[~inside], outer[~inside]
-    until = end[inner]
-    for _ in range(LAYERS):  # all that it outlasts: a range begins in the innermost of the Python calls that open it
+    reach = end[inner]
+    # a range begins inside the innermost of the Python calls that open it, and may outlast several
+    for _ in range(MAX_OVERLAP_LAYERS):
         np.minimum.at(end, outer, np.maximum(start[inner], start[outer]))
         outer = parent[outer]
-        further = (outer != NONE) & (end[outer] < until)
-        inner, outer, until = inner[further], outer[further], until[further]
+        still_open = (outer != NONE) & (end[outer] < reach)
+        inner, outer, reach = inner[still_open], outer[still_open], reach[still_open]
 
 
-def _sweep(parent: Ids, start: Ints, end: Ints, thread: Ids, encloses: Mask) -> None:
-    """As `_parents`, one event after the other, for threads in which hardly anything nests: each ends with its parent."""
-    odd = np.isin(thread, thread[_crossing(parent, end, encloses)])
+def _nest_one_by_one(parent: Ids, start: Ints, end: Ints, thread: Ids, encloses: Mask) -> None:
+    """Nest events one after the other, on threads where almost nothing nests.
+
+    Each event ends with its parent at the latest.
+    """
+    is_affected = np.isin(thread, thread[_overlapping_parent(parent, end, encloses)])
     stack: list[tuple[int, int, int]] = []  # end, position, thread
-    for i in np.flatnonzero(odd).tolist():
-        begins, ends, where = int(start[i]), int(end[i]), int(thread[i])
-        while stack and (stack[-1][2] != where or stack[-1][0] <= begins):
+    for i in np.flatnonzero(is_affected).tolist():
+        event_start, event_end, event_thread = int(start[i]), int(end[i]), int(thread[i])
+        while stack and (stack[-1][2] != event_thread or stack[-1][0] <= event_start):
             stack.pop()
         parent[i] = stack[-1][1] if stack else NONE
         if encloses[i]:
-            ends = min(ends, stack[-1][0]) if stack else ends
-            end[i] = ends
-            stack.append((ends, i, where))
+            event_end = min(event_end, stack[-1][0]) if stack else event_end
+            end[i] = event_end
+            stack.append((event_end, i, event_thread))

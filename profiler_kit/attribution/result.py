@@ -1,6 +1,6 @@
-"""The result of attribution: step, phase and module of a trace's events, as columns.
+"""The result of attribution: the step, phase and module of a trace's events, as columns.
 
-The columns point to events by position, not by row: position i of `Host` is the event in row `rows[i]` of the table.
+The columns refer to events by position, not by row: position i of `Host` is the event in row `rows[i]` of the table.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(TRACE_PHASE
 class Evidence(IntEnum):
     """The evidence for the phase of a device event.
 
-    The first that holds counts, in the order NAME, MARK, NODE, MODULE, COPY, WINDOW. Of nested marks, nodes and modules the
-    innermost counts. NONE: the launch lies outside of all these (phase "other"), or there is neither a launch nor the same work
-    in another step.
+    The first kind that applies counts, in the order NAME, MARK, NODE, MODULE, COPY, WINDOW. Of nested marks, nodes
+    and modules, the innermost counts. NONE: the launch lies outside all of these (phase "other"), or the event has
+    neither a launch nor a match in another step.
     """
 
     NONE = 0
-    NAME = 1  # the kernel's own name: a collective
-    MARK = 2  # a mark around its launch: ours, the optimizer's, the DataLoader's, a loss
+    NAME = 1  # the kernel's name is that of a collective
+    MARK = 2  # a mark around the launch: of profiler_kit, of the optimizer, of the DataLoader, of a loss
     NODE = 3  # an autograd node, or a launch on autograd's own thread
     MODULE = 4  # a module's or DDP's forward call
-    WINDOW = 5  # between the first forward op that backward uses and the first node
-    COPY = 6  # a copy from the host to the device outside of marks, nodes and modules; what moves data for it too
-    ALIGNED = 7  # no launch in the trace: the same kernel in the same place of another step
+    WINDOW = 5  # between the first forward operator that backward uses and the first backward node
+    COPY = 6  # a copy from host to device outside marks, nodes and modules, and the operator that makes it
+    ALIGNED = 7  # no launch in the trace; the same kernel at the same place of another step has one
 
 
 EVIDENCE_NAMES: Final = tuple(evidence.name.lower() for evidence in Evidence)
 
 
 class Step(NamedTuple):
-    """A marked step: `number` as in ProfilerStep#number, the mark's place on the host's clock."""
+    """A step: `number` as in ProfilerStep#number, and the start and end of its mark on the host's clock."""
 
     number: int
     start_ns: int
@@ -52,7 +52,10 @@ class Step(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A module call's path: the names from the outermost call down, or a dotted path where the trace has marks of ours."""
+    """The path of a module call: the names of the calls from the outermost down.
+
+    In a trace with marks of profiler_kit, it is a dotted path.
+    """
 
     path: str
     class_name: str
@@ -60,12 +63,13 @@ class Module(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Host:
-    """The host's events by thread, then start, enclosing before enclosed; what each inherits from what encloses it.
+    """The host events by thread, then start, enclosing before enclosed, with their attribution.
 
-    `rows`: of the table. `start_ns`, `end_ns`: within bounds in which differences do not overflow. `parent`, `operator`, `node`,
-    `python`: positions of the enclosing event, and of the innermost operator, autograd node, and Python call around it, itself
-    included; NONE where there is none. Runtime calls enclose nothing. `phase`: an index of TRACE_PHASES or NONE.
-    `module`: an index of `Attribution.modules` or NONE. `step`: an index of `Attribution.steps` or NONE.
+    `rows`: rows of the table. `start_ns`, `end_ns`: bounded so that differences do not overflow. `parent`: the
+    position of the enclosing event. `operator`, `node`, `python`: positions of the innermost operator, autograd node
+    and Python call that encloses the event or is the event. All are NONE if there is none. Runtime calls enclose
+    nothing. `phase`: an index of TRACE_PHASES or NONE. `module`: an index of `Attribution.modules` or NONE. `step`:
+    an index of `Attribution.steps` or NONE.
     """
 
     rows: Ids
@@ -82,26 +86,30 @@ class Host:
 
     @property
     def is_operator(self) -> Mask:
-        """Which events are operators. The marks that profilers of 2021 wrote as operators are none."""
-        itself: Mask = self.operator == np.arange(len(self.rows))
-        return itself
+        """Which events are operators. Marks that profilers of 2021 wrote as operators do not count."""
+        mask: Mask = self.operator == np.arange(len(self.rows))
+        return mask
 
     def enclosing(self, column: Ids, positions: Ids | Ints) -> Ids:
-        """The value of `column` at the event that encloses each of `positions`; NONE where none does."""
+        """Return the value of `column` at the event that encloses each of `positions`, or NONE."""
         parent = self.parent[positions]
         return np.where(parent != NONE, column[parent], NONE).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Device:
-    """The device's work (kernels, copies, fills) by start, then the longer first, then as in the file.
+    """The device work (kernels, copies, fills) by start, then descending duration, then file order.
 
-    `rows`: of the table. `start_ns`, `end_ns`: bounded as in `Host`. `launch`: the runtime call's position in `Host`, NONE where
-    the trace has none (events of one graph launch share theirs). `operator`: the position in `Host` of the operator that launched
-    it. `phase`, `module`, `step` as in `Host`. An event without a launch has phase and module of the event that it is aligned
-    with, where there is one (`evidence` is ALIGNED, `aligned` its position here, else NONE); its step is NONE in any case.
-    A collective's phase is "communication", its module COMMUNICATION_PATH, and `within` the phase that it was launched in; for
-    all other work `within` is the phase.
+    `rows`: rows of the table. `start_ns`, `end_ns`: bounded as in `Host`. `launch`: the position of the runtime call
+    in `Host`, or NONE if the trace does not hold it. Events of one graph launch share it. `operator`: the position in
+    `Host` of the operator around the launch. `phase`, `module`, `step`: as in `Host`.
+
+    An event without a launch may be matched with an event of another step: then `evidence` is ALIGNED, `aligned` is
+    that event's position, and phase and module are taken from it. `aligned` is NONE otherwise. The step of an event
+    without a launch is always NONE.
+
+    The phase of a collective is "communication", its module is COMMUNICATION_PATH, and `within` is the phase that
+    launched it. For all other work, `within` equals `phase`.
     """
 
     rows: Ids
@@ -125,12 +133,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attribution:
-    """A trace with step, phase and module of its events. `modules` and `steps` are what the columns' indices mean.
+    """A trace with the step, phase and module of its events. The columns index `modules` and `steps`.
 
-    `nodes`: positions in `Host` of the autograd nodes. `node_forward`: of each node the forward operator with the node's own
-    number, or NONE; `node_redone`: the module that asked for forward work done again in the node, outside of the modules called
-    there, or NONE. `graph_launches`: how many launches have more than one kernel (CUDA graphs). `compiled`: there are regions
-    of torch.compile, whose work has a phase and a region but no module of its own. `notes`: what a reader should know.
+    `nodes`: positions in `Host` of the autograd nodes. `node_forward`: for each node, the forward operator with the
+    node's own number, or NONE. `node_redone`: for each node, the module that requested the forward work recomputed in
+    it outside modules called there, or NONE. `graph_launches`: the number of launches with more than one kernel (CUDA
+    graphs). `compiled`: the trace has regions of torch.compile, whose work has a phase and a region but no module
+    inside it. `steps_inferred`: the trace marks no steps, so `steps` come from the optimizer. `notes`: limits of the
+    attribution, one per entry.
     """
 
     table: Table
@@ -144,10 +154,11 @@ class Attribution:
     graph_launches: int
     compiled: bool
     notes: tuple[str, ...]
+    steps_inferred: bool = False
 
     @property
     def main_thread(self) -> int:
-        """The thread that runs the training loop: the one with most operators outside of autograd's nodes; NONE without any."""
+        """The thread of the training loop: the one with most operators outside autograd nodes; NONE if there is none."""
         host = self.host
         runtime = self.table.kind[host.rows] == Kind.RUNTIME
         for mask in (host.is_operator & (host.node == NONE), ~runtime, runtime):
@@ -157,40 +168,41 @@ class Attribution:
         return NONE
 
 
-_DEEPEST: Final = 64  # events around one: further out none says anything of it
+_MAX_DEPTH: Final = 64  # levels of enclosing events to climb
 
 
-def climb(positions: Ids, above: Callable[[Ids], Ids]) -> Ids:
-    """Where each of `positions` ends up by going to what is `above` it, as long as that is not NONE."""
-    top: Ids = positions.copy()
-    rising = np.arange(len(top))
-    for _ in range(_DEEPEST):
-        higher = above(top[rising])
-        rising, higher = rising[higher != NONE], higher[higher != NONE]
-        if not len(rising):
+def climb(positions: Ids, parent_of: Callable[[Ids], Ids]) -> Ids:
+    """Return the position that each of `positions` reaches by repeated calls of `parent_of` (NONE at the top)."""
+    result: Ids = positions.copy()
+    pending = np.arange(len(result))
+    for _ in range(_MAX_DEPTH):
+        parents = parent_of(result[pending])
+        pending, parents = pending[parents != NONE], parents[parents != NONE]
+        if not len(pending):
             break
-        top[rising] = higher
-    return top
+        result[pending] = parents
+    return result
 
 
 def phase_name(number: int) -> TracePhase | Literal[""]:
-    """The phase numbered `number`, "" for NONE."""
+    """Return the name of phase `number`, "" for NONE."""
     return TRACE_PHASES[number] if number != NONE else ""
 
 
-# ---- as columns beside the table's own
+# ---- attribution as columns for export
 
 
 def owner_columns(attribution: Attribution) -> tuple[Column, ...]:
-    """What attribution adds to each row of the table.
+    """Return the columns that attribution adds to the rows of the table.
 
-    `phase`, `within` (for a collective, the phase that launched it), `module`, `step` (the mark's number) for the host's and the
-    device's work. `operator` is the name of the innermost operator around it, itself included, `operator_row` that one's row. The
-    host's events have the row of what encloses them, `parent_row`; the device's that of their launch, `launch_row`, and the
-    evidence for their phase, `how`. `family` is the algorithm family that the name of a kernel or operator tells.
+    `phase`, `within` (for a collective, the phase that launched it), `module` and `step` (the step's number) are set
+    for host events and device work. `operator` and `operator_row` are the name and row of the innermost operator that
+    encloses the event or is it. Host events have the row of the enclosing event, `parent_row`. Device events have the
+    row of their launch, `launch_row`, and the evidence for their phase, `how`. `family` is the algorithm family
+    according to the name of a kernel or operator.
     """
     table, host, device = attribution.table, attribution.host, attribution.device
-    row = np.append(host.rows, np.int32(NONE))  # what NONE points to stands last
+    row = np.append(host.rows, np.int32(NONE))  # index NONE (-1) selects the last entry
 
     def column(
         name: str, of_host: NDArray[Any] | int, of_device: NDArray[Any] | int, labels: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""Totals over several steps to figures of one step, in whole numbers."""
+"""Divide totals over several steps into whole numbers per step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 
-def apportion(totals: Mapping[Key, int], steps: int, whole: int | None = None) -> dict[Key, int]:
-    """`totals` divided by `steps` in whole numbers that sum to `whole`, by default the rounded quotient of the totals' sum.
+def apportion(totals: Mapping[Key, int], steps: int, target: int | None = None) -> dict[Key, int]:
+    """Return `totals` divided by `steps` in whole numbers that sum to `target`.
 
-    What flooring leaves over goes to the largest remainders, one each; of equals to the first.
+    By default, `target` is the rounded quotient of the sum of `totals`. What flooring loses goes to the entries with
+    the largest remainders, one each. Of equal remainders, the first entry gets it.
     """
     shares = {key: total // steps for key, total in totals.items()}
-    left = (rounded(sum(totals.values()), steps) if whole is None else whole) - sum(shares.values())
-    for key in sorted(totals, key=lambda k: -(totals[k] % steps))[:left]:
+    remainder = (divide_rounded(sum(totals.values()), steps) if target is None else target) - sum(shares.values())
+    for key in sorted(totals, key=lambda k: -(totals[k] % steps))[:remainder]:
         shares[key] += 1
     return shares
 
 
-def rounded(total: int, steps: int) -> int:
-    """`total` divided by `steps`, half rounded up."""
+def divide_rounded(total: int, steps: int) -> int:
+    """Return `total` divided by `steps`, with halves rounded up."""
     return (2 * total + steps) // (2 * steps)

@@ -1,4 +1,4 @@
-"""The summary of one trace: its timeline added up in every way that a reader asks for, and what to know before believing it."""
+"""The summary of one trace: sums of its timeline by phase, step, module, kernel and operator, and notes on its limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiler_kit.attribution.device_time import (
     phase_wait_ns,
     sync_waits,
 )
-from profiler_kit.attribution.host_only import host_gaps, host_line
+from profiler_kit.attribution.host_only import host_gaps, host_timeline
 from profiler_kit.attribution.host_time import phase_host_ns, queue_summary
 from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.attribution.totals import (
@@ -33,22 +33,25 @@ from profiler_kit.attribution.totals import (
 from profiler_kit.records.traces import TRACE_PHASES, IdleCause, PhaseTime, TraceStep, TraceSummary
 from profiler_kit.traces.intervals import count_by, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
-from profiler_kit.units import duration
+from profiler_kit.units import duration, plural
 
-_UNEXPLAINED: Final = 0.05  # of the span
+_UNEXPLAINED_SHARE: Final = 0.05  # of the span
 
-# Clocks of device and host are synchronized to a few us; work that begins before its launch by more than that shows drift.
+# The clocks of device and host are synchronized to a few us. Work that begins earlier before its launch than this shows
+# drift.
 _CLOCK_SKEW_NS: Final = 10_000
 
-# What the host spends on each operator; the profiler adds to it: 1.4 times with operators alone, 1.9 times with everything.
-_HOSTS: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
-_HOST_BOUND: Final = 0.25  # of the span; then steps depend on it
+# Idle causes that grow with the host's time per operator. The profiler adds to it: 1.4 times with operators alone, 1.9
+# times with all activities.
+_HOST_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
+_HOST_BOUND_SHARE: Final = 0.25  # of the span; above this the step time depends on the host
 
 
 class _Work(NamedTuple):
-    """What the figures add up: the device's events, or operators where there is no device work.
+    """The events that the figures sum: device events, or operators in a trace without device work.
 
-    `busy`: every busy instant once, `length`: each event's own; `gaps` and the phase of what ended each.
+    `busy`: ns of each event, with every busy instant counted once. `length`: the duration of each event. `gap_phase`:
+    the phase of the event that ended each gap.
     """
 
     phase: Bytes
@@ -63,9 +66,9 @@ class _Work(NamedTuple):
 
 
 def summarize(attribution: Attribution, time: DeviceTime | None = None) -> TraceSummary:
-    """Where the time of one trace went; by the host's clock where it holds no device work.
+    """Return the summary of one trace. A trace without device work is summarized on the host's clock.
 
-    `time`: the attribution's `device_time`, where the caller has it.
+    `time`: the attribution's `device_time`, if the caller has it.
     """
     device = attribution.device
     if not len(device.rows):
@@ -106,23 +109,23 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
 
 def _host_work(attribution: Attribution) -> _Work:
     host = attribution.host
-    line = host_line(attribution)
-    gaps = host_gaps(attribution, line, line.covered)
+    timeline = host_timeline(attribution)
+    gaps = host_gaps(attribution, timeline, timeline.covered)
     return _Work(
-        phase=line.work.phase,
-        module=line.work.module,
-        step=host.step[line.work.position],
-        operator=host.operator[line.work.position],
-        busy=line.ns,
-        length=line.self_ns,
-        span_ns=line.span_ns,
+        phase=timeline.work.phase,
+        module=timeline.work.module,
+        step=host.step[timeline.work.position],
+        operator=host.operator[timeline.work.position],
+        busy=timeline.ns,
+        length=timeline.self_ns,
+        span_ns=timeline.span_ns,
         gaps=gaps,
         gap_phase=host.phase[gaps.ended_by],
     )
 
 
 def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> TraceSummary:
-    """What the summaries of both clocks hold."""
+    """Return the part of the summary that both clocks share."""
     table = attribution.table
     busy_ns = int(work.busy.sum())
     steps = marked_steps(attribution, work.step, work.busy, time)
@@ -148,6 +151,7 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         rank=table.info.rank,
         world_size=table.info.world_size,
         steps=steps,
+        steps_inferred=attribution.steps_inferred,
         notes=_notes(attribution, time),
         phases=_phase_times(attribution, work, time),
         idle=idle_times(work.gaps, work.gap_phase),
@@ -161,9 +165,9 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
 
 
 def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None) -> tuple[PhaseTime, ...]:
-    """Every phase that has work or a part on the host, in TRACE_PHASES' order."""
-    host = phase_host_ns(attribution)
-    # What has no phase stands last.
+    """Return all phases with device work or host time, in the order of TRACE_PHASES."""
+    host_ns = phase_host_ns(attribution)
+    # Index -1, no phase, selects the last entry.
     last = len(TRACE_PHASES)
     phase, gap_phase = work.phase % (last + 1), work.gap_phase % (last + 1)
     events = count_by(phase, last + 1)
@@ -175,7 +179,7 @@ def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None)
     return tuple(
         PhaseTime(
             phase=name,
-            host_ns=host.get(number),
+            host_ns=host_ns.get(number),
             kernel_ns=int(kernel[number]),
             sum_ns=int(total[number]),
             idle_ns=int(idle[number]),
@@ -183,7 +187,7 @@ def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None)
             events=int(events[number]),
         )
         for number, name in enumerate(TRACE_PHASES)
-        if events[number] or number in host
+        if events[number] or number in host_ns
     )
 
 
@@ -197,55 +201,55 @@ def _median(values: Sequence[int]) -> int | None:
 def marked_steps(
     attribution: Attribution, step: Ids, busy: Ints, time: DeviceTime | None = None
 ) -> tuple[TraceStep, ...]:
-    """The marked steps, with the `busy` ns in each; `step`: of what was busy.
+    """Return the steps with the `busy` ns of each. `step`: the step of each busy event.
 
-    By the device's clock a step is from its first work to the first work of the next. It is steady where the launch queue was no
-    deeper when the next one began, or was full already.
+    On the device's clock, a step lasts from its first work to the first work of the next step. It is steady if the
+    launch queue was no deeper when the next step began, or was already full.
     """
     total = len(attribution.steps)
-    inside = np.flatnonzero(step != NONE)
-    kernel = sum_by(step[inside], busy[inside], total)
+    in_step = np.flatnonzero(step != NONE)
+    kernel = sum_by(step[in_step], busy[in_step], total)
     period, idle = np.zeros(total, np.int64), np.zeros(total, np.int64)
-    ended, steady = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
+    is_complete, steady = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
     if time is not None:
         device = attribution.device
-        present, index = np.unique(step[inside], return_index=True)
+        present, index = np.unique(step[in_step], return_index=True)
         first, has_work = np.zeros(total + 1, np.int64), np.zeros(total + 1, np.bool_)
-        first[present], has_work[present] = device.start_ns[inside[index]], True
+        first[present], has_work[present] = device.start_ns[in_step[index]], True
         period = first[1:] - first[:-1]
-        ended = has_work[:-1] & has_work[1:] & (period >= 0)
+        is_complete = has_work[:-1] & has_work[1:] & (period >= 0)
         idle = period - overlap(union(device.start_ns, device.end_ns, ordered=True), first[:-1], first[1:])
-        steady = ended.copy()
+        steady = is_complete.copy()
         steady[time.launches.growing_steps()] = False
     return tuple(
         TraceStep(
             number=mark.number,
             host_ns=mark.end_ns - mark.start_ns,
-            device_ns=int(period[i]) if ended[i] else None,
+            device_ns=int(period[i]) if is_complete[i] else None,
             kernel_ns=int(kernel[i]),
-            idle_ns=int(idle[i]) if ended[i] else None,
+            idle_ns=int(idle[i]) if is_complete[i] else None,
             steady=bool(steady[i]),
         )
         for i, mark in enumerate(attribution.steps)
     )
 
 
-# ---- notes: what the trace lacks or holds beside the ordinary
+# ---- notes on the limits of a trace
 
 
 def _notes(attribution: Attribution, time: DeviceTime | None) -> tuple[str, ...]:
     table = attribution.table
     notes = [*table.notes, *attribution.notes]
     if table.malformed:
-        notes.append(f"{table.malformed:,} entries of the file are no events and are left out")
+        notes.append(f"Skipped {plural(table.malformed, 'malformed entry', 'malformed entries')} of the file.")
     if table.unpaired:
-        notes.append(f"{table.unpaired:,} begin or end events have no partner and are left out")
+        notes.append(f"Skipped {plural(table.unpaired, 'begin or end event')} without a counterpart.")
     if time is not None:
         notes += _device_notes(attribution, time)
     elif bool((table.kind == Kind.OPERATOR).any()):
-        notes.append("no device work: figures are the operators' own time on the host")
+        notes.append("No device work in the trace. All figures are self times of operators on the host.")
     else:
-        notes.append("neither device work nor operators: nothing to add up")
+        notes.append("The trace holds neither device work nor operators. All figures are zero.")
     return tuple(dict.fromkeys(notes))
 
 
@@ -256,31 +260,32 @@ def _device_notes(attribution: Attribution, time: DeviceTime) -> list[str]:
     stream = table.stream[device.rows]
     devices = {table.streams[i].device for i in np.unique(stream[stream >= 0]).tolist()}
     if len(devices) > 1:
-        notes.append(f"{len(devices)} devices share one timeline here: it is idle only where all of them are")
-    hosts = int(gaps.ns[[CAUSE_NUMBERS[cause] for cause in _HOSTS]].sum())
-    if hosts > _HOST_BOUND * timeline.span_ns:
+        notes.append(f"{len(devices)} devices share one timeline. It is idle only where all of them are idle.")
+    host_ns = int(gaps.ns[[CAUSE_NUMBERS[cause] for cause in _HOST_CAUSES]].sum())
+    if host_ns > _HOST_BOUND_SHARE * timeline.span_ns:
         notes.append(
-            f"for {duration(hosts)} of {duration(timeline.span_ns)} the device waits for the host's own work, and recording a "
-            "trace slows the host: without the profiler this idle time is less and steps are shorter"
+            f"The device waits for the host's own work for {duration(host_ns)} of {duration(timeline.span_ns)}. "
+            "The profiler slows the host: without it, this idle time and the steps are shorter."
         )
-    launched = device.launch[gaps.ended_by] != NONE
-    unexplained = int(gaps.ns[CAUSE_NUMBERS["unknown"], launched].sum())
-    if unexplained > _UNEXPLAINED * timeline.span_ns:
+    is_launched = device.launch[gaps.ended_by] != NONE
+    unexplained_ns = int(gaps.ns[CAUSE_NUMBERS["unknown"], is_launched].sum())
+    if unexplained_ns > _UNEXPLAINED_SHARE * timeline.span_ns:
         notes.append(
-            f"for {duration(unexplained)} of {duration(timeline.span_ns)} nothing in the trace ran although work was launched: "
-            "the device may have done what is not in the trace (launched before it began, left out of it, of another process)"
+            f"The device is idle for {duration(unexplained_ns)} of {duration(timeline.span_ns)} although work was launched. "
+            "It may have run work that the trace does not hold: launched earlier, filtered out, or of another process."
         )
-    beside = int((device.end_ns - device.start_ns).sum()) - timeline.busy_ns
-    if beside:
+    concurrent_ns = int((device.end_ns - device.start_ns).sum()) - timeline.busy_ns
+    if concurrent_ns:
         notes.append(
-            f"{duration(beside)} of device work ran beside other work: durations add up to more than the busy time"
+            f"{duration(concurrent_ns)} of device work ran at the same time as other work, "
+            "so durations sum to more than the busy time."
         )
-    early = launches.start - launches.begun
-    if len(early) and int(early.max()) > _CLOCK_SKEW_NS:
+    lead_ns = launches.start - launches.first_work_ns
+    if len(lead_ns) and int(lead_ns.max()) > _CLOCK_SKEW_NS:
         notes.append(
-            f"{int((early > _CLOCK_SKEW_NS).sum()):,} pieces of work begin up to {duration(int(early.max()))} before "
-            "their launch: the clocks of host and device differ by as much"
+            f"{int((lead_ns > _CLOCK_SKEW_NS).sum()):,} device events begin up to {duration(int(lead_ns.max()))} before "
+            "their launch: the clocks of host and device differ."
         )
     if not len(launches.start):
-        notes.append("no launch is in the trace: what the device waited for cannot be told")
+        notes.append("The trace holds no launches, so the causes of idle time are unknown.")
     return notes

@@ -1,4 +1,4 @@
-"""Device time by stream, module, kernel, operator, shape and collective: the same busy instants, added up by another owner."""
+"""Sums of device time by stream, module, kernel, operator, shape and collective."""
 
 from __future__ import annotations
 
@@ -39,22 +39,23 @@ from profiler_kit.traces.table import (
     Table,
 )
 
-MOST: Final = 20
+MAX_SHAPED_OPERATORS: Final = 20
 # Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter._profile_name.
 _FETCH: Final = re.compile(re.escape(LOADER_PREFIX) + r"(\w{1,100})\.__next__\Z")
 _ATEN: Final = re.compile(r"\Aaten::")
-_LONGEST: Final = 4096  # characters of a text of shapes: a list of thousands of tensors tells no layer
-_DEEPEST: Final = 64  # calls around a launch: further out none says anything of it
-_MOST_ELEMENTS: Final = 1 << 58  # of 16 bytes: what an id of a broken trace may say does not run over
-OTHER: Final = "collective"  # of a kind that the trace does not tell
+# characters of a text of shapes; a list of thousands of tensors does not identify a layer
+_MAX_SHAPES_LENGTH: Final = 4096
+_MAX_CALL_DEPTH: Final = 64  # levels of calls around a launch to search
+_MAX_ELEMENTS: Final = 1 << 58  # of up to 16 bytes: values of a broken trace must not overflow
+OTHER_KIND: Final = "collective"  # the kind of a collective whose kind is unknown
 
 
 def streams(attribution: Attribution) -> tuple[StreamTime, ...]:
-    """Each stream with work, busiest first."""
+    """Return the time of each stream with work, busiest first."""
     device = attribution.device
     stream = attribution.table.stream[device.rows]
     entries = []
-    order = np.argsort(stream, kind="stable")  # keeps the order of time within a stream
+    order = np.argsort(stream, kind="stable")  # a stable sort keeps the order of time within a stream
     numbers, first = np.unique(stream[order], return_index=True)
     for number, events in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
         device_name, stream_name = attribution.table.streams[number] if number != NONE else ("", "")
@@ -71,7 +72,7 @@ def streams(attribution: Attribution) -> tuple[StreamTime, ...]:
 
 
 def modules(attribution: Attribution, module: Ids, phase: Bytes, ns: Ints) -> tuple[TraceModule, ...]:
-    """Time by module and phase, longest first. Time of no phase is in none of them, see `unattributed_ns`."""
+    """Return the time by module and phase, longest first. Time without a phase is excluded, see `unattributed_ns`."""
     has_phase = phase != NONE
     count = len(TRACE_PHASES)
     size = (len(attribution.modules) + 1) * count
@@ -94,13 +95,13 @@ def modules(attribution: Attribution, module: Ids, phase: Bytes, ns: Ints) -> tu
 
 
 def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, ...]:
-    """Device work by name, longest first."""
+    """Return the device work by name, longest first."""
     table, device = attribution.table, attribution.device
     name, size = table.name[device.rows], len(table.names)
     calls = count_by(name, size)
     busy, total = sum_by(name, timeline.piece, size), sum_by(name, device.end_ns - device.start_ns, size)
     operator = np.full(size, NONE, np.int32)
-    operator[name[::-1]] = device.operator[::-1]  # the first one's is written last
+    operator[name[::-1]] = device.operator[::-1]  # in reverse, so that the first event's operator is written last
     entries = []
     for i in np.flatnonzero(calls).tolist():
         convolution = _convolution(attribution, int(operator[i]))
@@ -120,18 +121,18 @@ def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, 
 
 
 def _convolution(attribution: Attribution, operator: int) -> ConvolutionOp | None:
-    """What the innermost convolution operator around `operator` does, or None where there is none."""
+    """Return the operation of the innermost convolution operator around `operator`, or None."""
     table, host = attribution.table, attribution.host
     while operator != NONE:
         if (op := convolution_op(table.names[table.name[host.rows[operator]]])) is not None:
             return op
-        above = int(host.parent[operator])
-        operator = int(host.operator[above]) if above != NONE else NONE
+        parent = int(host.parent[operator])
+        operator = int(host.operator[parent]) if parent != NONE else NONE
     return None
 
 
 def peak_allocated_bytes(table: Table) -> int | None:
-    """The most bytes allocated on a device at once, by the profiler's memory events; None where it recorded none."""
+    """Return the peak of allocated bytes on a device, from the profiler's memory events; None if it recorded none."""
     sparse = table.more.get(ALLOCATED)
     if sparse is None or sparse.texts:
         return None
@@ -140,38 +141,41 @@ def peak_allocated_bytes(table: Table) -> int | None:
 
 
 def loaders(attribution: Attribution) -> tuple[str, ...]:
-    """The classes of the iterators that fetched batches, as the profiler names them around each fetch; the longest first."""
+    """Return the classes of the DataLoader iterators, as the profiler names them around each fetch, the longest first."""
     table, host = attribution.table, attribution.host
     classes = {i: match.group(1) for i, name in enumerate(table.names) if (match := _FETCH.match(name))}
     if not classes:
         return ()
     name = table.name[host.rows]
     fetches = np.isin(name, np.array(list(classes), np.int32))
-    spent = sum_by(name[fetches], (host.end_ns - host.start_ns)[fetches], len(table.names))
-    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(spent[i]))))
+    fetch_ns = sum_by(name[fetches], (host.end_ns - host.start_ns)[fetches], len(table.names))
+    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(fetch_ns[i]))))
 
 
 # ---- operators
 
 
 def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...]:
-    """Every operator of the trace by name: `ns` by `operator` (positions in `Attribution.host`), and its own time on the host."""
+    """Return all operators of the trace by name, with their device time and their self time on the host.
+
+    `ns`: device time by `operator`, positions in `Attribution.host`.
+    """
     table, host = attribution.table, attribution.host
     name_of, size = table.name[host.rows], len(table.names)
-    at = np.flatnonzero(host.is_operator)
-    duration = host.end_ns[at] - host.start_ns[at]
-    calls, total = count_by(name_of[at], size), sum_by(name_of[at], duration, size)
-    around = host.enclosing(host.operator, at)
-    within = sum_by(name_of[around[around != NONE]], duration[around != NONE], size)
-    launched = operator != NONE
-    kernel = sum_by(name_of[operator[launched]], ns[launched], size)
+    positions = np.flatnonzero(host.is_operator)
+    duration = host.end_ns[positions] - host.start_ns[positions]
+    calls, total = count_by(name_of[positions], size), sum_by(name_of[positions], duration, size)
+    enclosing = host.enclosing(host.operator, positions)
+    children = sum_by(name_of[enclosing[enclosing != NONE]], duration[enclosing != NONE], size)
+    has_operator = operator != NONE
+    kernel = sum_by(name_of[operator[has_operator]], ns[has_operator], size)
     entries = [
         TraceOperator(
             name=table.names[i],
             family=operator_family(table.names[i]),
             calls=int(calls[i]),
             kernel_ns=int(kernel[i]),
-            host_self_ns=max(int(total[i]) - int(within[i]), 0),
+            host_self_ns=max(int(total[i]) - int(children[i]), 0),
         )
         for i in np.flatnonzero(calls).tolist()
     ]
@@ -179,9 +183,10 @@ def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceO
 
 
 def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator, ...]:
-    """The operators by shapes whose work takes most of `ns` (one entry per device event), the longest first.
+    """Return the operators by input shapes with the most of `ns` (one value per device event), longest first.
 
-    Work of backward belongs to the operator that made its node, work without a launch to that of the same work of another step.
+    Backward work is attributed to the operator that created its node, work without a launch to that of the matching
+    work of another step.
     """
     table, host, device = attribution.table, attribution.host, attribution.device
     if not (table.shapes != NONE).any():
@@ -189,22 +194,22 @@ def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator
     operator = device.operator
     operator = np.where(device.aligned != NONE, operator[device.aligned], operator)
     events = np.flatnonzero((operator != NONE) & ~device.collective)
-    different, place = _different(operator[events], len(host.rows))
-    forward = _forward(attribution, different)
-    called = _called(attribution, forward)
-    rows = host.rows[called]
+    unique_operators, unique_index = _unique_positions(operator[events], len(host.rows))
+    forward = _forward_operators(attribution, unique_operators)
+    user_call = _outermost_aten(attribution, forward)
+    rows = host.rows[user_call]
     key = table.name[rows].astype(np.int64) * len(table.texts) + table.shapes[rows]
     key[table.shapes[rows] == NONE] = NONE
     keys, group = np.unique(key, return_inverse=True)
-    # Every event's ns by what was called and by phase, of which NONE stands last.
+    # The ns of each event by operator call and phase. Index -1, no phase, selects the last column.
     phases = len(TRACE_PHASES) + 1
-    by_phase = sum_by(group[place] * phases + device.phase[events] % phases, ns[events], len(keys) * phases)
+    by_phase = sum_by(group[unique_index] * phases + device.phase[events] % phases, ns[events], len(keys) * phases)
     by_phase = by_phase.reshape(len(keys), phases)
     total = np.where(keys != NONE, by_phase.sum(axis=1), 0)
-    calls = count_by(group[_first_of(called, len(host.rows))], len(keys))
+    calls = count_by(group[_first_index(user_call, len(host.rows))], len(keys))
     entries: list[ShapedOperator] = []
     for number in np.argsort(-total, kind="stable").tolist():
-        if len(entries) == MOST or not total[number]:
+        if len(entries) == MAX_SHAPED_OPERATORS or not total[number]:
             break
         name, shapes = divmod(int(keys[number]), len(table.texts))
         parsed = tensor_shapes(table.texts[shapes])
@@ -225,75 +230,83 @@ def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator
     return tuple(entries)
 
 
-def _different(positions: Ids, size: int) -> tuple[Ids, Ids]:
-    """The different ones of `positions` (0 up to `size`) in order, and for each of `positions` which of them it is."""
-    seen = np.zeros(size, np.bool_)
-    seen[positions] = True
-    different = np.flatnonzero(seen).astype(np.int32)
-    place = np.empty(size, np.int32)
-    place[different] = np.arange(len(different), dtype=np.int32)
-    return different, place[positions]
+def _unique_positions(positions: Ids, size: int) -> tuple[Ids, Ids]:
+    """Return the unique `positions` (0 up to `size`) in order, and the index of each of `positions` in them."""
+    is_present = np.zeros(size, np.bool_)
+    is_present[positions] = True
+    unique = np.flatnonzero(is_present).astype(np.int32)
+    index = np.empty(size, np.int32)
+    index[unique] = np.arange(len(unique), dtype=np.int32)
+    return unique, index[positions]
 
 
-def _first_of(positions: Ids, size: int) -> Ids:
-    """Where each of the different `positions` (0 up to `size`) stands first."""
-    where = np.full(size, NONE, np.int32)
-    where[positions[::-1]] = np.arange(len(positions), dtype=np.int32)[::-1]
-    first: Ids = where[where != NONE]
+def _first_index(positions: Ids, size: int) -> Ids:
+    """Return the index of the first occurrence of each unique value in `positions` (0 up to `size`)."""
+    index = np.full(size, NONE, np.int32)
+    index[positions[::-1]] = np.arange(len(positions), dtype=np.int32)[::-1]
+    first: Ids = index[index != NONE]
     return first
 
 
-def _forward(attribution: Attribution, operator: Ids) -> Ids:
-    """Instead of each operator that a node runs the one that made the node, where that is known."""
+def _forward_operators(attribution: Attribution, operator: Ids) -> Ids:
+    """Return, for each operator in a backward node, the forward operator of the node, if known, else itself."""
     node, nodes = attribution.host.node[operator], attribution.nodes
     if not len(nodes):
         return operator
-    at = np.minimum(np.searchsorted(nodes, node), len(nodes) - 1)
-    forward = np.where((node != NONE) & (nodes[at] == node), attribution.node_forward[at], NONE)
+    node_index = np.minimum(np.searchsorted(nodes, node), len(nodes) - 1)
+    forward = np.where((node != NONE) & (nodes[node_index] == node), attribution.node_forward[node_index], NONE)
     return np.where(forward != NONE, forward, operator).astype(np.int32)
 
 
-def _called(attribution: Attribution, operator: Ids) -> Ids:
-    """The outermost of PyTorch's own operators around each: what the program called, not what that called in turn."""
+def _outermost_aten(attribution: Attribution, operator: Ids) -> Ids:
+    """Return the outermost of PyTorch's own operators around each: the one that the program called."""
     table, host = attribution.table, attribution.host
 
     def enclosing_operator(operator: Ids) -> Ids:
-        # What an author's own operator or range encloses is called by that, not by what is around it.
-        above = host.parent[operator]
-        rows = host.rows[above]
-        plain = (above != NONE) & (host.operator[above] == above) & (table.shapes[rows] != NONE)
-        return np.where(plain & table.named(rows, _ATEN), above, NONE).astype(np.int32)
+        # An operator or range of the user's code is the caller of the operators inside it.
+        parent = host.parent[operator]
+        rows = host.rows[parent]
+        is_recorded_operator = (parent != NONE) & (host.operator[parent] == parent) & (table.shapes[rows] != NONE)
+        return np.where(is_recorded_operator & table.named(rows, _ATEN), parent, NONE).astype(np.int32)
 
     return climb(operator, enclosing_operator)
 
 
 def tensor_shapes(text: str) -> tuple[tuple[int, ...], ...]:
-    """The shapes with a dimension in "Input Dims" as written, lists of tensors laid flat; none where it is something else."""
-    if len(text) > _LONGEST:
+    """Return the non-scalar shapes in the text of "Input Dims"; empty if it does not parse.
+
+    Lists of tensors are flattened.
+    """
+    if len(text) > _MAX_SHAPES_LENGTH:
         return ()
     try:
-        written = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return ()
     shapes: list[tuple[int, ...]] = []
-    return tuple(shapes) if isinstance(written, list) and all(_gather(value, shapes, 0) for value in written) else ()
+    return (
+        tuple(shapes) if isinstance(parsed, list) and all(_append_shapes(value, shapes, 0) for value in parsed) else ()
+    )
 
 
-def _gather(value: Any, shapes: list[tuple[int, ...]], depth: int) -> bool:
-    """Adds the shapes in `value`, a shape or a list of such; whether it is one of them."""
+def _append_shapes(value: Any, shapes: list[tuple[int, ...]], depth: int) -> bool:
+    """Append the shapes in `value` (a shape, or a list of shapes) to `shapes`. Returns False if it is neither."""
     if not isinstance(value, list) or depth > 2:
         return False
     if value and all(type(size) is int and size >= 0 for size in value):
         shapes.append(tuple(value))
         return True
-    return all(_gather(inner, shapes, depth + 1) for inner in value)
+    return all(_append_shapes(element, shapes, depth + 1) for element in value)
 
 
 # ---- collectives
 
 
 def communication(attribution: Attribution) -> Communication | None:
-    """The collectives of a trace; None where it has none. What exposes them is time without a kernel of another sort."""
+    """Return the figures of the collectives of a trace; None if it has none.
+
+    Communication is exposed while no other kernel runs.
+    """
     device = attribution.device
     collective = device.collective
     if not collective.any():
@@ -326,34 +339,37 @@ def communication(attribution: Attribution) -> Communication | None:
 
 
 class Messages(NamedTuple):
-    """Of collectives: the kind of each, and the size of its input in bytes, NONE where the trace does not tell."""
+    """The kind of each collective, and the size of its input in bytes or NONE."""
 
     kinds: list[str]
     sizes: list[int]
 
 
 def messages(attribution: Attribution, rows: Ids, launch: Ids) -> Messages:
-    """The messages of the collectives `rows`, launched at the positions `launch` or NONE.
+    """Return the messages of the collectives `rows`, launched at the positions `launch` or NONE.
 
-    A kind is as the profiler noted, as the event's name says, or as the call around its launch is named.
+    The kind is the one the profiler recorded, else the one in the event's name, else the one in the name of a call
+    around the launch.
     """
     table = attribution.table
-    noted = table.texts_at(COLLECTIVE_NAME, rows)
+    stated_kinds = table.texts_at(COLLECTIVE_NAME, rows)
     elements = table.numbers_at(IN_ELEMENTS, rows)
     sizes = [element_bytes(dtype) for dtype in table.texts_at(DTYPE, rows)]
-    size = np.array([NONE if each is None else each for each in sizes], np.int64)
-    known = (elements >= 0) & (size != NONE)
+    size = np.array([NONE if size_or_none is None else size_or_none for size_or_none in sizes], np.int64)
+    is_known = (elements >= 0) & (size != NONE)
     kinds = []
-    for name, note, position in zip(table.name[rows].tolist(), noted, launch.tolist(), strict=True):
-        kind = collective_kind(note) or collective_kind(table.names[name]) or _kind_by_call(attribution, position)
-        kinds.append(kind or OTHER)
-    return Messages(kinds, np.where(known, np.clip(elements, 0, _MOST_ELEMENTS) * size, NONE).tolist())
+    for name, stated_kind, position in zip(table.name[rows].tolist(), stated_kinds, launch.tolist(), strict=True):
+        kind = (
+            collective_kind(stated_kind) or collective_kind(table.names[name]) or _kind_by_call(attribution, position)
+        )
+        kinds.append(kind or OTHER_KIND)
+    return Messages(kinds, np.where(is_known, np.clip(elements, 0, _MAX_ELEMENTS) * size, NONE).tolist())
 
 
 def _kind_by_call(attribution: Attribution, launch: int) -> str | None:
     table, host = attribution.table, attribution.host
     at = int(host.parent[launch]) if launch != NONE else NONE
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_CALL_DEPTH):
         if at == NONE:
             break
         name = table.names[table.name[host.rows[at]]]

@@ -228,6 +228,7 @@ class TraceSummary:
     phases' and modules' `kernel_ns` are self times of operators on the host, `busy_ns` is their sum and `span_ns` is from
     the first operator to the last.
     `step_ns`: the steady steps' median period on the device; `host_step_ns`: the marks' median.
+    `steps_inferred`: the trace marks no steps; `steps` were inferred from the ends of Optimizer.step.
     `linked`: device events whose launch is in the trace; `unlinked_ns`: busy time of the others; `aligned_ns`: of that, what got
     its phase from another step's same kernel. `unattributed_ns`: busy time without a phase. `overlap_ns`: durations beyond the
     busy time. `moduleless_ns`: busy time outside communication that belongs to no module, of `linked` work.
@@ -254,6 +255,7 @@ class TraceSummary:
     rank: int | None = None
     world_size: int | None = None
     steps: tuple[TraceStep, ...] = ()
+    steps_inferred: bool = False
     phases: tuple[PhaseTime, ...] = ()
     idle: tuple[IdleTime, ...] = ()
     streams: tuple[StreamTime, ...] = ()

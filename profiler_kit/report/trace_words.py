@@ -23,7 +23,11 @@ def place(trace: TraceSummary) -> str:
     devices = _devices(trace)
     ranks = f" of {trace.world_size}" if (trace.world_size or 0) > 1 else ""
     rank = f"rank {trace.rank}{ranks}" if trace.rank is not None else ""
-    steps = plural(len(trace.steps), "marked step") if trace.steps else "no marked steps"
+    steps = (
+        plural(len(trace.steps), "inferred step" if trace.steps_inferred else "marked step")
+        if trace.steps
+        else "no marked steps"
+    )
     events = f"{plural(trace.events, 'event')}, {trace.device_events:,} of the device"
     said = "; ".join(part for part in (devices, rank, steps, events) if part)
     return f"{said[0].upper()}{said[1:]}."

@@ -1,1 +1,1 @@
-"""A trace file to typed columns, and what the names in it mean. Light to import: the readers are in its modules."""
+"""Trace files as typed columns, and the meaning of the names in them. Import the readers from their modules."""

@@ -1,4 +1,4 @@
-"""The arguments of many events of one kind to columns."""
+"""Decode the arguments of many events of one kind into columns."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces import dialect, loose
+from profiler_kit.traces import dialect, malformed
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import Arguments, Field
 from profiler_kit.traces.pools import whole_numbers
 from profiler_kit.traces.table import NONE, Ints
 
-Place = tuple[int | str | None, int | str | None]
+DeviceAndStream = tuple[int | str | None, int | str | None]
 Values = NDArray[Any] | list[bytes]
 
 
-class Found(NamedTuple):
-    """Columns over some events: numbers and texts that each has, device and stream of the device's work, and for a few events
-    a field, which events have it, and its values. `malformed`: the events whose arguments can't be used.
+class ArgumentColumns(NamedTuple):
+    """Columns over some events.
+
+    `numbers`, `texts`: a value for each event. `devices`: device and stream of device work. `sparse`: for each field
+    that few events have, the events and their values. `malformed`: events with unusable arguments.
     """
 
     numbers: dict[str, Ints]
     texts: dict[str, list[bytes]]
-    places: list[Place] | None
+    devices: list[DeviceAndStream] | None
     sparse: list[tuple[Field, NDArray[np.int64], Values]]
     malformed: list[int]
 
@@ -39,29 +41,29 @@ def _decoder(fields: type[Arguments]) -> msgspec.json.Decoder[list[Arguments]]:
 
 
 @cache
-def _own_fields(fields: type[Arguments]) -> tuple[Field, ...]:
+def _sparse_fields(fields: type[Arguments]) -> tuple[Field, ...]:
     collective = dialect.COLLECTIVE_FIELDS if issubclass(fields, dialect.CollectiveArguments) else ()
     return tuple(field for field in dialect.sparse_fields(fields) if field not in collective)
 
 
-def arguments_of(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> Found:
-    """The columns in `texts`, JSON objects with `fields`."""
+def arguments_of(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> ArgumentColumns:
+    """Return the columns in `texts`, JSON objects with `fields`."""
     decoded, malformed = _decode(texts, fields)
     has = fields.__struct_fields__
     numbers: dict[str, Ints] = {}
     for name in dialect.NUMBER_COLUMNS:
         if name in has:
             numbers[name] = _numbers(decoded, name)
-            if name in dialect.OLDER and (numbers[name] == NONE).any():
-                older = _numbers(decoded, dialect.OLDER[name])
+            if name in dialect.OLD_SPELLINGS and (numbers[name] == NONE).any():
+                older = _numbers(decoded, dialect.OLD_SPELLINGS[name])
                 numbers[name] = np.where(numbers[name] == NONE, older, numbers[name])
-    return Found(
+    return ArgumentColumns(
         numbers=numbers,
         texts={name: _texts(decoded, name) for name in dialect.TEXT_COLUMNS if name in has},
-        places=list(map(attrgetter("device", "stream"), decoded))
+        devices=list(map(attrgetter("device", "stream"), decoded))
         if issubclass(fields, dialect.DeviceArguments)
         else None,
-        sparse=[*_sparse(decoded, _own_fields(fields)), *_collective(decoded, fields)],
+        sparse=[*_sparse(decoded, _sparse_fields(fields)), *_collective(decoded, fields)],
         malformed=malformed,
     )
 
@@ -70,18 +72,18 @@ def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tu
     try:
         return list(_decoder(fields).decode(b"".join((b"[", b",".join(texts), b"]")))), []
     except NOT_DECODED:
-        pass  # one of them is written otherwise; each by itself
-    decoded, malformed = [], []
+        pass  # one of them is malformed: decode them one by one
+    decoded, bad_indices = [], []
     for index, text in enumerate(texts):
         try:
             arguments = _decoder(fields).decode(b"".join((b"[", text, b"]")))[0]
         except NOT_DECODED:
-            loose_arguments = loose.arguments_of(bytes(text), fields)
-            if loose_arguments is None:
-                malformed.append(index)
-            arguments = loose_arguments or fields()
+            arguments_or_none = malformed.arguments_of(bytes(text), fields)
+            if arguments_or_none is None:
+                bad_indices.append(index)
+            arguments = arguments_or_none or fields()
         decoded.append(arguments)
-    return decoded, malformed
+    return decoded, bad_indices
 
 
 def _numbers(decoded: list[Any], name: str) -> Ints:
@@ -90,20 +92,23 @@ def _numbers(decoded: list[Any], name: str) -> Ints:
 
 
 def _texts(decoded: list[Any], name: str) -> list[bytes]:
-    older = dialect.OLDER.get(name)
+    older = dialect.OLD_SPELLINGS.get(name)
     if older is None:
         return [bytes(value) if value else b"" for value in map(attrgetter(name), decoded)]
-    both = map(attrgetter(name, older), decoded)
-    return [bytes(new) if new else bytes(old) if old else b"" for new, old in both]
+    spellings = map(attrgetter(name, older), decoded)
+    return [bytes(current) if current else bytes(old) if old else b"" for current, old in spellings]
 
 
 def _collective(decoded: list[Any], fields: type[Arguments]) -> list[tuple[Field, NDArray[np.int64], Values]]:
     if not issubclass(fields, dialect.CollectiveArguments):
         return []
-    at = [i for i, a in enumerate(decoded) if a.collective or a.group_name]
-    few = [decoded[i] for i in at]
-    where = np.array(at, dtype=np.int64)
-    return [(field, where[inside], values) for field, inside, values in _sparse(few, dialect.COLLECTIVE_FIELDS)]
+    indices = [i for i, a in enumerate(decoded) if a.collective or a.group_name]
+    collectives = [decoded[i] for i in indices]
+    positions = np.array(indices, dtype=np.int64)
+    return [
+        (field, positions[selected], values)
+        for field, selected, values in _sparse(collectives, dialect.COLLECTIVE_FIELDS)
+    ]
 
 
 def _sparse(decoded: list[Any], fields: Sequence[Field]) -> list[tuple[Field, NDArray[np.int64], Values]]:
@@ -111,31 +116,31 @@ def _sparse(decoded: list[Any], fields: Sequence[Field]) -> list[tuple[Field, ND
     for field in fields:
         values: Values
         if field.form == "text":
-            written = list(map(attrgetter(field.name), decoded))
-            at = [i for i, value in enumerate(written) if value] if any(written) else []
-            inside = np.array(at, dtype=np.int64)
-            values = [bytes(written[i]) for i in at]
+            texts = list(map(attrgetter(field.name), decoded))
+            indices = [i for i, value in enumerate(texts) if value] if any(texts) else []
+            selected = np.array(indices, dtype=np.int64)
+            values = [bytes(texts[i]) for i in indices]
         elif field.form == "int":
             column = whole_numbers(decoded, field.name, dialect.NO_NUMBER)
-            inside = np.flatnonzero(column != dialect.NO_NUMBER)
-            values = column[inside]
+            selected = np.flatnonzero(column != dialect.NO_NUMBER)
+            values = column[selected]
         else:
             column_of_floats = np.array(
                 list(map(attrgetter(field.name), decoded)), dtype=np.float64
             )  # None becomes NaN
-            inside = np.flatnonzero(~np.isnan(column_of_floats))
-            values = column_of_floats[inside]
-        if len(inside):
-            columns.append((field, inside, values))
+            selected = np.flatnonzero(~np.isnan(column_of_floats))
+            values = column_of_floats[selected]
+        if len(selected):
+            columns.append((field, selected, values))
     return columns
 
 
 def as_text(written: bytes) -> str:
-    """A string's own text, and any other value as it is written."""
+    """Return the content of a JSON string; any other value as written."""
     if written[:1] == b'"':
         try:
             return msgspec.json.decode(written, type=str)
         except NOT_DECODED:
-            pass  # broken inside: as it is written, but for the quotes
+            pass  # an invalid string: as written, without the quotes
         written = written[1:-1]
     return written.decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""A table's events as columns for other programs: names in place of numbers, absent values told from zeros, in parts."""
+"""A table's events as columns for other programs: names instead of indices, missing values distinct from zeros."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 CHUNK_ROWS: Final = 50_000
 
 KIND_NAMES: Final = tuple(kind.name.lower() for kind in Kind)
-_NO_WORD: Final = re.compile(r"[^a-z0-9]+")
+_NON_WORD: Final = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Column:
-    """One column: `values` of all rows, or of `rows` alone, which ascend; `none` is the value that stands for *no value*.
+    """One column: `values` of all rows, or of `rows` alone, which ascend. `none` is the value that marks a missing one.
 
-    With `labels` the values are positions in them, and the column is text.
+    With `labels`, the values are indices of them, and the column is text.
     """
 
     name: str
@@ -37,25 +37,25 @@ class Column:
     none: int | None = NONE
 
     def part(self, start: int, stop: int) -> tuple[NDArray[Any], Mask]:
-        """Values of the rows from `start` up to `stop`, and which of them there are."""
+        """Return the values of the rows from `start` up to `stop`, and which of them are present."""
         if self.rows is None:
             values = self.values[start:stop]
             return values, np.ones(len(values), dtype=np.bool_) if self.none is None else values != self.none
         first, last = np.searchsorted(self.rows, (start, stop))
         present = np.zeros(stop - start, dtype=np.bool_)
         values = np.zeros(stop - start, dtype=self.values.dtype)
-        at = self.rows[first:last] - start
-        values[at] = self.values[first:last]
-        present[at] = True if self.none is None or self.labels is None else self.values[first:last] != self.none
+        positions = self.rows[first:last] - start
+        values[positions] = self.values[first:last]
+        present[positions] = True if self.none is None or self.labels is None else self.values[first:last] != self.none
         return values, present
 
     def plain(self, start: int, stop: int) -> list[int | float | str | None]:
-        """The same as Python's values, None where there is none."""
+        """Return the same as Python values, with None for missing ones."""
         values, present = self.part(start, stop)
         if self.labels is not None:
             labels = self.labels
-            there = zip(values.tolist(), present.tolist(), strict=True)
-            return [labels[value] if is_there else None for value, is_there in there]
+            pairs = zip(values.tolist(), present.tolist(), strict=True)
+            return [labels[value] if is_present else None for value, is_present in pairs]
         plain: list[int | float | str | None] = values.tolist()
         for i in np.flatnonzero(~present).tolist():
             plain[i] = None
@@ -64,29 +64,29 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Events:
-    """The events of one trace for other programs: `columns`, each of `length` rows, and what is said of the whole trace."""
+    """The events of one trace for other programs: `columns` of `length` rows, and properties of the trace (`about`)."""
 
     columns: tuple[Column, ...]
     length: int
     about: tuple[tuple[str, str | int], ...] = ()
 
     def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
-        """Where each part of the rows begins and ends, for working on some at a time."""
+        """Yield the start and end of each part of the rows, to process some at a time."""
         for start in range(0, self.length, rows):
             yield start, min(start + rows, self.length)
 
 
 def events(table: Table, owners: Iterable[Column] = ()) -> Events:
-    """`table` for other programs, with the columns `owners` beside its own."""
+    """Return `table` for other programs, with the additional columns `owners`."""
     columns = [*_columns(table)]
-    taken = {column.name for column in columns}
+    used_names = {column.name for column in columns}
     for column in owners:
-        taken.add(column.name)
+        used_names.add(column.name)
         columns.append(column)
     for key, sparse in table.more.items():
         columns.append(
             Column(
-                name=_free(_word(key), taken),
+                name=_unique_name(_identifier(key), used_names),
                 values=sparse.values,
                 labels=sparse.texts or None,
                 rows=sparse.rows,
@@ -117,10 +117,10 @@ def _columns(table: Table) -> Iterator[Column]:
     yield Column(name="name", values=table.name, labels=table.names)
     yield Column(name="kind", values=table.kind, labels=KIND_NAMES)
     yield Column(name="category", values=table.category, labels=table.categories)
-    yield _pooled("process", table.thread, table.threads, lambda thread: thread.process)
-    yield _pooled("thread", table.thread, table.threads, lambda thread: thread.thread)
-    yield _pooled("device", table.stream, table.streams, lambda stream: stream.device)
-    yield _pooled("stream", table.stream, table.streams, lambda stream: stream.stream)
+    yield _pool_column("process", table.thread, table.threads, lambda thread: thread.process)
+    yield _pool_column("thread", table.thread, table.threads, lambda thread: thread.thread)
+    yield _pool_column("device", table.stream, table.streams, lambda stream: stream.device)
+    yield _pool_column("stream", table.stream, table.streams, lambda stream: stream.stream)
     yield Column(name="correlation", values=table.correlation)
     yield Column(name="external_id", values=table.external)
     yield Column(name="sequence", values=table.sequence)
@@ -128,55 +128,56 @@ def _columns(table: Table) -> Iterator[Column]:
     yield used_texts("inputs", table.inputs, table.texts, _compact)
 
 
-def _pooled(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Callable[[Any], str]) -> Column:
-    """A column of one part of what `positions` point to, each distinct text once."""
+def _pool_column(name: str, positions: NDArray[Any], pool: Sequence[Any], text: Callable[[Any], str]) -> Column:
+    """Return a column of one field of the pooled objects at `positions`, with each distinct text once."""
     labels: dict[str, int] = {}
     numbers = np.array([labels.setdefault(text(each), len(labels)) for each in pool] + [NONE], dtype=np.int32)
-    return Column(name=name, values=numbers[positions], labels=tuple(labels))  # NONE is the last one's place
+    return Column(name=name, values=numbers[positions], labels=tuple(labels))  # index NONE (-1) selects the last entry
 
 
-def used_texts(name: str, positions: NDArray[Any], texts: Sequence[str], written: Callable[[str], str] = str) -> Column:
-    """A column of some of `texts`, which others share: its labels are those that it uses, as `written` says them."""
+def used_texts(
+    name: str, positions: NDArray[Any], texts: Sequence[str], format_text: Callable[[str], str] = str
+) -> Column:
+    """Return a column of the `texts` at `positions`. Its labels are only the used texts, converted by `format_text`."""
     used = np.unique(positions[positions != NONE])
     labels: dict[str, int] = {}
     numbers = np.full(len(texts) + 1, NONE, dtype=np.int32)
-    numbers[used] = [labels.setdefault(written(texts[i]), len(labels)) for i in used.tolist()]
+    numbers[used] = [labels.setdefault(format_text(texts[i]), len(labels)) for i in used.tolist()]
     return Column(name=name, values=numbers[positions], labels=tuple(labels))
 
 
 def _compact(text: str) -> str:
-    """JSON in one line, whatever its writer's spacing; other text as it is."""
+    """Return JSON on one line, whatever its spacing; other text unchanged."""
     try:
         return json.dumps(json.loads(text), ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
 
 
-def _word(key: str) -> str:
-    """`key` as a name that needs no quotes in SQL or Python: ``Total Allocated`` gives ``total_allocated``."""
-    word = _NO_WORD.sub("_", key.lower()).strip("_")
+def _identifier(key: str) -> str:
+    """Return `key` as a name that needs no quotes in SQL or Python: ``Total Allocated`` gives ``total_allocated``."""
+    word = _NON_WORD.sub("_", key.lower()).strip("_")
     return word if word[:1].isalpha() else f"arg_{word}"
 
 
-def _free(name: str, taken: set[str]) -> str:
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    taken.add(free)
-    return free
+def _unique_name(name: str, used_names: set[str]) -> str:
+    candidate, number = name, 2
+    while candidate in used_names:
+        candidate, number = f"{name}_{number}", number + 1
+    used_names.add(candidate)
+    return candidate
 
 
-# ---- as a data frame; pandas is imported when asked for
+# ---- data frames; pandas is imported on first use
 
 
 def data_frame(events: Events) -> pandas.DataFrame:
-    """The events, a row each, with the columns of docs/events.md.
+    """Return the events as a data frame with one row each and the columns of docs/events.md.
 
-    The index is the row's number; ``attrs`` holds what is said of the trace as a whole.
+    The index is the row number; ``attrs`` holds the properties of the whole trace. Texts are categories. Integers
+    with missing values are nullable (``Int64``), so that none turns into a float.
 
-    Texts are categories; integers that may be absent are nullable (``Int64``), so that none turns into a float.
-
-    Raises: KitError where pandas is not installed.
+    Raises: KitError if pandas is not installed.
     """
     try:
         import pandas
@@ -193,7 +194,7 @@ def data_frame(events: Events) -> pandas.DataFrame:
 def _series(column: Column, length: int, pandas: Any) -> Any:
     values, present = column.part(0, length)
     if column.labels is not None:
-        # Names that differ in broken bytes alone read the same.
+        # Names that differ only in invalid bytes decode to equal texts.
         codes, labels = pandas.factorize(np.array(column.labels, dtype=object))
         codes = np.append(codes, -1)[np.where(present, values, -1)]
         return pandas.Categorical.from_codes(codes, categories=pandas.Index(labels, dtype=object))

@@ -1,4 +1,4 @@
-"""Where the values of a JSON list or object end, found in text of any size without decoding it."""
+"""Find the ends of the values of a JSON list or object, in text of any size, without decoding it."""
 
 from __future__ import annotations
 
@@ -7,39 +7,45 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_SLICE_BYTES: Final = 1 << 20  # scanned at once: text of nothing but brackets takes fifty times its size in arrays
+_SLICE_BYTES: Final = 1 << 20  # scanned at once; text made only of brackets needs fifty times its size in arrays
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
-_STEP: Final = np.zeros(256, dtype=np.int8)  # what a byte outside of strings does to the depth
-_STEP[[ord("{"), ord("[")]] = 1
-_STEP[[ord("}"), ord("]")]] = -1
-_STRUCTURE: Final = _STEP != 0
+_DEPTH_CHANGE: Final = np.zeros(256, dtype=np.int8)  # change of depth by a byte outside strings
+_DEPTH_CHANGE[[ord("{"), ord("[")]] = 1
+_DEPTH_CHANGE[[ord("}"), ord("]")]] = -1
+_STRUCTURE: Final = _DEPTH_CHANGE != 0
 _STRUCTURE[ord(",")] = True
 
 
-class Found(NamedTuple):
-    """`commas`: positions between values of the list or object itself; `close`: where it ends, None if not here."""
+class ScanResult(NamedTuple):
+    """`commas`: positions of commas between the values of the list or object.
+
+    `close`: the position of its end, or None.
+    """
 
     commas: NDArray[np.int64]
     close: int | None
 
 
 class DepthScan:
-    """Scans the inside of a list or object, from a place between its values; the text comes in any pieces."""
+    """A scan inside a list or object that starts between two values. The text may come in pieces of any size."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = 0
         self._escaping = 0  # 1 after an odd number of backslashes
 
-    def feed(self, text: bytes | memoryview) -> Found:
-        """What is found in `text`, which goes on where the last one ended; nothing after a close is looked at."""
+    def feed(self, text: bytes | memoryview) -> ScanResult:
+        """Return the commas and the end in `text`, which continues the text of the last call.
+
+        Text after the end is ignored.
+        """
         commas = []
         for start in range(0, len(text), _SLICE_BYTES):
-            found, close = self._slice(np.frombuffer(text[start : start + _SLICE_BYTES], dtype=np.uint8))
-            commas.append(found + start)
+            positions, close = self._slice(np.frombuffer(text[start : start + _SLICE_BYTES], dtype=np.uint8))
+            commas.append(positions + start)
             if close is not None:
-                return Found(np.concatenate(commas), close + start)
-        return Found(np.concatenate(commas) if commas else np.empty(0, dtype=np.int64), None)
+                return ScanResult(np.concatenate(commas), close + start)
+        return ScanResult(np.concatenate(commas) if commas else np.empty(0, dtype=np.int64), None)
 
     def _slice(self, text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], int | None]:
         quotes = self._quotes(text)
@@ -47,7 +53,7 @@ class DepthScan:
         if len(quotes) or self._in_string:
             marks = marks[(np.searchsorted(quotes, marks) + self._in_string) & 1 == 0]
         self._in_string = (self._in_string + len(quotes)) & 1
-        depth = self._depth + np.cumsum(_STEP[text[marks]], dtype=np.int64)
+        depth = self._depth + np.cumsum(_DEPTH_CHANGE[text[marks]], dtype=np.int64)
         if len(depth):
             self._depth = int(depth[-1])
         below = np.flatnonzero(depth < 0)
@@ -57,7 +63,7 @@ class DepthScan:
         return marks[(depth == 0) & (text[marks] == ord(","))], close
 
     def _quotes(self, text: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The quotes that begin or end a string: those after an even number of backslashes."""
+        """Return the quotes that begin or end a string: those after an even number of backslashes."""
         quotes = np.flatnonzero(text == _QUOTE)
         slashes = np.flatnonzero(text == _BACKSLASH)
         escaping, self._escaping = self._escaping, 0
@@ -65,12 +71,12 @@ class DepthScan:
             quotes = quotes[1:]
         if not len(slashes):
             return quotes
-        first = np.concatenate(([True], np.diff(slashes) != 1))  # of each run of backslashes
+        first = np.concatenate(([True], np.diff(slashes) != 1))  # the first backslash of each run
         begin = np.maximum.accumulate(np.where(first, slashes, -1))
         odd = (slashes - begin + 1 + (escaping & (begin == 0))) & 1
         if slashes[-1] == len(text) - 1:
             self._escaping = int(odd[-1])
         at = np.searchsorted(slashes, quotes) - 1  # the last backslash before each quote
         escaped = (at >= 0) & (slashes[at] == quotes - 1) & (odd[at] == 1)
-        kept: NDArray[np.int64] = quotes[~escaped]
-        return kept
+        unescaped: NDArray[np.int64] = quotes[~escaped]
+        return unescaped

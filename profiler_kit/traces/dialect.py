@@ -1,17 +1,18 @@
-"""How the writers of traces spell things: the only file that knows.
+"""The spellings of trace files: categories, keys and times. Only this file knows them, with three exceptions.
 
-Three files hold a part of it for a reason of their own: `loose` decodes the same keys where they do not decode as they should,
-`entries` the few that tell which entry to keep, and `sparse` has the keys of columns that are asked for by name.
+`malformed` decodes the same keys in malformed events, `entries` reads the few keys that select entries, and `table`
+defines the keys of columns that are looked up by name.
 
-Kineto has written the Chrome trace format since 2021, and renamed most categories once (``Kernel`` to ``kernel``); its
-categories are the names of its activities. Before it, and still by `torch.autograd.profiler`, events had no category and
-said what they are by their process.
+Kineto has written the Chrome trace format since 2021, and renamed most categories once (``Kernel`` to ``kernel``).
+Its categories are the names of its activities. Before that, and still in exports of `torch.autograd.profiler`, events
+had no category; the process id states the kind.
 
-Times are decimal µs in all of them: whole until March 2024, then with three digits of ns, which other programs that write the
-file again cut down to those that are not zero. ``"displayTimeUnit": "ns"`` tells viewers how to show times, and nothing about
-the file. `baseTimeNanoseconds` is what they count from since April 2024, so that floats hold them.
+Times are decimal µs in all of them. They were whole until March 2024, and have had three decimals since then. Other
+programs that rewrite the file drop trailing zeros. ``"displayTimeUnit": "ns"`` is for viewers and says nothing about
+the file. Since April 2024, times count from `baseTimeNanoseconds`, so that a float holds them.
 
-Source: pytorch/kineto, libkineto/include/ActivityType.h and libkineto/src/output_json.cpp; their commits dfd563dd, 327ac505.
+Source: pytorch/kineto, libkineto/include/ActivityType.h and libkineto/src/output_json.cpp; their commits dfd563dd,
+327ac505.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "xpu_sync": Kind.SYNC,
     "gpu_user_annotation": Kind.MIRROR,
     "cpu_instant_event": Kind.INSTANT,
-    # Known, and no work of the program: what the profiler cost, its span, marks without duration, samples.
+    # Known, but not work of the program: the profiler's overhead and span, instant marks, samples.
     "overhead": Kind.OTHER,
     "Trace": Kind.OTHER,
     "cuda_event": Kind.OTHER,
@@ -64,12 +65,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     "hardware_counters": Kind.OTHER,
     "xpu_scope_profiler": Kind.OTHER,
 }
-# Events without a category: torch.autograd.profiler's own export names what they are in the process.
+# Events without a category: torch.autograd.profiler's own export states the kind as the process.
 PROCESS_KINDS: Final[Mapping[str, Kind]] = {"CPU functions": Kind.OPERATOR, "CUDA functions": Kind.KERNEL}
-COUNTERS_OF_KERNELS: Final = "cuda_profiler_range"  # a kernel run by itself, with counters: no place on the timeline
+# a kernel that was replayed alone, with hardware counters: it has no place on the timeline
+COUNTERS_OF_KERNELS: Final = "cuda_profiler_range"
 MEMORY_NAME: Final = "[memory]"
 
-EVENTS_KEY: Final = "traceEvents"  # of the list of events, where the file is an object
+EVENTS_KEY: Final = "traceEvents"  # key of the event list, if the file is an object
 COMPLETE, BEGIN, END, METADATA, COUNTER = b"XBEMC"
 INSTANTS: Final = b"iI"
 FLOWS: Final = b"stf"
@@ -84,14 +86,14 @@ HEADER_KEYS: Final = (
     "profile_memory",
 )
 
-NO_NUMBER: Final = -(2**63)  # in a column that few events have: this one has none
+NO_NUMBER: Final = -(2**63)  # a missing value in a sparse column
 NO_TEXT: Final = msgspec.Raw()
 NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
-NOT_SAID: Final = float("nan")
+NO_FLOAT: Final = float("nan")
 
 
 class AnyEvent(msgspec.Struct, gc=False):
-    """An entry of the list but for its start. What is missing is told from what is there."""
+    """An entry of the event list without its start time. Defaults mark missing fields."""
 
     ph: str = ""
     cat: str = ""
@@ -103,35 +105,35 @@ class AnyEvent(msgspec.Struct, gc=False):
 
 
 class Event(AnyEvent, gc=False):
-    """With its start as a float."""
+    """An event with its start as a float."""
 
-    ts: float = NOT_SAID
+    ts: float = NO_FLOAT
 
 
 class ExactEvent(AnyEvent, gc=False):
-    """With its start as text: for times that a float does not hold."""
+    """An event with its start as text, for times that a float does not hold."""
 
     ts: msgspec.Raw = NO_TEXT
 
 
 class Times(msgspec.Struct, gc=False):
-    """Both times of an event as text."""
+    """Start and duration of an event as text."""
 
     ts: msgspec.Raw = NO_TEXT
     dur: msgspec.Raw = NO_TEXT
 
 
 def key(spelling: str, default: Any = NO_NUMBER) -> Any:
-    """A field of arguments that a trace spells so."""
+    """Return a field that is spelled `spelling` in a trace."""
     return msgspec.field(default=default, name=spelling)
 
 
 class Arguments(msgspec.Struct, gc=False):
-    """What an event says of itself beside its name and times: the fields of its kind."""
+    """The arguments of an event, beside its name and times: the fields of its kind."""
 
 
 class LinkArguments(Arguments, gc=False):
-    """What joins events. The second spelling is that of 2021."""
+    """Arguments that join events. `external_2021` is the spelling of 2021."""
 
     correlation: int | None = NONE
     external: int | None = key("External id", NONE)
@@ -139,7 +141,7 @@ class LinkArguments(Arguments, gc=False):
 
 
 class CollectiveArguments(LinkArguments, gc=False):
-    """What an operator or kernel of a collective says of it."""
+    """Arguments of an operator or kernel of a collective."""
 
     collective: msgspec.Raw = key(table.COLLECTIVE_NAME, NO_TEXT)
     group_name: msgspec.Raw = key(table.GROUP_NAME, NO_TEXT)
@@ -152,7 +154,7 @@ class CollectiveArguments(LinkArguments, gc=False):
 
 
 class HostArguments(CollectiveArguments, gc=False):
-    """Of operators and annotations."""
+    """Arguments of operators and annotations."""
 
     sequence: int | None = key("Sequence number", NONE)
     forward_thread: int | None = key("Fwd thread id", 0)
@@ -164,7 +166,7 @@ class HostArguments(CollectiveArguments, gc=False):
 
 
 class PythonArguments(Arguments, gc=False):
-    """Of Python and nn.Module calls."""
+    """Arguments of Python and nn.Module calls."""
 
     python: int | None = key("Python id")
     parent: int | None = key("Python parent id")
@@ -172,24 +174,24 @@ class PythonArguments(Arguments, gc=False):
 
 
 class DeviceArguments(CollectiveArguments, gc=False):
-    """Of kernels, copies, fills."""
+    """Arguments of kernels, copies and fills."""
 
     device: int | str | None = None
     stream: int | str | None = None
     bytes: int | None = NO_NUMBER
-    bandwidth: float | None = key("memory bandwidth (GB/s)", NOT_SAID)
+    bandwidth: float | None = key("memory bandwidth (GB/s)", NO_FLOAT)
     grid: msgspec.Raw = NO_TEXT
     block: msgspec.Raw = NO_TEXT
     registers: int | None = key("registers per thread")
     shared_memory: int | None = key("shared memory")
-    blocks_per_sm: float | None = key("blocks per SM", NOT_SAID)
-    warps_per_sm: float | None = key("warps per SM", NOT_SAID)
-    occupancy: float | None = key("est. achieved occupancy %", NOT_SAID)
+    blocks_per_sm: float | None = key("blocks per SM", NO_FLOAT)
+    warps_per_sm: float | None = key("warps per SM", NO_FLOAT)
+    occupancy: float | None = key("est. achieved occupancy %", NO_FLOAT)
     queued: int | None = NO_NUMBER
 
 
 class SyncArguments(LinkArguments, gc=False):
-    """Of the device's waits."""
+    """Arguments of the device's waits."""
 
     sync_kind: msgspec.Raw = key("cuda_sync_kind", NO_TEXT)
     wait_stream: int | None = key("wait_on_stream")
@@ -200,7 +202,7 @@ class SyncArguments(LinkArguments, gc=False):
 
 
 class MemoryArguments(Arguments, gc=False):
-    """Of allocations and releases."""
+    """Arguments of allocations and releases."""
 
     address: int | None = key("Addr")
     bytes: int | None = key("Bytes")
@@ -224,15 +226,16 @@ ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {
     Kind.SYNC: SyncArguments,
     Kind.MEMORY: MemoryArguments,
 }
-# What every event of these kinds may have has a column of its own in the table; the rest is kept for the events that have it.
+# Fields of most events are columns of the table. The other fields are sparse: stored only for the events that have
+# them.
 NUMBER_COLUMNS: Final = ("correlation", "external", "sequence", "forward_thread")
 TEXT_COLUMNS: Final = ("shapes", "inputs")
-OLDER: Final = {"external": "external_2021", "shapes": "shapes_2021"}  # fields for the same thing, spelled as it was
-DENSE: Final = {*NUMBER_COLUMNS, *TEXT_COLUMNS, *OLDER.values()}
+OLD_SPELLINGS: Final = {"external": "external_2021", "shapes": "shapes_2021"}  # the field with the old spelling
+DENSE: Final = {*NUMBER_COLUMNS, *TEXT_COLUMNS, *OLD_SPELLINGS.values()}
 
 
 class Field(NamedTuple):
-    """A field of arguments that few events have: `name` here, `spelling` in traces, `form` "int", "float" or "text"."""
+    """A sparse field of arguments: `name` in this file, `spelling` in traces, `form` "int", "float" or "text"."""
 
     name: str
     spelling: str
@@ -240,7 +243,7 @@ class Field(NamedTuple):
 
 
 def sparse_fields(arguments: type[Arguments]) -> tuple[Field, ...]:
-    """The fields of `arguments` with no column of their own."""
+    """Return the sparse fields of `arguments`."""
     placed = {*DENSE, "device", "stream"} if issubclass(arguments, DeviceArguments) else DENSE
     return tuple(
         Field(

@@ -1,7 +1,7 @@
-"""A trace file's entries where they stand: whole events as stretches of bytes, and just enough of each to choose which to keep.
+"""The entries of a trace file in place: the byte range of each event, and just enough of its content to select entries.
 
-For copying a trace of any size event by event. What the events mean is `reader`'s matter; here none is lost or changed, not even
-one that is no event at all.
+Used to copy a trace of any size event by event. The meaning of the events is defined in `reader`. Here no entry is
+lost or changed, not even a malformed one.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.splitting import Run, Tail, split
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
-METADATA: Final = 100  # beside the numbers of `Kind`: names of processes and threads
+METADATA: Final = 100  # in addition to the numbers of `Kind`: names of processes and threads
 FLOW_START: Final = 101
 FLOW_STEP: Final = 102
 FLOW_END: Final = 103
-UNREAD: Final = 104  # no event, or none that can be understood
+UNREAD: Final = 104  # not an event, or unreadable
 
 _BOX: Final = chr(dialect.COMPLETE)
 _CALLS: Final = (_BOX, chr(dialect.BEGIN), chr(dialect.END))
-_NAMES: Final = chr(dialect.METADATA)
+_METADATA_PHASE: Final = chr(dialect.METADATA)
 _FLOWS: Final = dict(zip(dialect.FLOWS.decode(), (FLOW_START, FLOW_STEP, FLOW_END), strict=True))
-_LARGEST: Final = 1 << 62  # beyond what an id can be
+_MAX_ID: Final = 1 << 62  # larger than any id
 
 
 class _Args(msgspec.Struct, gc=False):
-    correlation: Annotated[int, msgspec.Meta(ge=-_LARGEST, lt=_LARGEST)] | None = NONE
+    correlation: Annotated[int, msgspec.Meta(ge=-_MAX_ID, lt=_MAX_ID)] | None = NONE
 
 
 class _Event(msgspec.Struct, gc=False):
-    """As nearly every event is written."""
+    """An event as nearly all are written."""
 
     ph: str
     cat: str = ""
@@ -55,7 +55,7 @@ class _LooseArgs(msgspec.Struct, gc=False):
 
 
 class _LooseEvent(msgspec.Struct, gc=False):
-    """The same with numbers that may be quoted, or anything else."""
+    """An event with numbers that may be quoted or malformed."""
 
     ph: str
     cat: Any = ""
@@ -70,11 +70,12 @@ class _LooseEvent(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entries:
-    """One entry per element of the file's list, in its order.
+    """One entry per element of the file's event list, in file order.
 
-    `size`: bytes, with a comma. `start_us`, `end_us`: the floats that viewers read, NaN where there are none. `kind`: a `Kind`,
-    or one of this file's constants. `thread` and `flow` number distinct (pid, tid) and (category, name, id), NONE for entries
-    without. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the entries.
+    `size`: bytes, with a comma. `start_us`, `end_us`: the times as floats, as viewers read them, NaN if missing.
+    `kind`: a `Kind` or one of this file's constants. `thread`, `flow`: indices of distinct (pid, tid) and (category,
+    name, id), NONE if missing. `sliced`: a box that viewers draw on its thread. `outside`: bytes before and after the
+    entries.
     """
 
     size: Ids
@@ -95,13 +96,13 @@ class Entries:
 
 
 def scan(path: Path) -> Entries:
-    """What there is to choose from in the trace at `path`. Raises: TraceError where it is no trace."""
-    parts = [_part([], np.zeros(0, np.int32), _Numbers())]
-    numbers = _Numbers()
+    """Return the entries of the trace at `path`. Raises: TraceError if it is not a trace."""
+    parts = [_columns_of([], np.zeros(0, np.int32), _Numbering())]
+    numbers = _Numbering()
     outside, cut_off = 0, False
     for piece in split(path):
         if isinstance(piece, Run):
-            parts.append(_part(_events(piece), (piece.ends - piece.starts + 1).astype(np.int32), numbers))
+            parts.append(_columns_of(_events(piece), (piece.ends - piece.starts + 1).astype(np.int32), numbers))
         else:
             outside += len(piece.data)
             cut_off = cut_off or (isinstance(piece, Tail) and piece.cut_off)
@@ -110,27 +111,27 @@ def scan(path: Path) -> Entries:
     return Entries(**columns, outside=outside, cut_off=cut_off, pids=pids)
 
 
-_RUN: Final = msgspec.json.Decoder(list[_Event])
-_ONE: Final = msgspec.json.Decoder(_LooseEvent)
+_RUN_DECODER: Final = msgspec.json.Decoder(list[_Event])
+_LOOSE_DECODER: Final = msgspec.json.Decoder(_LooseEvent)
 _UNREAD: Final = _Event(ph="")
 
 
 def _events(run: Run) -> list[_Event]:
-    """The run's elements; `_UNREAD` for one that can't be understood."""
+    """Return the elements of the run, with `_UNREAD` for unreadable ones."""
     try:
-        decoded = _RUN.decode(b"".join((b"[", memoryview(run.data)[: int(run.ends[-1])], b"]")))
+        decoded = _RUN_DECODER.decode(b"".join((b"[", memoryview(run.data)[: int(run.ends[-1])], b"]")))
         if len(decoded) == len(run.ends):
             return decoded
     except NOT_DECODED:
-        pass  # one of them is not what nearly all are: each for itself
+        pass  # one of them is malformed: decode them one by one
     stretches = zip(run.starts.tolist(), run.ends.tolist(), strict=True)
-    return [_loose(run.data[begin:end].decode("utf-8", errors="replace")) for begin, end in stretches]
+    return [_decode_loosely(run.data[begin:end].decode("utf-8", errors="replace")) for begin, end in stretches]
 
 
-def _loose(element: str) -> _Event:
+def _decode_loosely(element: str) -> _Event:
     try:
-        # A name may hold control characters, which JSON forbids; reader and viewers forgive it.
-        event = _ONE.decode("".join(char if char >= " " else " " for char in element))
+        # A name may hold control characters, which JSON forbids. Readers and viewers accept them.
+        event = _LOOSE_DECODER.decode("".join(char if char >= " " else " " for char in element))
         correlation = NONE if event.args is None or event.args.correlation is None else int(event.args.correlation)
         return _Event(
             ph=event.ph,
@@ -141,72 +142,74 @@ def _loose(element: str) -> _Event:
             ts=np.nan if event.ts is None else float(event.ts),
             dur=0.0 if event.dur is None else float(event.dur),
             id=event.id if isinstance(event.id, (int, str, float)) else repr(event.id),
-            args=_Args(correlation=correlation if -_LARGEST <= correlation < _LARGEST else NONE),
+            args=_Args(correlation=correlation if -_MAX_ID <= correlation < _MAX_ID else NONE),
         )
     except (*NOT_DECODED, TypeError, ValueError, OverflowError):
         return _UNREAD
 
 
-class _Numbers:
-    """Numbers given to threads, flows and what events are, as they come."""
+class _Numbering:
+    """Assigns numbers to threads, flows and kinds of events in order of appearance."""
 
     def __init__(self) -> None:
         self.threads: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[Any, Any], int] = {}  # by the ids as written
         self._flows: dict[tuple[str, str, str], int] = {}
-        self._whats: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._kinds: dict[tuple[str, str], tuple[int, bool]] = {}
 
     def thread(self, event: _Event) -> int:
-        """The number of the event's thread."""
+        """Return the number of the event's thread."""
         try:
             return self._threads[event.pid, event.tid]
         except (KeyError, TypeError):  # TypeError: ids that are lists
-            # Some writers quote a thread's number in one place and not in another; viewers take both for the same.
+            # Some writers quote a thread's number only in some places. Viewers treat both spellings as equal.
             number = self.threads.setdefault((str(event.pid), str(event.tid)), len(self.threads))
             if isinstance(event.pid, (int, str)) and isinstance(event.tid, (int, str)):
                 self._threads[event.pid, event.tid] = number
             return number
 
     def flow(self, event: _Event) -> int:
-        """The number of the event's arrow."""
+        """Return the number of the event's flow arrow."""
         return self._flows.setdefault((event.cat, repr(event.name), repr(event.id)), len(self._flows))
 
-    def what(self, event: _Event) -> tuple[int, bool]:
-        """The event's kind, and whether it is a box."""
+    def kind_and_box(self, event: _Event) -> tuple[int, bool]:
+        """Return the event's kind, and whether viewers draw it as a box."""
         try:
-            return self._whats[event.ph, event.cat]
+            return self._kinds[event.ph, event.cat]
         except KeyError:
-            return self._whats.setdefault((event.ph, event.cat), (_kind(event), event.ph == _BOX))
+            return self._kinds.setdefault((event.ph, event.cat), (_kind(event), event.ph == _BOX))
 
 
 def _kind(event: _Event) -> int:
     if not event.ph:
         return UNREAD
-    if event.ph == _NAMES:
+    if event.ph == _METADATA_PHASE:
         return METADATA
     if event.ph in _FLOWS:
         return _FLOWS[event.ph]
     return int(dialect.KINDS.get(event.cat, Kind.OTHER) if event.ph in _CALLS else Kind.INSTANT)
 
 
-def _part(events: list[_Event], size: Ids, numbers: _Numbers) -> dict[str, NDArray[Any]]:
-    """The columns of `events`."""
+def _columns_of(events: list[_Event], size: Ids, numbers: _Numbering) -> dict[str, NDArray[Any]]:
+    """Return the columns of `events`."""
     count = len(events)
     start = np.fromiter((event.ts for event in events), np.float64, count)
-    whats = [numbers.what(event) for event in events]
-    kind = np.array([kind for kind, _ in whats], dtype=np.int8)
+    kinds_and_boxes = [numbers.kind_and_box(event) for event in events]
+    kind = np.array([kind for kind, _ in kinds_and_boxes], dtype=np.int8)
     thread = np.array([numbers.thread(event) for event in events], dtype=np.int32)
     thread[kind == UNREAD] = NONE
     flow = np.full(count, NONE, dtype=np.int32)
     for i in np.flatnonzero((kind >= FLOW_START) & (kind <= FLOW_END)).tolist():
         flow[i] = numbers.flow(events[i])
     duration = np.fromiter((event.dur for event in events), np.float64, count)
-    with np.errstate(over="ignore"):  # garbage may end at infinity
+    with np.errstate(over="ignore"):  # malformed times may overflow to infinity
         end = start + duration
     args = (event.args for event in events)
-    correlations = (NONE if each is None or each.correlation is None else each.correlation for each in args)
+    correlations = (
+        NONE if arguments is None or arguments.correlation is None else arguments.correlation for arguments in args
+    )
     correlation = np.fromiter(correlations, np.int64, count)
-    sliced = np.array([sliced for _, sliced in whats], dtype=np.bool_)
+    sliced = np.array([sliced for _, sliced in kinds_and_boxes], dtype=np.bool_)
     return {
         "size": size, "start_us": start, "end_us": end, "kind": kind, "thread": thread, "flow": flow,
         "correlation": correlation, "sliced": sliced,

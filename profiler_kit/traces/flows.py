@@ -1,7 +1,7 @@
-"""Which arrows of a trace have both their ends.
+"""Removal of flow arrows without both ends.
 
-Kineto writes ends of arrows whose beginning it never saw (launches before the recording) and several ends for one beginning
-(kernels of one graph launch). Viewers complain of each, chrome://tracing thousands of times per file.
+Kineto writes arrow ends without a start (launches before the recording) and several ends for one start (kernels of
+one graph launch). Viewers report an error for each; chrome://tracing reports thousands per file.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from profiler_kit.traces.table import NONE, Mask
 
 
 def without_unmatched_flows(entries: Entries, keep: Mask) -> Mask:
-    """`keep` less the flow events that would not be part of an arrow among the entries kept.
+    """Return `keep` without the flow events that would not be part of an arrow among the kept entries.
 
-    As chrome://tracing pairs them: by time, then as in the file; a start opens its id, the next end closes it; each must
-    lie within a box of its thread.
+    Arrows are paired as in chrome://tracing: by time, then by file order. A start opens its id, the next end closes
+    it. Both must lie inside a box of their thread.
     """
     is_flow = (entries.kind >= FLOW_START) & (entries.kind <= FLOW_END)
     flows = np.flatnonzero(keep & is_flow)
     flows = flows[within_boxes(entries, keep, flows)]
-    # Per id by time: pairs are what follows one another there. Both sorts keep the file's order among equals.
+    # By id, then time, so that pairs are adjacent. Both sorts are stable and keep the file order of equal times.
     flows = flows[np.argsort(entries.start_us[flows], kind="stable")]
     flows = flows[np.argsort(entries.flow[flows], kind="stable")]
     matched = flows[_paired(entries.flow[flows], entries.kind[flows])]
-    kept = keep & ~is_flow
-    kept[matched] = True
-    return kept
+    result = keep & ~is_flow
+    result[matched] = True
+    return result
 
 
 def _paired(flow: NDArray[np.int32], kind: NDArray[np.int8]) -> Mask:
-    """Which of the flow events, grouped by id and in order, are parts of arrows that begin and end."""
-    begins = kind == FLOW_START
-    ends = kind == FLOW_END
+    """Return which of the flow events, ordered by id and time, are part of an arrow with start and end."""
+    is_start = kind == FLOW_START
+    is_end = kind == FLOW_END
     paired = np.zeros(len(flow), dtype=np.bool_)
     if len(flow) < 2:
         return paired
-    same = flow[1:] == flow[:-1]
+    same_flow = flow[1:] == flow[:-1]
     if not (kind == FLOW_STEP).any():
-        # A start that another start follows stays without an end; an end must follow a start at once.
-        arrow = np.flatnonzero(same & begins[:-1] & ends[1:])
+        # A start followed by another start has no end. An end must directly follow a start.
+        arrow = np.flatnonzero(same_flow & is_start[:-1] & is_end[1:])
         paired[arrow] = paired[arrow + 1] = True
         return paired
-    # Arrows of several parts are rare, and none of Kineto's: one after the other.
+    # Arrows with intermediate steps are rare, and Kineto writes none. They are paired one by one.
     open_parts: list[int] = []
     for i, (number, part) in enumerate(zip(flow.tolist(), kind.tolist(), strict=True)):
         if open_parts and flow[open_parts[-1]] != number:
@@ -59,15 +59,15 @@ def _paired(flow: NDArray[np.int32], kind: NDArray[np.int8]) -> Mask:
     return paired
 
 
-def within_boxes(entries: Entries, drawn: Mask, flows: NDArray[np.intp]) -> Mask:
-    """Which of `flows` lie within a box of their own thread that is among those `drawn`."""
-    boxes = np.flatnonzero(drawn & entries.sliced & (entries.thread != NONE) & ~np.isnan(entries.start_us))
+def within_boxes(entries: Entries, visible: Mask, flows: NDArray[np.intp]) -> Mask:
+    """Return which of `flows` lie inside a `visible` box of their own thread."""
+    boxes = np.flatnonzero(visible & entries.sliced & (entries.thread != NONE) & ~np.isnan(entries.start_us))
     order = np.lexsort((entries.start_us[boxes], entries.thread[boxes]))
     boxes = boxes[order]
     thread = entries.thread[boxes]
     start = entries.start_us[boxes]
     end = entries.end_us[boxes]
-    covered = np.zeros(len(flows), dtype=np.bool_)
+    is_inside = np.zeros(len(flows), dtype=np.bool_)
     first = np.searchsorted(thread, np.arange(int(thread[-1]) + 2)) if len(thread) else np.zeros(1, dtype=np.intp)
     flow_thread = entries.thread[flows]
     by_thread = np.argsort(flow_thread, kind="stable")
@@ -76,9 +76,9 @@ def within_boxes(entries: Entries, drawn: Mask, flows: NDArray[np.intp]) -> Mask
         number = int(flow_thread[group[0]])
         if number + 1 >= len(first) or first[number] == first[number + 1]:
             continue
-        mine = slice(int(first[number]), int(first[number + 1]))
-        furthest = np.maximum.accumulate(end[mine])
-        at = entries.start_us[flows[group]]
-        before = np.searchsorted(start[mine], at, side="right") - 1
-        covered[group] = (before >= 0) & (furthest[np.maximum(before, 0)] >= at)
-    return covered
+        on_thread = slice(int(first[number]), int(first[number + 1]))
+        latest_end = np.maximum.accumulate(end[on_thread])
+        flow_time = entries.start_us[flows[group]]
+        before = np.searchsorted(start[on_thread], flow_time, side="right") - 1
+        is_inside[group] = (before >= 0) & (latest_end[np.maximum(before, 0)] >= flow_time)
+    return is_inside

@@ -1,4 +1,4 @@
-"""Interval algebra over columns: half-open intervals of integer ns, without a loop over them, for a million events."""
+"""Interval algebra over columns: half-open intervals of integer ns, vectorized for a million events."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from profiler_kit.traces.table import Bytes, Ids, Ints
 
 
 class Intervals(NamedTuple):
-    """Disjoint intervals in order, none empty."""
+    """Disjoint, non-empty intervals in ascending order."""
 
     start: Ints
     end: Ints
 
 
-class Charges(NamedTuple):
-    """Of intervals in order of their start, each instant given to the first of those that cover it.
+class Assignment(NamedTuple):
+    """Intervals in order of start, with each instant assigned to the first interval that covers it.
 
-    `covered`: when everything before had ended (its own start for the first). `piece`: what it is given, the last `piece` ns
-    before its end. `gap`: what nothing covers before it. `before`: which one's end is `covered`.
+    `covered`: the time by which all earlier intervals had ended (for the first interval, its own start). `piece`: the
+    assigned ns, which are the last `piece` ns of the interval. `gap`: the uncovered ns before the interval. `before`:
+    the index of the interval that ends at `covered`.
     """
 
     covered: Ints
@@ -30,12 +31,15 @@ class Charges(NamedTuple):
 
 
 def empty() -> Intervals:
-    """No intervals."""
+    """Return an empty list of intervals."""
     return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def union(start: Ints, end: Ints, *, ordered: bool = False) -> Intervals:
-    """The instants in any of the intervals; touching ones are joined. `ordered`: they ascend by start already."""
+    """Return the instants in any of the intervals.
+
+    Touching intervals are joined. `ordered`: they already ascend by start.
+    """
     full = end > start
     if not full.all():
         start, end = start[full], end[full]
@@ -50,12 +54,12 @@ def union(start: Ints, end: Ints, *, ordered: bool = False) -> Intervals:
 
 
 def length(intervals: Intervals) -> int:
-    """The number of ns in `intervals`."""
+    """Return the total length of `intervals` in ns."""
     return int((intervals.end - intervals.start).sum())
 
 
-def before(intervals: Intervals, at: Ints) -> Ints:
-    """How many ns of `intervals` lie before each instant of `at`."""
+def time_before(intervals: Intervals, at: Ints) -> Ints:
+    """Return the ns of `intervals` before each time in `at`."""
     if not len(intervals.start):
         return np.zeros(len(at), np.int64)
     lengths = intervals.end - intervals.start
@@ -65,41 +69,42 @@ def before(intervals: Intervals, at: Ints) -> Ints:
 
 
 def overlap(intervals: Intervals, start: Ints, end: Ints) -> Ints:
-    """How many ns of `intervals` lie in each interval; none in one that ends before it starts."""
-    result: Ints = np.maximum(before(intervals, end) - before(intervals, start), 0)
+    """Return the ns of `intervals` inside each interval from `start` to `end`; 0 for one that ends before it starts."""
+    result: Ints = np.maximum(time_before(intervals, end) - time_before(intervals, start), 0)
     return result
 
 
 def subtract(intervals: Intervals, holes: Intervals) -> Intervals:
-    """The instants in `intervals` and in none of `holes`."""
+    """Return the instants in `intervals` and in none of `holes`."""
     if not len(intervals.start) or not len(holes.start):
         return intervals
     at = np.concatenate((intervals.start, intervals.end, holes.start, holes.end))
-    # one step up or down in whole units for a span, in halves of two for a hole: inside a span alone the height is 2
+    # The height changes by 2 at the borders of an interval and by 1 at those of a hole. It is 2 inside an interval
+    # only.
     sides = (len(intervals.start), len(intervals.start), len(holes.start), len(holes.start))
     height = np.repeat(np.array((2, -2, -1, 1), np.int8), sides)
     order = np.argsort(at, kind="stable")
     at, height = at[order], np.cumsum(height[order], dtype=np.int64)
-    alone = np.flatnonzero(height[:-1] == 2)
-    return union(at[alone], at[alone + 1], ordered=True)
+    inside_only = np.flatnonzero(height[:-1] == 2)
+    return union(at[inside_only], at[inside_only + 1], ordered=True)
 
 
-def join(one: Intervals, other: Intervals) -> Intervals:
-    """The instants in either."""
-    if not len(other.start):
-        return one
-    return union(np.concatenate((one.start, other.start)), np.concatenate((one.end, other.end)))
+def join(first: Intervals, second: Intervals) -> Intervals:
+    """Return the instants in either of the two."""
+    if not len(second.start):
+        return first
+    return union(np.concatenate((first.start, second.start)), np.concatenate((first.end, second.end)))
 
 
-def charge(start: Ints, end: Ints) -> Charges:
-    """Every instant once, to the interval that started first; `start` ascends. Pieces and gaps sum to the whole span."""
+def assign_to_first(start: Ints, end: Ints) -> Assignment:
+    """Assign each instant to the interval that started first. `start` ascends. Pieces and gaps sum to the whole span."""
     if not len(start):
-        return Charges(*(np.zeros(0, np.int64) for _ in range(4)))
+        return Assignment(*(np.zeros(0, np.int64) for _ in range(4)))
     reach = np.maximum.accumulate(end)
     covered = np.concatenate((start[:1], reach[:-1]))
     later = np.concatenate(([True], end[1:] > reach[:-1]))
     farthest = np.maximum.accumulate(np.where(later, np.arange(len(start)), 0))
-    return Charges(
+    return Assignment(
         covered,
         np.maximum(end - np.maximum(start, covered), 0),
         np.maximum(start - covered, 0),
@@ -114,12 +119,15 @@ _LOW_BITS = 26
 
 
 def sum_by(key: Ids | Ints | Bytes, values: Ints, size: int) -> Ints:
-    """Sums of `values` (none negative) by `key` (0 up to `size`), exact: a sum of floats loses ns after 104 days."""
+    """Return the exact sums of non-negative `values` by `key` (0 up to `size`).
+
+    A sum of floats would lose ns after 104 days.
+    """
     low = np.bincount(key, weights=values & ((1 << _LOW_BITS) - 1), minlength=size)
     high = np.bincount(key, weights=values >> _LOW_BITS, minlength=size)
     return (high.astype(np.int64) << _LOW_BITS) + low.astype(np.int64)
 
 
 def count_by(key: Ids | Ints | Bytes, size: int) -> Ints:
-    """How often each of 0 up to `size` stands in `key`."""
+    """Return the number of occurrences in `key` of each integer from 0 up to `size`."""
     return np.bincount(key, minlength=size).astype(np.int64)

@@ -1,11 +1,13 @@
-"""What a kernel's name says: algorithm family, what it computes, arithmetic, layout, library.
+"""Classification of kernels by name: algorithm family, operation, arithmetic, layout, library.
 
-Two vocabularies: names of device kernels, and on a CPU the names of operators, which stand where kernels would. Both are
-tables of patterns, first match wins; a name that matches none is family ``other``, and what a name does not say is None.
+There are two vocabularies: the names of device kernels, and on a CPU the names of operators in their place. Both are
+tables of patterns; the first match counts. A name without a match has the family ``other``. A property that the name
+does not state is None.
 
-Families that begin with ``conv:`` are ways to compute a convolution; an operator's family is plain ``conv``.
+Families that begin with ``conv:`` are algorithms for a convolution. The family of a convolution operator is ``conv``.
 
-**Source**: names in cuDNN 9 and cuBLAS 13, in PyTorch's ``aten/src/ATen/native/cuda`` and in traces of V100, H100 and MI300.
+**Source**: names in cuDNN 9 and cuBLAS 13, in PyTorch's ``aten/src/ATen/native/cuda`` and in traces of V100, H100 and
+MI300.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ ConvolutionOp = Literal["fprop", "dgrad", "both gradients"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelName:
-    """A name, taken apart. None is *the name does not say*.
+    """The properties stated by a name. None means that the name does not state it.
 
-    `op`: ``fprop``, ``dgrad`` or ``wgrad`` of a convolution. `math`: arithmetic of the inputs (``tf32``, ``fp32``, ``f16``,
-    ``bf16``, ``f64``, ``fp8``, ``int8``). `tensor_core`: the name says so; no claim where it is false. `layout`: ``nchw`` or
-    ``nhwc``.
+    `op`: ``fprop``, ``dgrad`` or ``wgrad`` of a convolution. `math`: arithmetic of the inputs (``tf32``, ``fp32``,
+    ``f16``, ``bf16``, ``f64``, ``fp8``, ``int8``). `tensor_core`: the name states the use of tensor cores; False is
+    unknown. `layout`: ``nchw`` or ``nhwc``.
     """
 
     family: str
@@ -53,7 +55,7 @@ def _first(table: tuple[_Row, ...], name: str) -> str | None:
 # ---- device kernels
 
 _FAMILIES: Final = _table(
-    # The profiler's own names of device work that is no kernel: "Memcpy HtoD (Pageable -> Device)", "Memset (Device)".
+    # The profiler's own names of copies and fills: "Memcpy HtoD (Pageable -> Device)", "Memset (Device)".
     ("memcpy/memset", r"\A(Memcpy|Memset)|\[CUDA mem|\ACopy(Host|Device)To|\AFillBuffer"),
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL(...), ncclKernel_AllReduce_...
     ("comm", rf"{COLLECTIVE_KERNEL.pattern}|nvshmem"),
@@ -61,8 +63,9 @@ _FAMILIES: Final = _table(
     ("attention", r"flash_(fwd|bwd)|fmha|sdpa|[aA]ttention|\Aattn_(fwd|bwd)"),
     # at::native::(anonymous namespace)::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>: foreach and fused steps
     ("optimizer", r"multi_tensor_apply|Fused(Adam|Sgd|Adagrad)|foreach_tensor"),
-    # Moves between NCHW and NHWC around a kernel that wants the other one, paddings and folds: pure overhead.
-    # cudnn::engines_precompiled::nchwToNhwcKernel<...>, tensorTransformGeneric<...>, batched_transpose_16x32_half (MIOpen)
+    # Conversions between NCHW and NHWC around a kernel that needs the other layout, paddings and folds: overhead.
+    # cudnn::engines_precompiled::nchwToNhwcKernel<...>, tensorTransformGeneric<...>, batched_transpose_16x32_half
+    # (MIOpen)
     (
         "conv:layout",
         r"nchwToNhwc|nhwcToNchw|nchwToFolded|nhwcToFolded|folded(Nhwc|Nchw)|foldedN|AddPaddingKernel|genericTranspose|"
@@ -74,7 +77,7 @@ _FAMILIES: Final = _table(
     ("conv:winograd", r"[wW]inograd|miopenSp3AsmConv"),
     # fft2d_r2c_32x32<...>, DSE::vector_fft<...>: convolution by Fourier transform, large filters, large workspace
     ("conv:fft", r"fft\dd_(r2c|c2r)|DSE::|flip_filter|compute_gemm_pointers|pointwise_mult_and_sum_complex"),
-    # cuFFT, asked for by torch.fft: regular_fft<...>, vector_fft<...>
+    # cuFFT, called by torch.fft: regular_fft<...>, vector_fft<...>
     ("fft", r"(regular|vector|multi_bluestein|composite_\dway|radix\w*)_fft|cufft"),
     # ampere_cgemm_32x64_tn: inside a convolution this is the product stage of the FFT algorithm, see `classify`
     ("gemm:complex", r"cgemm|zgemm|cf32|cf64|gauss_gemm"),
@@ -84,15 +87,15 @@ _FAMILIES: Final = _table(
     ("conv:grouped", r"grouped_direct|_grouped_conv2?d?_(?!fwd_(xdl|multiple))"),
     # cudnn::cnn::im2col4d_kernel<...> and explicit_convolve_sgemm<...>: cuDNN unfolds the input, then multiplies
     ("conv:explicit_gemm", r"im2col4d|explicit_convolve"),
-    # at::native::im2col_kernel<...>, col2im, vol2col: ATen's own convolution, cuDNN off or not able
+    # at::native::im2col_kernel<...>, col2im, vol2col: ATen's own convolution, if cuDNN is off or does not support it
     ("conv:im2col(aten)", r"im2col|col2im|vol2col|col2vol|slow_conv|Im2d2Col|Col2Im"),
     # sm80_xmma_fprop_first_layer_...: three or four input channels
     ("conv:first_layer", r"first_layer"),
     ("conv:sparse", r"sparse_conv"),
     # sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_..._execute_kernel__5x_cudnn
     ("conv:xmma_igemm", r"xmma_(fprop|dgrad|wgrad)|xmma.*implicit_gemm|xmma_new.*(fprop|dgrad|wgrad)"),
-    # cutlass__5x_cudnn::reduction::kernel::ReduceSplitK<...>, splitKreduce_kernel<...>: adds up partial products.
-    # Before the CUTLASS rows, since its names have CUTLASS in them; "..._execute_segment_k_off_kernel" is no reduction.
+    # cutlass__5x_cudnn::reduction::kernel::ReduceSplitK<...>, splitKreduce_kernel<...>: sums partial products.
+    # Before the CUTLASS rows, as these names contain CUTLASS. "..._execute_segment_k_off_kernel" is not a reduction.
     (
         "gemm:splitk_reduce",
         r"splitK_?[rR]educe|ReduceSplitK|split_?k_reduc|segment_k_reduc|SplitK\w*[rR]educ|GSUReduction|PostGSU",
@@ -119,7 +122,7 @@ _FAMILIES: Final = _table(
     # AMD: igemm_fwd_gtcx3_nhwc_bf16_... (MIOpen), ck::tensor_operation::device::kernel_grouped_conv_fwd_xdl_cshuffle_v3
     ("conv:miopen_igemm", r"\Aigemm_(fwd|bwd|wrw)_gtc|grouped_conv_|xdlops_bwd_weight|gridwise_convolution|MIOpenConv"),
     ("conv:naive", r"naive_conv"),
-    # triton_poi_fused_relu_0, triton_red_fused_..., triton_tem_fused_mm_...: the compiler says what it fused
+    # triton_poi_fused_relu_0, triton_red_fused_..., triton_tem_fused_mm_...: the name lists the fused operations
     ("gemm", r"\Atriton_(tem|mm)_"),
     ("reduce", r"\Atriton_(red|per)_"),
     ("pointwise", r"\Atriton_poi_"),
@@ -159,7 +162,8 @@ _FAMILIES: Final = _table(
 )
 
 _OPS: Final = _table(
-    # Backward names first: "conv_depthwise2d_backward_kernel" computes the input's gradient, "_grad_weight_" the filter's.
+    # Backward names come first: "conv_depthwise2d_backward_kernel" computes the input's gradient, "_grad_weight_" the
+    # filter's.
     ("wgrad", r"[wW]grad|grad_weight|backward_weight|bwd_weight|stridedB|_wrw_"),
     ("dgrad", r"[dD]grad|[bB]ackward_?[dD]ata|bwd_data|conv_depthwise\dd_backward|col2im|col2vol|igemm_bwd_"),
     ("fprop", r"[fF]prop|[fF]orward(Data|Filter|Output)?\dx|_fwd|conv_depthwise\dd_forward|im2col|vol2col"),
@@ -167,7 +171,7 @@ _OPS: Final = _table(
 
 _MATH: Final = _table(
     ("fp8", r"e4m3|e5m2|[fF]loat8"),
-    # sm80 "tf32f32_tf32f32_f32", sm90 "f32f32_tf32f32_f32"; on Ampere the 16x8x8 shape without a type is TF32's alone
+    # sm80 "tf32f32_tf32f32_f32", sm90 "f32f32_tf32f32_f32"; on Ampere the shape 16x8x8 without a type is TF32 only
     ("tf32", r"tf32|tfloat32|cutlass_80_tensorop_s1688gemm_\d"),
     ("bf16", r"bf16|[bB][fF]loat16|_BBS_|_BSS_"),
     (
@@ -203,10 +207,11 @@ _LIBRARIES: Final = _table(
 
 @lru_cache(maxsize=8192)
 def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
-    """What the kernel (or operator) called `name` is.
+    """Return the properties of the kernel or operator called `name`.
 
-    `convolution` is what the operator that launched it does, where that is a convolution. It gives `op` to a kernel whose
-    name lacks one, and tells the product stage of an FFT convolution from a complex matrix product.
+    `convolution`: the operation of the operator that launched the kernel, if it is a convolution. It supplies `op` to
+    a kernel whose name lacks one, and separates the product stage of an FFT convolution from a complex matrix
+    product.
     """
     if is_operator(name):
         return _classify_operator(name)
@@ -229,7 +234,7 @@ def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
     )
 
 
-# Families only cuDNN has, though not every kernel of theirs carries its name.
+# Families of cuDNN alone. Not all of their kernels carry its name.
 _CUDNN_UNSIGNED: Final = frozenset(
     {
         "conv:layout", "conv:winograd", "conv:fft", "conv:grouped", "conv:explicit_gemm", "conv:first_layer", "conv:sparse",
@@ -242,10 +247,10 @@ _CONVOLUTION: Final = re.compile(r"\Aaten::\w*conv")
 
 
 def convolution_op(operator: str) -> ConvolutionOp | None:
-    """What the convolution operator called `operator` does; None for any other operator.
+    """Return the operation of the convolution operator called `operator`; None for any other operator.
 
-    ``aten::convolution_backward`` launches the kernels of both gradients, so it says nothing about one of them. A transposed
-    convolution's forward is computed as another one's ``dgrad``.
+    ``aten::convolution_backward`` launches the kernels of both gradients, so it does not identify one. The forward of
+    a transposed convolution is computed as the ``dgrad`` of another one.
     """
     if not _CONVOLUTION.match(operator):
         return None
@@ -255,7 +260,7 @@ def convolution_op(operator: str) -> ConvolutionOp | None:
 
 
 def families() -> frozenset[str]:
-    """Every family that `classify` can give, to a kernel or an operator."""
+    """Return all families that `classify` can return, for kernels and operators."""
     return frozenset({"other", *(row.value for row in _FAMILIES)}) | operator_families()
 
 

@@ -1,8 +1,9 @@
-"""Names in a trace: steps, modules' calls, autograd's nodes, optimizers, loaders, wrappers, collectives, operators.
+"""Names in a trace: steps, module calls, autograd nodes, optimizers, loaders, wrappers, collectives, operators.
 
-`kernels` has the names of kernels, `dialect` how the file spells categories and arguments.
+`kernels` holds the names of kernels, `dialect` the spelling of categories and arguments.
 
-Source: torch/profiler/profiler.py, torch/optim/optimizer.py, torch/utils/data/dataloader.py, torch/csrc/autograd/engine.cpp.
+Source: torch/profiler/profiler.py, torch/optim/optimizer.py, torch/utils/data/dataloader.py,
+torch/csrc/autograd/engine.cpp.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ OPTIMIZER_STEP: Final = "Optimizer.step#"
 OPTIMIZER_ZERO: Final = "Optimizer.zero_grad#"
 LOADER_PREFIX: Final = "enumerate(DataLoader)#"
 GRAPH_PREFIX: Final = "## Call CompiledFxGraph "
-# TorchScript makes its one node for a stretch of the graph before it runs the stretch's ops: those carry the next number.
+# TorchScript creates one node for a section of the graph before it runs the operators of that section. They carry the
+# next number.
 TORCHSCRIPT: Final = "torch::jit::"
 
-# Copies from the host, as CUPTI, roctracer and oneAPI name them.
+# Copies from the host, as named by CUPTI, roctracer and oneAPI.
 HOST_TO_DEVICE: Final = re.compile(r"HtoD|HostToDevice|Host -> Device")
 
 _NODE_OF: Final = re.compile(r"(?:.*: )?(\w+?)(?:Backward\w*)?\Z")
 
 
 def accumulates(name: str) -> bool:
-    """Whether a node of this name adds a gradient to a leaf: such nodes belong to no forward op."""
+    """Return whether a node of this name accumulates a gradient. Such a node belongs to no forward operator."""
     return name.endswith(ACCUMULATE)
 
 
 def node_agrees(node: str, operator: str) -> bool:
-    """Whether the node's name is made of the operator's: ``MulBackward0`` of ``aten::mul``."""
+    """Return whether the node's name is derived from the operator's: ``MulBackward0`` and ``aten::mul``."""
     match = _NODE_OF.match(node)
     return match is not None and match.group(1).lower() in operator.replace("_", "").lower()
 
@@ -42,17 +44,18 @@ def node_agrees(node: str, operator: str) -> bool:
 # ---- collectives
 
 
-# Kernels: of NCCL, RCCL, oneCCL, MSCCL++, HCCL, UCC; NVSHMEM's collectives; PyTorch's symmetric memory; vLLM's.
+# Kernels of NCCL, RCCL, oneCCL, MSCCL++, HCCL, UCC; NVSHMEM's collectives; PyTorch's symmetric memory; vLLM's.
 COLLECTIVE_KERNEL: Final = re.compile(
     r"(?i)nccl|rccl|\boneccl|oneapi::ccl|mscclpp?::|nvshmem\w*(all|reduce|broadcast)|all_?reduce_kernel|one_shot_all_reduce|"
     r"two_shot_all_reduce|cross_device_reduce|hccl|\bucc_"
 )
-# Ranges that a backend's process group puts around a collective on the host: "nccl:all_reduce".
+# Ranges that a process group records around a collective on the host: "nccl:all_reduce".
 COLLECTIVE_RANGE: Final = re.compile(r"\A(nccl|rccl|xccl|hccl|gloo|mpi|ucc):")
-# Of these the backends whose own threads run it there.
+# The backends that run collectives on the host.
 HOST_COLLECTIVE_RANGE: Final = re.compile(r"\A(gloo|mpi|ucc):")
 _COLLECTIVE_OPERATORS: Final = ("c10d::", "_c10d_functional::")
-# What the profiler, NCCL's kernels, PyTorch's operators and annotations call them; the order matters: all_reduce is no reduce.
+# Spellings of the profiler, of NCCL's kernels, and of PyTorch's operators and annotations. The order matters:
+# all_reduce also matches reduce.
 _COLLECTIVE_KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
@@ -76,31 +79,31 @@ _ELEMENT_BYTES: Final = {
 
 
 def calls_collective(name: str) -> bool:
-    """Whether an operator or a range on the host of this name is a collective's, or launches one."""
+    """Return whether a host operator or range of this name is a collective, or launches one."""
     return name.startswith(_COLLECTIVE_OPERATORS) or COLLECTIVE_RANGE.match(name) is not None
 
 
 @lru_cache(maxsize=1 << 12)
 def collective_kind(name: str) -> str | None:
-    """The kind of collective that `name` says, None where it says none."""
+    """Return the kind of collective that `name` states, or None."""
     return next((kind for kind, pattern in _COLLECTIVE_KINDS if pattern.search(name)), None)
 
 
 def element_bytes(dtype: str) -> int | None:
-    """The size of an element of a message, whose type is written as C++ or Python calls it; None for an unknown one."""
+    """Return the size of an element of a message, whose type has its C++ or Python name; None if unknown."""
     return _ELEMENT_BYTES.get(dtype.rpartition("::")[2].lower())
 
 
-# ---- operators, by family: on a CPU they stand where kernels would
+# ---- operators by family: on a CPU they are classified like kernels
 
 
 _NAMESPACE: Final = re.compile(r"\A(aten|prims|quantized|torchvision|mkldnn|mkldnn_prepacked|xnnpack)::")
 _ENGINE: Final = re.compile(
     r"\A(autograd|torch::autograd)::|\A[A-Za-z]\w*Backward\d*\Z"
 )  # the engine's own bookkeeping
-_BARE: Final = frozenset({"detach"})  # autograd's in-C++ detach, recorded without a namespace
+_BARE: Final = frozenset({"detach"})  # autograd's C++ detach, recorded without a namespace
 
-# First match wins: names that contain the pattern.
+# Names that contain the pattern. The first match counts.
 _CONTAINS: Final = tuple(
     (family, re.compile(pattern))
     for family, pattern in (
@@ -118,7 +121,7 @@ _CONTAINS: Final = tuple(
     )
 )
 
-# Then names, without a leading or trailing underscore, that are one of these words; a ``*`` ends a word openly.
+# Then whole names, without leading or trailing underscores. A ``*`` at the end of a word matches any suffix.
 _WORDS: Final = {
     "gemm": "addmm mm bmm addbmm baddbmm matmul linear linear_backward mv addmv dot vdot inner outer ger addr einsum "
     "bilinear trilinear scaled_mm grouped_mm int_mm addmm_activation mkldnn_linear mkldnn_linear_backward*",
@@ -126,7 +129,7 @@ _WORDS: Final = {
     "select_backward slice_backward diagonal_backward unfold_backward "
     "cat concat stack pin_memory repeat repeat_interleave pad constant_pad_nd "
     "reflection_pad* replication_pad* flip roll tril triu type_as",
-    "sync": "item local_scalar_dense is_nonzero equal",  # on a device these wait for it
+    "sync": "item local_scalar_dense is_nonzero equal",  # on a device, these wait for it
     "view": "view* reshape* unsafe_view t transpose permute as_strided expand expand_as squeeze unsqueeze select slice narrow "
     "detach flatten unflatten split* unsafe_split chunk unbind alias movedim swapaxes numpy_T mT resolve_conj resolve_neg "
     "lift_fresh diagonal real imag conj broadcast_to unfold set result_type can_cast",
@@ -149,12 +152,12 @@ _IS_WORD: Final = tuple((family, _compiled(words)) for family, words in _WORDS.i
 
 
 def is_operator(name: str) -> bool:
-    """Whether `name` is an operator's or an autograd node's, not a kernel's."""
+    """Return whether `name` is that of an operator or an autograd node, not of a kernel."""
     return bool(_NAMESPACE.match(name) or _ENGINE.match(name)) or name in _BARE
 
 
 def operator_family(name: str) -> str:
-    """The family of the operator called `name` (``aten::addmm`` → ``gemm``); ``other`` for an unknown one."""
+    """Return the family of the operator called `name` (``aten::addmm`` → ``gemm``); ``other`` if unknown."""
     if _ENGINE.match(name):
         return "autograd"
     plain = _NAMESPACE.sub("", name)
@@ -166,5 +169,5 @@ def operator_family(name: str) -> str:
 
 
 def operator_families() -> frozenset[str]:
-    """Every family that `operator_family` can return."""
+    """Return all families that `operator_family` can return."""
     return frozenset({"autograd", "other", *(value for value, _ in (*_CONTAINS, *_IS_WORD))})

@@ -1,4 +1,4 @@
-"""A trace file to a `Table`: whatever wrote it, of any size, cut off or whole."""
+"""Read a trace file into a `Table`: from any writer, of any size, complete or cut off."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.errors import TraceError
-from profiler_kit.traces import dialect, loose
+from profiler_kit.traces import dialect, malformed
 from profiler_kit.traces.chunks import Document
-from profiler_kit.traces.recognition import what_it_is
+from profiler_kit.traces.event_runs import Run
+from profiler_kit.traces.recognition import identify
 from profiler_kit.traces.rows import Rows
-from profiler_kit.traces.runs import Run
-from profiler_kit.traces.source import BLOCK_BYTES, HINT_AGAIN, HINT_WHAT, Source
+from profiler_kit.traces.source import BLOCK_BYTES, HINT_GIVE_TRACE, HINT_RECORD_AGAIN, Source
 from profiler_kit.traces.table import CALL_STACK, Kind, Table, TraceInfo
 
-_SHOWN_CATEGORIES: Final = 4
+_MAX_LISTED_CATEGORIES: Final = 4
 
 
 def read(
@@ -29,16 +29,17 @@ def read(
     name: str | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Table:
-    """The events of the trace at `path`, plain or gzipped (told by its first bytes, not by its name).
+    """Return the events of the trace at `path`, plain or gzipped (recognized by its first bytes, not by its name).
 
-    `partial`: of a file that is cut off or damaged, what was whole before; the table says `cut_off`, and a note where.
-    `limit_bytes`: how much text it may hold; by default 16 GiB, and of a gzip file no more than 400 times its size.
-    `name`: what the table and errors call it; by default the path. `block_bytes`: how much is read at once.
+    `partial`: return the intact part of a file that is cut off or damaged. The table then has `cut_off` set, and a
+    note states the place. `limit_bytes`: the limit on the size of the text; the default is 16 GiB, and for a gzip
+    file 400 times its size. `name`: the file's name in the table and in errors; the default is the path.
+    `block_bytes`: the size of one read.
 
-    Counts: every entry of the list of events, see `Table`. Memory: about 100 bytes an event, and a few blocks.
+    Counts: every entry of the event list, see `Table`. Memory: about 100 bytes per event, and a few blocks.
 
-    Raises: TraceError for a file that cannot be read, is no trace, or has no event;
-    without `partial` also for one that is cut off.
+    Raises: TraceError for a file that cannot be read, is not a trace, or has no events; without `partial` also for
+    one that is cut off.
     """
     where = name or str(path)
     with (
@@ -49,21 +50,21 @@ def read(
         document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
         for run in document.runs():
             rows.add(run)
-            if rows.hopeless:
+            if rows.is_mostly_malformed:
                 break
-        _check(document, rows, source, partial=partial)
+        _require_trace(document, rows, source, partial=partial)
         table = rows.table(
             where,
             _info(document.values),
             cut_off=document.cut_off or document.damage is not None,
             notes=lambda rows: _notes(document, rows, source),
         )
-    return _told_by_events(table)
+    return _complete_info(table)
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """The cyclic collector off: it walks millions of fresh, acyclic objects again and again, for half of the time."""
+    """Disable the cyclic garbage collector. It would take half of the time, on millions of acyclic objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -73,90 +74,106 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _check(document: Document[Run], rows: Rows, source: Source, *, partial: bool) -> None:
-    """Raises: TraceError for what is no trace, or not enough of one."""
+def _require_trace(document: Document[Run], rows: Rows, source: Source, *, partial: bool) -> None:
+    """Raise TraceError if the file is not a trace, or too little of one."""
     where = source.where
     if not document.first.strip() and not source.damage:
-        raise TraceError("the file is empty", where=where, hint=HINT_AGAIN)
-    guess = what_it_is(document.first, document.keys)
-    seems = f"; it seems to be {guess}" if guess else ""
-    cut = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
-    enough = partial and rows.events > rows.malformed
+        raise TraceError("the file is empty", where=where, hint=HINT_RECORD_AGAIN)
+    guess = identify(document.first, document.keys)
+    guess_text = f"; it seems to be {guess}" if guess else ""
+    cut_reason = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
+    is_usable = partial and rows.events > rows.malformed
     events = f"the first {rows.events:,} entries in '{dialect.EVENTS_KEY}'"
     categories = [category for category in rows.categories.values_in_order() if category]
-    shown = ", ".join(categories[:_SHOWN_CATEGORIES]) or "none"
+    listed = ", ".join(categories[:_MAX_LISTED_CATEGORIES]) or "none"
     faults = (
-        (document.cut_off and not enough, f"{cut}{seems}", HINT_WHAT if guess else HINT_AGAIN),
-        (document.damage and not enough, f"not JSON: {document.damage}{seems}", HINT_WHAT),
-        (not document.lists, f"not a trace: no '{dialect.EVENTS_KEY}' list{seems}", HINT_WHAT),
-        (not rows.events, "the trace holds no event", HINT_AGAIN),
-        (rows.no_json == rows.events, f"not JSON: nothing in its list of events is{seems}", HINT_WHAT),
-        (not rows.has_phases, f"not a trace: nothing in '{dialect.EVENTS_KEY}' has a 'ph'{seems}", HINT_WHAT),
-        (rows.hopeless, f"not a trace: {rows.malformed:,} of {events} are no events", HINT_WHAT),
         (
-            not rows.of_torch,
-            f"a Chrome trace, but not of PyTorch: none of its {rows.events:,} events has a category that torch.profiler writes"
-            f" (they have: {shown})",
-            HINT_WHAT,
+            document.cut_off and not is_usable,
+            f"{cut_reason}{guess_text}",
+            HINT_GIVE_TRACE if guess else HINT_RECORD_AGAIN,
+        ),
+        (document.damage and not is_usable, f"not JSON: {document.damage}{guess_text}", HINT_GIVE_TRACE),
+        (not document.lists, f"not a trace: no '{dialect.EVENTS_KEY}' list{guess_text}", HINT_GIVE_TRACE),
+        (not rows.events, "the trace holds no events", HINT_RECORD_AGAIN),
+        (
+            rows.invalid_json == rows.events,
+            f"not JSON: no element of the event list is valid{guess_text}",
+            HINT_GIVE_TRACE,
+        ),
+        (
+            not rows.has_phases,
+            f"not a trace: no element of '{dialect.EVENTS_KEY}' has a 'ph'{guess_text}",
+            HINT_GIVE_TRACE,
+        ),
+        (rows.is_mostly_malformed, f"not a trace: {rows.malformed:,} of {events} are malformed", HINT_GIVE_TRACE),
+        (
+            not rows.is_torch_trace,
+            f"a Chrome trace, but not of PyTorch: none of its {rows.events:,} events has a category of torch.profiler"
+            f" (categories: {listed})",
+            HINT_GIVE_TRACE,
         ),
     )
-    for applies, message, hint in faults:
-        if applies:
+    for is_fault, message, hint in faults:
+        if is_fault:
             raise TraceError(message, where=where, hint=hint)
 
 
 def _notes(document: Document[Run], rows: Rows, source: Source) -> tuple[str, ...]:
-    """What a reader should know of how the file was read."""
+    """Return notes on how the file was read."""
     notes = []
     if document.cut_off:
-        why = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
-        notes.append(f"{why}: the {rows.events:,} events before are here")
+        reason = source.damage or f"the JSON is cut off after {source.text_bytes:,} bytes"
+        notes.append(f"{_capitalized(reason)}. The {rows.events:,} events before that were read.")
     if document.damage:
-        notes.append(f"not JSON from there on: {document.damage}; the {rows.events:,} events before are here")
+        notes.append(f"The JSON is invalid: {document.damage}. The {rows.events:,} events before that were read.")
     if document.lists > 1:
-        notes.append(f"the file has {document.lists} lists of events, read as one")
+        notes.append(f"The file has {document.lists} event lists. They were read as one.")
     if dialect.COUNTERS_OF_KERNELS in rows.categories:
         notes.append(
-            "recorded with hardware counters: kernels ran one by one, measured by themselves; there is no device timeline"
+            "Recorded with hardware counters: kernels were replayed one by one, so the trace has no device timeline."
         )
     return tuple(notes)
 
 
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _info(values: Mapping[str, bytes]) -> TraceInfo:
-    """What the document says beside the events; what is of another type than it should be is not there."""
+    """Return the properties in the document's header. Values of an unexpected type are ignored."""
 
-    def said(key: str) -> Any:
-        return loose.value_of(values.get(key, b"null"))
+    def header_value(key: str) -> Any:
+        return malformed.value_of(values.get(key, b"null"))
 
-    distributed = said("distributedInfo")
+    distributed = header_value("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
-    devices = said("deviceProperties")
-    base = said("baseTimeNanoseconds")
+    devices = header_value("deviceProperties")
+    base = header_value("baseTimeNanoseconds")
     return TraceInfo(
         rank=_count(distributed.get("rank")),
         world_size=_count(distributed.get("world_size")),
-        backend=loose.clean(str(distributed.get("backend") or "")),
+        backend=malformed.clean(str(distributed.get("backend") or "")),
         devices=tuple(
-            loose.clean(str(device.get("name", ""))) if isinstance(device, dict) else ""
+            malformed.clean(str(device.get("name", ""))) if isinstance(device, dict) else ""
             for device in (devices if isinstance(devices, list) else ())
         ),
         base_ns=_count(base) or 0,
-        record_shapes=bool(_count(said("record_shapes"))),
-        with_stack=bool(_count(said("with_stack"))),
-        profile_memory=bool(_count(said("profile_memory"))),
+        record_shapes=bool(_count(header_value("record_shapes"))),
+        with_stack=bool(_count(header_value("with_stack"))),
+        profile_memory=bool(_count(header_value("profile_memory"))),
     )
 
 
 def _count(value: Any) -> int | None:
-    """A number that may be quoted; None for what is none, or none that fits."""
+    """Return a number that may be quoted; None if it is not a number, or too large."""
     try:
         return int(value) if isinstance(value, (int, str)) and abs(int(value)) < 2**63 else None
     except ValueError:
         return None
 
 
-def _told_by_events(table: Table) -> Table:
-    """`table` with what its events show of how it was recorded, where the header did not say."""
+def _complete_info(table: Table) -> Table:
+    """Return `table` with recording options inferred from the events, if the header does not state them."""
     info = replace(
         table.info,
         record_shapes=table.info.record_shapes or bool((table.shapes >= 0).any()),

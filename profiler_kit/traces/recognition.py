@@ -1,4 +1,4 @@
-"""Whether a file is a trace, by its beginning alone, and what a file that is none seems to be instead."""
+"""Recognition of traces by the start of a file, and of other files that are given by mistake."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from profiler_kit.traces.dialect import EVENTS_KEY
 from profiler_kit.traces.source import Source
 
 _BLOCK_BYTES: Final = 1 << 16
-# What stands before the events (devices, process groups) takes some KB; of a job of thousands of ranks some hundreds.
-_BLOCKS: Final = 16
-# In a string the quotes would have backslashes before them, so these are keys.
+# The part before the events (devices, process groups) has some KB, and some hundreds for a job of thousands of ranks.
+_MAX_BLOCKS: Final = 16
+# Inside a string, the quotes would be escaped, so these are keys.
 _EVENTS_KEY: Final = re.compile(f'"{EVENTS_KEY}"\\s*:'.encode())
 _PHASE_KEY: Final = re.compile(rb'"ph"\s*:')
 _LIST: Final = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")
-# what a file begins with -> what it is
-_BEGINNINGS: Final = (
+# pattern at the start of a file -> description of the file
+_FILE_STARTS: Final = (
     (rb"\x80[\x02-\x05]", "a pickle, such as torch.cuda.memory._dump_snapshot writes: open it at pytorch.org/memory_viz"),
     (rb"PK\x03\x04", "a zip archive, such as torch.save writes: unpack it, or give the trace itself"),
     (rb"SQLite format 3\x00", "an SQLite database, such as Nsight Systems exports"),
@@ -34,8 +34,8 @@ _BEGINNINGS: Final = (
     (rb"\s*\[\s*\[\s*-?\d+(\.\d+)?,", "a memory timeline of export_memory_timeline"),
     (rb"[^\n{}\[\]\"]+;[^\n{}\[\]\"]+ \d+\r?\n", "the folded stacks of export_stacks"),
 )  # fmt: skip
-# keys of a document -> what it is
-_DOCUMENTS: Final = (
+# keys of a document -> description of the file
+_DOCUMENT_KEYS: Final = (
     ({"device_traces"}, "a memory snapshot of torch.cuda.memory"),
     ({"segments"}, "a memory snapshot of torch.cuda.memory"),
     ({"schema", "nodes"}, "an execution trace of ExecutionTraceObserver, which has no times on a device"),
@@ -48,17 +48,19 @@ _DOCUMENTS: Final = (
 
 
 def seems_trace(path: Path) -> bool:
-    """Whether `path`, gzipped or not, has a ``traceEvents`` in its first MB, or is a list of objects with a ``ph``.
+    """Return whether `path`, gzipped or not, looks like a trace.
 
-    True for a file that can't be opened too: whoever reads it says why.
+    A trace has a ``traceEvents`` in its first MB, or is a list of objects with a ``ph``.
+
+    Returns True for a file that cannot be opened. Reading it raises the error.
     """
-    seen = b""
+    start = b""
     try:
         with Source(path, where=str(path), block_bytes=_BLOCK_BYTES) as source:
-            for _ in range(_BLOCKS):
+            for _ in range(_MAX_BLOCKS):
                 block = source.read()
-                seen += block
-                if _EVENTS_KEY.search(seen) or (_LIST.match(seen) and _PHASE_KEY.search(seen)):
+                start += block
+                if _EVENTS_KEY.search(start) or (_LIST.match(start) and _PHASE_KEY.search(start)):
                     return True
                 if not block:
                     return False
@@ -67,9 +69,9 @@ def seems_trace(path: Path) -> bool:
     return False
 
 
-def what_it_is(first: bytes, keys: Collection[str]) -> str | None:
-    """What begins with `first`, or is a JSON object with `keys`; None where neither tells."""
-    for pattern, what in _BEGINNINGS:
+def identify(first: bytes, keys: Collection[str]) -> str | None:
+    """Return a description of a file that begins with `first`, or of a JSON object with `keys`; None if unknown."""
+    for pattern, description in _FILE_STARTS:
         if re.match(pattern, first):
-            return what
-    return next((what for needed, what in _DOCUMENTS if needed <= set(keys)), None)
+            return description
+    return next((description for required, description in _DOCUMENT_KEYS if required <= set(keys)), None)

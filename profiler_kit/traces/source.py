@@ -1,4 +1,4 @@
-"""A path to blocks of the text in it, plain or gzipped, never more than a block at a time."""
+"""Read a file, plain or gzipped, in blocks of text of bounded size."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Final
 from profiler_kit.errors import TraceError
 from profiler_kit.units import text
 
-# With what is made of it, it stays in a core's cache: four times as much takes a tenth longer.
+# A block and the data made of it fit in a core's cache. Four times the size takes a tenth longer.
 BLOCK_BYTES: Final = 1 << 20
-HINT_AGAIN: Final = "record the trace again; a run that was stopped leaves its last file unfinished"
-HINT_WHAT: Final = "give a .json or .json.gz file that torch.profiler exported"
-_HINT_LIMIT: Final = "pass limit_bytes to read it all the same"
+HINT_RECORD_AGAIN: Final = "record the trace again; a run that is stopped early leaves an incomplete file"
+HINT_GIVE_TRACE: Final = "give a .json or .json.gz file that torch.profiler exported"
+_HINT_LIMIT: Final = "pass a larger limit_bytes to read it anyway"
 
-# The largest trace that people report is a few GB. Kineto's text shrinks to a thirtieth, the same step repeated to a hundredth;
-# zeros to a thousandth, which is all that deflate can do.
+# The largest reported traces have a few GB. Kineto's text compresses to a thirtieth, the same step repeated to a
+# hundredth. Deflate's limit is a thousandth, for zeros.
 _LIMIT_BYTES: Final = 16 << 30
 _LIMIT_RATIO: Final = 400
-_RATIO_COUNTS_FROM_BYTES: Final = 64 << 20
+_RATIO_MIN_BYTES: Final = 64 << 20
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_GZIP_WINDOW: Final = 31  # zlib's way to say: a gzip header, and the largest window
-_FILE_BYTES: Final = 1 << 20  # read at once from a compressed file
-_PARTS: Final = 32  # that a damaged one is tried in
+_GZIP_WINDOW: Final = 31  # for zlib: a gzip header, and the largest window
+_FILE_BYTES: Final = 1 << 20  # size of one read from a compressed file
+_BISECTION_PARTS: Final = 32  # parts of a damaged block in each step of the search for the damage
 
 
 class Source:
-    """The text of the trace at `path` in blocks; gzip is told by the first bytes, not by the name.
+    """The text of the trace at `path` in blocks. A gzip file is recognized by its first bytes, not by its name.
 
-    `limit_bytes`: how much text it may hold; by default 16 GiB, and of a gzip file no more than 400 times its size.
-    After the last block, `damage` says why the file ended early, None where it did not.
+    `limit_bytes`: the limit on the size of the text; the default is 16 GiB, and for a gzip file 400 times its size.
+    After the last block, `damage` is the reason why the file ended early, or None.
 
-    Raises: TraceError for what cannot be read, is empty, or holds more than the limit.
+    Raises: TraceError for a file that cannot be read, or that exceeds the limit.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Source:
         self._file_bytes = 0
         self._compressed = b""
         self._inflate: zlib._Decompress | None = None
-        self._sound = True  # as far as it was unzipped
+        self._is_intact = True  # no damage so far
         self._ended = False
         try:
             self._file = path.open("rb", buffering=0)
             self._first = self._file.read(2)
         except OSError as error:
-            raise TraceError(f"cannot be read: {error.strerror}", where=where, hint=HINT_WHAT) from error
+            raise TraceError(f"cannot be read: {error.strerror}", where=where, hint=HINT_GIVE_TRACE) from error
         if self._first == _GZIP_MAGIC:
             self._inflate = zlib.decompressobj(_GZIP_WINDOW)
             self._compressed, self._first = self._first, b""
@@ -67,22 +67,22 @@ class Source:
         self._file.close()
 
     def read(self) -> bytes:
-        """The next block; none of its bytes only at the end."""
+        """Return the next block; empty at the end."""
         if self._ended:
             return b""
         block = self._plain() if self._inflate is None else self._unzipped()
         self.text_bytes += len(block)
         if self.text_bytes > self._limit_bytes:
-            held = text(self._limit_bytes, "bytes")
-            raise TraceError(f"it holds more than the {held} allowed", where=self.where, hint=_HINT_LIMIT)
+            limit = text(self._limit_bytes, "bytes")
+            raise TraceError(f"the text is larger than the limit of {limit}", where=self.where, hint=_HINT_LIMIT)
         if (
             self._inflate is not None
             and self._limit_ratio is not None
-            and self.text_bytes > _RATIO_COUNTS_FROM_BYTES
+            and self.text_bytes > _RATIO_MIN_BYTES
             and self.text_bytes > self._limit_ratio * self._file_bytes
         ):
             raise TraceError(
-                f"it expands to more than {self._limit_ratio} times its size, which no trace does",
+                f"the gzip file expands to more than {self._limit_ratio} times its size, which no trace does",
                 where=self.where,
                 hint=_HINT_LIMIT,
             )
@@ -91,20 +91,20 @@ class Source:
 
     def _from_file(self, size: int) -> bytes:
         try:
-            found = self._file.read(size) or b""
+            data = self._file.read(size) or b""
         except OSError as error:
-            raise TraceError(f"cannot be read: {error.strerror}", where=self.where, hint=HINT_WHAT) from error
-        self._file_bytes += len(found)
-        return found
+            raise TraceError(f"cannot be read: {error.strerror}", where=self.where, hint=HINT_GIVE_TRACE) from error
+        self._file_bytes += len(data)
+        return data
 
     def _plain(self) -> bytes:
         first, self._first = self._first, b""
         return first + self._from_file(self._block_bytes)
 
     def _unzipped(self) -> bytes:
-        """Members of a gzip file are one text; what follows the last one is padding."""
+        """Return the next block of a gzip file. Its members form one text; zeros after the last one are padding."""
         assert self._inflate is not None
-        while self._sound:
+        while self._is_intact:
             if not self._compressed:
                 self._compressed = self._from_file(_FILE_BYTES)
             if not self._compressed:
@@ -122,9 +122,9 @@ class Source:
                 block = self._inflate.decompress(self._compressed, self._block_bytes)
             except zlib.error as error:
                 self.damage = f"the gzip stream is cut off or damaged: {error}"
-                block = _up_to_damage(before, self._compressed)
+                block = _inflate_until_damage(before, self._compressed)
                 self._compressed = b""
-                self._sound = False
+                self._is_intact = False
                 return block
             self._compressed = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if block:
@@ -132,17 +132,20 @@ class Source:
         return b""
 
 
-def _up_to_damage(inflate: zlib._Decompress, compressed: bytes) -> bytes:
-    """What `compressed` holds before the byte that makes no sense; an error gives nothing of what was before it."""
-    found = []
+def _inflate_until_damage(inflate: zlib._Decompress, compressed: bytes) -> bytes:
+    """Return the text in `compressed` before the damaged byte.
+
+    On an error, zlib returns none of it, so it is located by bisection.
+    """
+    parts = []
     step = len(compressed)
     while step > 1:
-        step = -(-step // _PARTS)
+        step = -(-step // _BISECTION_PARTS)
         for at in range(0, len(compressed), step):
             before = inflate.copy()
             try:
-                found.append(inflate.decompress(compressed[at : at + step]))
+                parts.append(inflate.decompress(compressed[at : at + step]))
             except zlib.error:
                 inflate, compressed = before, compressed[at : at + step]
                 break
-    return b"".join(found)
+    return b"".join(parts)

@@ -1,7 +1,7 @@
-"""The events of one trace as columns: what `reader` returns and everything after it works on.
+"""The events of one trace as columns. `reader` returns this table, and all later stages work on it.
 
-A row is an event that takes a place in time: complete events (pairs of begin and end too), instants and counters. Flows and
-metadata are no rows; they are counted, so that nothing is lost unseen.
+A row is an event with a time: complete events (pairs of begin and end too), instants and counters. Flows and metadata
+are not rows. They are counted, so that all entries of the file are accounted for.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NONE: Final = -1  # in every id column: the event has no such id
+NONE: Final = -1  # in id columns: the event has no such id
 _LATEST_NS: Final = 1 << 61  # the year 2043, for times that count from 1970
-_LONGEST_NS: Final = 1 << 46  # 19 hours: the durations of 100,000 such events can still be added up
+_LONGEST_NS: Final = 1 << 46  # 19 hours: the durations of 100,000 such events can be summed
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
@@ -26,18 +26,18 @@ Mask = NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """What an event is, whatever its writer called it."""
+    """The kind of an event, independent of the writer's spelling."""
 
-    OTHER = 0  # overhead of the profiler, mirrored annotations, and what no reader has met
+    OTHER = 0  # overhead of the profiler, and unknown events
     OPERATOR = 1
-    ANNOTATION = 2  # a range that somebody named on the host: ProfilerStep#3, Optimizer.step#SGD.step, the author's own
+    ANNOTATION = 2  # a named range on the host: ProfilerStep#3, Optimizer.step#SGD.step, record_function
     PYTHON = 3  # a Python or nn.Module call
     RUNTIME = 4  # a call of the device's runtime or driver on the host
     KERNEL = 5
     MEMCPY = 6
     MEMSET = 7
-    SYNC = 8  # the device's side of a wait, as the profiler saw it
-    MIRROR = 9  # an annotation mirrored onto the device's timeline: no work
+    SYNC = 8  # a wait on the device, as the profiler recorded it
+    MIRROR = 9  # a copy of an annotation on the device's timeline: not work
     MEMORY = 10  # an allocation or a release
     COUNTER = 11
     INSTANT = 12
@@ -48,7 +48,7 @@ DEVICE_KINDS: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
 
 class Thread(NamedTuple):
-    """A host thread, ids as written; `name` is "" where the trace does not say one."""
+    """A host thread with ids as in the file. `name` is "" if unknown."""
 
     process: str
     thread: str
@@ -56,7 +56,7 @@ class Thread(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A stream of a device, ids as written."""
+    """A stream of a device, with ids as in the file."""
 
     device: str
     stream: str
@@ -64,14 +64,14 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sparse:
-    """A column that few events have: `values[i]` belongs to row `rows[i]`; rows ascend. Texts are ids into `texts`."""
+    """A column that few events have: `values[i]` belongs to row `rows[i]`; rows ascend. Texts are indices of `texts`."""
 
     rows: Ids
     values: Ints | NDArray[np.float64]
     texts: tuple[str, ...] = ()
 
 
-# Keys of `Table.more` that are asked for by name, as Kineto writes them; `dialect` gives other writers' the same keys.
+# Keys of `Table.more` that are looked up by name, in Kineto's spelling. `dialect` maps other spellings to these keys.
 CALL_STACK: Final = "Call stack"
 COLLECTIVE_NAME: Final = "Collective name"
 GROUP_NAME: Final = "Process Group Name"
@@ -88,15 +88,15 @@ HOST_TYPE: Final = 0  # of DEVICE_TYPE: c10::DeviceType::CPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceInfo:
-    """What a trace says of itself beside its events; None where it does not say.
+    """Properties of a trace beside its events; None if unknown.
 
-    `base_ns`: what every time counts from, in ns since 1970, 0 where times count from there themselves.
+    `base_ns`: the origin of all times, in ns since 1970; 0 if the times themselves count from 1970.
     """
 
     rank: int | None = None
     world_size: int | None = None
     backend: str = ""
-    devices: tuple[str, ...] = ()  # names, by device number
+    devices: tuple[str, ...] = ()  # names by device number
     base_ns: int = 0
     record_shapes: bool = False
     with_stack: bool = False
@@ -105,20 +105,20 @@ class TraceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """The events of one file. Columns have one entry per row; rows stand as in the file.
+    """The events of one file. Columns have one entry per row; rows are in file order.
 
-    Units: ns, integer. Ids are `NONE` (-1) where an event has none; `name`, `category`, `thread` and `stream` are positions in
-    the tuples of the same name. `thread` is the host thread (or, for device events, what the file gives for one); `stream` is
-    set for device events alone.
-    `sequence` is autograd's number, of the next node to be made when a forward op began, or of the node being run;
-    `forward_thread` the profiler's own number of the thread that made the node, 0 outside of autograd nodes.
-    `correlation` joins a runtime call to the device events it enqueued; `external` joins both to the operator.
-    `shapes` and `inputs` are positions in `texts`: an operator's "Input Dims" and "Concrete Inputs" as written.
-    `more`: what few events say of themselves, under the key that Kineto writes today, whatever the file's was ("bytes",
-    "Collective name", "Python id"); "counter " and a series' name for the values of counters.
+    Units: integer ns. Id columns are `NONE` (-1) for events without an id. `name`, `category`, `thread` and `stream`
+    are indices of the tuples with the plural name. `thread` is the host thread (or, for device events, the file's
+    value). `stream` is set for device events only. `sequence` is autograd's number: of the next node to be created
+    when a forward operator began, or of the running node. `forward_thread` is the profiler's number of the thread
+    that created the node, 0 outside autograd nodes. `correlation` joins a runtime call to the device events it
+    launched; `external` joins both to the operator. `shapes` and `inputs` are indices of `texts`: an operator's
+    "Input Dims" and "Concrete Inputs" as written. `more`: sparse columns under the key that Kineto writes today
+    ("bytes", "Collective name", "Python id"), and "counter " with a series' name for counter values.
 
-    `cut_off`: the file ends before its JSON does; what was whole is here. `events` counts the entries of the file's list:
-    rows (a begun and ended pair is two entries), `flows`, `metadata`, `unpaired` and `malformed` sum to it.
+    `cut_off`: the file ends before its JSON does; the table holds the intact part. `events`: the number of entries of
+    the file's list. Rows (a pair of begin and end is two entries), `flows`, `metadata`, `unpaired` and `malformed`
+    sum to it.
     """
 
     file: str
@@ -157,23 +157,23 @@ class Table:
 
     @property
     def end_ns(self) -> Ints:
-        """When each event ends."""
+        """The end of each event."""
         return self.start_ns + self.duration_ns
 
     def times(self, rows: Ids | Ints) -> tuple[Ints, Ints]:
-        """Start and end of each of `rows`, within bounds in which differences and sums of times do not overflow.
+        """Return start and end of each of `rows`, bounded so that differences and sums of times do not overflow.
 
-        An event of negative duration ends as it starts.
+        An event of negative duration ends at its start.
         """
         start = np.clip(self.start_ns[rows], -_LATEST_NS, _LATEST_NS)
         return start, start + np.clip(self.duration_ns[rows], 0, _LONGEST_NS)
 
     def of(self, *kinds: Kind) -> Mask:
-        """Which rows are of one of `kinds`."""
+        """Return which rows are of one of `kinds`."""
         return np.isin(self.kind, np.array([int(kind) for kind in kinds], dtype=np.int8))
 
     def named(self, rows: Ids | Ints, pattern: re.Pattern[str]) -> Mask:
-        """Which of `rows` have a name that `pattern` is found in; each name is searched once."""
+        """Return which of `rows` have a name in which `pattern` is found. Each name is searched once."""
         names = self.name[rows]
         used = np.zeros(len(self.names), np.bool_)
         used[names] = True
@@ -182,21 +182,21 @@ class Table:
         return matches[names]
 
     def numbers_at(self, key: str, rows: Ids) -> Ints:
-        """The whole numbers of the column `key` of `more` at `rows`, NONE where a row has none."""
+        """Return the integers of the sparse column `key` at `rows`, NONE if missing."""
         sparse = self.more.get(key)
         if sparse is None or sparse.texts or not len(sparse.rows):
             return np.full(len(rows), NONE, dtype=np.int64)
-        at = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
-        return np.where(sparse.rows[at] == rows, sparse.values[at], NONE).astype(np.int64)
+        index = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
+        return np.where(sparse.rows[index] == rows, sparse.values[index], NONE).astype(np.int64)
 
     def texts_at(self, key: str, rows: Ids) -> list[str]:
-        """The texts of the column `key` of `more` at `rows`, "" where a row has none."""
+        """Return the texts of the sparse column `key` at `rows`, "" if missing."""
         sparse = self.more.get(key)
         if sparse is None or not len(sparse.rows):
             return [""] * len(rows)
-        at = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
-        present = sparse.rows[at] == rows
+        index = np.minimum(np.searchsorted(sparse.rows, rows), len(sparse.rows) - 1)
+        present = sparse.rows[index] == rows
         return [
-            sparse.texts[value] if here and 0 <= value < len(sparse.texts) else ""
-            for here, value in zip(present.tolist(), sparse.values[at].astype(np.int64).tolist(), strict=True)
+            sparse.texts[value] if is_present and 0 <= value < len(sparse.texts) else ""
+            for is_present, value in zip(present.tolist(), sparse.values[index].astype(np.int64).tolist(), strict=True)
         ]

@@ -1,4 +1,4 @@
-"""Small traces written by hand, as Kineto would write them, for the tests of this room."""
+"""Small hand-written traces in Kineto's format."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Said(NamedTuple):
     step: int
 
 
-def said_of_device(attribution: Attribution) -> dict[str, Said]:
+def device_attribution(attribution: Attribution) -> dict[str, Said]:
     """What was found of the device's events, by their name (the last of a name)."""
     table, device = attribution.table, attribution.device
     return {
@@ -119,7 +119,7 @@ def said_of_device(attribution: Attribution) -> dict[str, Said]:
     }
 
 
-def said_of_host(attribution: Attribution) -> dict[str, tuple[str, str]]:
+def host_attribution(attribution: Attribution) -> dict[str, tuple[str, str]]:
     """Phase and module of the host's events, by their name (the last of a name)."""
     table, host = attribution.table, attribution.host
     return {

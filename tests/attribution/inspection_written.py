@@ -82,8 +82,8 @@ class Written:
     def attribution(self) -> Attribution:
         hosts = sorted(self.hosts, key=lambda e: (e.lane, e.start, e.start - e.end))
         works = sorted(self.works, key=lambda e: (e.start, e.start - e.end))
-        both = hosts + works
-        names = tuple(dict.fromkeys(e.name for e in both))
+        events = hosts + works
+        names = tuple(dict.fromkeys(e.name for e in events))
         place = {id(e): i for i, e in enumerate(hosts)}
         columns: dict[str, list[int]] = {
             k: [NONE] * len(hosts) for k in ("parent", "operator", "node", "python", "phase", "module")
@@ -126,14 +126,14 @@ class Written:
         if self.memory:
             more["Total Allocated"] = _sparse({i: size for i, (_, size) in enumerate(self.memory)})
             more["Device Type"] = _sparse({i: device for i, (device, _) in enumerate(self.memory)})
-        empty = np.full(len(both), NONE)
+        empty = np.full(len(events), NONE)
         table = Table(
             file="written.json",
-            start_ns=np.array([e.start for e in both], np.int64),
-            duration_ns=np.array([e.end - e.start for e in both], np.int64),
-            kind=np.array([e.kind for e in both], np.int8),
-            name=np.array([names.index(e.name) for e in both], np.int32),
-            category=np.zeros(len(both), np.int32),
+            start_ns=np.array([e.start for e in events], np.int64),
+            duration_ns=np.array([e.end - e.start for e in events], np.int64),
+            kind=np.array([e.kind for e in events], np.int8),
+            name=np.array([names.index(e.name) for e in events], np.int32),
+            category=np.zeros(len(events), np.int32),
             thread=np.array([e.lane for e in hosts] + [NONE] * len(works), np.int32),
             stream=np.array([NONE] * len(hosts) + [e.lane for e in works], np.int32),
             correlation=np.array(
@@ -141,7 +141,7 @@ class Written:
             ),
             external=empty.astype(np.int64),
             sequence=empty.astype(np.int64),
-            forward_thread=np.zeros(len(both), np.int64),
+            forward_thread=np.zeros(len(events), np.int64),
             shapes=empty.astype(np.int32),
             inputs=empty.astype(np.int32),
             names=names,
@@ -150,9 +150,9 @@ class Written:
             streams=self.streams or tuple(Stream("0", str(i)) for i in range(streams)),
             texts=(),
             more=more,
-            events=len(both),
+            events=len(events),
         )
-        start, end = table.times(np.arange(len(both)))
+        start, end = table.times(np.arange(len(events)))
         nodes = np.unique([node for node in columns["node"] if node != NONE]).astype(np.int32)
         return Attribution(
             table=table,
@@ -165,7 +165,7 @@ class Written:
                 **{k: np.array(v, np.int8 if k == "phase" else np.int32) for k, v in columns.items()},
             ),
             device=Device(
-                rows=np.arange(len(hosts), len(both), dtype=np.int32),
+                rows=np.arange(len(hosts), len(events), dtype=np.int32),
                 start_ns=start[len(hosts) :],
                 end_ns=end[len(hosts) :],
                 launch=np.array(launch, np.int32),
@@ -222,6 +222,6 @@ def assert_sums_hold(summary: TraceSummary) -> None:
         assert summary.unlinked_ns + summary.moduleless_ns <= summary.busy_ns
         assert summary.aligned_ns <= summary.unlinked_ns
     if summary.communication is not None:
-        found = summary.communication
-        assert 0 <= found.exposed_ns <= found.union_ns <= found.sum_ns
-        assert sum(kind.sum_ns for kind in found.by_kind) == found.sum_ns
+        result = summary.communication
+        assert 0 <= result.exposed_ns <= result.union_ns <= result.sum_ns
+        assert sum(kind.sum_ns for kind in result.by_kind) == result.sum_ns

@@ -95,8 +95,8 @@ class TraceText:
         """The JSON, times as µs with three decimals, as Kineto writes them."""
         lines = []
         for event in self.events:
-            rest = json.dumps({k: v for k, v in event.items() if k not in ("ts", "dur")})
-            lines.append(f'{rest[:-1]}, "ts": {microseconds(event["ts"])}, "dur": {microseconds(event["dur"])}}}')
+            fields = json.dumps({k: v for k, v in event.items() if k not in ("ts", "dur")})
+            lines.append(f'{fields[:-1]}, "ts": {microseconds(event["ts"])}, "dur": {microseconds(event["dur"])}}}')
         return '{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
 
     def save(self, folder: Path, name: str = "trace.json.gz") -> Path:
@@ -106,9 +106,9 @@ class TraceText:
         return path
 
     def attribute(self, folder: Path, clock: Clock | None = None) -> ConfigRun:
-        found = attribute(self.save(folder), clock)
-        assert_sums_hold(found)
-        return found
+        result = attribute(self.save(folder), clock)
+        assert_sums_hold(result)
+        return result
 
 
 def microseconds(nanoseconds: int) -> str:

@@ -33,8 +33,8 @@ def extract(
     world_size: int | None = None,
     file: str | None = None,
     step_ns: int = 1_000_000,
-    whole: Sequence[int] | None = None,
-    did: Mapping[Activity, int] | None = None,
+    complete: Sequence[int] | None = None,
+    activity_ns: Mapping[Activity, int] | None = None,
     group: str = "0",
     backend: str = "nccl",
     sizes: Sequence[int] = (8,),
@@ -54,20 +54,22 @@ def extract(
     ends = np.array([times[1] for _, _, times in flat], np.int64) + clock_ns
     in_step = np.array([sum(e - s for s, e in collectives[number]) for number in numbers], np.int64)
     period = np.full(len(numbers), step_ns, np.int64)
-    activities = did or {}
+    activities = activity_ns or {}
     return Extract(
         summary=summary(file or f"rank{rank}.json.gz", rank, world_size),
         steps=Steps(
             number=np.array(numbers, np.int64),
             start_ns=np.arange(len(numbers), dtype=np.int64) * step_ns,
             period_ns=period,
-            whole=np.array([whole is None or number in whole for number in numbers], np.bool_),
+            complete=np.array([complete is None or number in complete for number in numbers], np.bool_),
             compute_ns=period - in_step,
             communication_ns=in_step,
             exposed_ns=in_step,
             idle_ns=np.zeros(len(numbers), np.int64),
             activities=tuple(activities),
-            did=np.array([list(activities.values())] * len(numbers), np.int64).reshape(len(numbers), len(activities)),
+            activity_ns=np.array([list(activities.values())] * len(numbers), np.int64).reshape(
+                len(numbers), len(activities)
+            ),
         ),
         collectives=Collectives(
             keys=tuple(Collective("all_reduce", group, size) for size in sizes),
@@ -76,7 +78,7 @@ def extract(
             start_ns=starts,
             end_ns=ends,
         ),
-        bare=Intervals(starts, ends),
+        exposed=Intervals(starts, ends),
         backend=backend,
     )
 
@@ -93,8 +95,8 @@ def save(written: Mapping[str, Any], path: Path) -> Path:
 
 def collective_kernels(written: Mapping[str, Any]) -> list[dict[str, Any]]:
     """NCCL's kernels in order."""
-    found = [e for e in written["traceEvents"] if e.get("cat") == "kernel" and "nccl" in e["name"]]
-    return sorted(found, key=lambda e: e["ts"])
+    result = [e for e in written["traceEvents"] if e.get("cat") == "kernel" and "nccl" in e["name"]]
+    return sorted(result, key=lambda e: e["ts"])
 
 
 def stretched(written: Mapping[str, Any], at: float, by: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whose each busy instant is: computation comes before communication, and of each sort what started first."""
+"""Every busy instant counts for one event: computation before communication, then the event that started first."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> Non
     collective = line.device.collective
     assert line.piece.tolist() == instant_by_instant(line.device.start_ns, line.device.end_ns, collective)
     for mask in (collective, ~collective, np.arange(len(collective)) % 2 == 0):
-        assert length(line.charged(mask)) == line.piece[mask].sum()
+        assert length(line.intervals_of(mask)) == line.piece[mask].sum()
 
 
 @settings(max_examples=200, deadline=None)
@@ -98,8 +98,8 @@ def test_copies_come_before_collectives_too(phase: str) -> None:
     trace = Written()
     trace.work(0, 100, trace.launch(-9, -4), name=NCCL, stream=1, phase="communication")
     trace.work(30, 50, trace.launch(-3, -2), name="a", phase=phase)
-    found = spent(summarize(trace.attribution()))
+    result = spent(summarize(trace.attribution()))
     if phase == "communication":
-        assert found == {"communication": 100}
+        assert result == {"communication": 100}
     else:
-        assert found == {"communication": 80, phase: 20}
+        assert result == {"communication": 80, phase: 20}

@@ -12,9 +12,9 @@ from profiler_kit.traces.table import Kind
 
 
 def communication_of(trace: Written) -> Communication:
-    found = summarize(trace.attribution()).communication
-    assert found is not None
-    return found
+    result = summarize(trace.attribution()).communication
+    assert result is not None
+    return result
 
 
 def collective(
@@ -30,9 +30,9 @@ def test_exposed_is_what_no_other_kernel_covers() -> None:
     trace.work(40, 95, phase="backward")
     trace.work(120, 130, phase="transfer", kind=Kind.MEMCPY)  # a copy computes nothing
     trace.work(140, 200, phase="backward")
-    found = communication_of(trace)
-    assert (found.events, found.sum_ns, found.union_ns) == (2, 160, 150)
-    assert found.exposed_ns == 150 - 55 - 10
+    result = communication_of(trace)
+    assert (result.events, result.sum_ns, result.union_ns) == (2, 160, 150)
+    assert result.exposed_ns == 150 - 55 - 10
 
 
 def test_sizes_are_elements_times_what_one_takes() -> None:
@@ -52,8 +52,8 @@ def test_sizes_are_elements_times_what_one_takes() -> None:
         **{"Collective name": "allreduce", "In msg nelems": 7, "dtype": "BFloat16"},
     )
     collective(trace, 30, 40, "ncclDevKernel_Generic", **{"Collective name": "_allgather_base", "dtype": "Float"})
-    found = communication_of(trace)
-    assert [(kind.kind, kind.events, kind.sum_ns, kind.bytes) for kind in found.by_kind] == [
+    result = communication_of(trace)
+    assert [(kind.kind, kind.events, kind.sum_ns, kind.bytes) for kind in result.by_kind] == [
         ("all_reduce", 2, 30, 414),
         ("all_gather", 1, 10, None),
     ]

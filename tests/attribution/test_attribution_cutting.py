@@ -70,39 +70,39 @@ def test_a_step_has_a_period_on_the_host_and_one_on_the_device(periods: tuple[St
 
 
 def test_nothing_asked_for_keeps_all(trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
-    found = cut(entries, periods)
-    assert found.keep.all()
-    assert found.notes == ()
-    assert found.size >= trace.stat().st_size
+    result = cut(entries, periods)
+    assert result.keep.all()
+    assert result.notes == ()
+    assert result.size >= trace.stat().st_size
 
 
 def test_steps_keep_their_own_work_wherever_it_ran(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]
 ) -> None:
-    found = cut(entries, periods, wanted=(2, 2))
-    assert names(trace, found) == [
+    result = cut(entries, periods, wanted=(2, 2))
+    assert names(trace, result) == [
         "process_name", "ProfilerStep#2", "train.py(1): step 2", "short 2", "long 2", "brief 2", "cudaLaunchKernel", "s3",
         "kernel 2", "f3",
     ]  # fmt: skip
-    assert "cut to step 2" in found.notes
+    assert "Cut to step 2." in result.notes
 
 
 def test_several_steps_and_the_last_one_included(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]
 ) -> None:
-    kept = names(trace, cut(entries, periods, wanted=(3, 5)))
-    assert [name for name in kept if name.startswith("kernel")] == ["kernel 3", "kernel 4", "kernel 5"]
+    kept_names = names(trace, cut(entries, periods, wanted=(3, 5)))
+    assert [name for name in kept_names if name.startswith("kernel")] == ["kernel 3", "kernel 4", "kernel 5"]
 
 
 def test_launches_of_kept_kernels_are_kept(tmp_path: Path) -> None:
     # kernel 1 still runs when that of step 2 begins
     events = [e if e["name"] != "kernel 1" else {**e, "dur": 110} for e in steps()]
     trace = write(tmp_path / "long.json", events)
-    kept = names(trace, cut(scan(trace), step_periods(attribute(read(trace))), wanted=(2, 2)))
-    assert {"kernel 1", "kernel 2"} <= set(kept)
-    assert kept.count("cudaLaunchKernel") == 2
-    assert {"s2", "f2", "s3", "f3"} <= set(kept)
-    assert "long 1" not in kept
+    kept_names = names(trace, cut(scan(trace), step_periods(attribute(read(trace))), wanted=(2, 2)))
+    assert {"kernel 1", "kernel 2"} <= set(kept_names)
+    assert kept_names.count("cudaLaunchKernel") == 2
+    assert {"s2", "f2", "s3", "f3"} <= set(kept_names)
+    assert "long 1" not in kept_names
 
 
 def test_steps_that_are_not_there_are_told(entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
@@ -116,50 +116,50 @@ def test_steps_that_are_not_there_are_told(entries: Entries, periods: tuple[Step
 def test_as_many_whole_steps_as_fit_steady_ones_first(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...], steady: tuple[int, ...]
 ) -> None:
-    whole = cut(entries, periods).size
+    uncut = cut(entries, periods).size
     kept_before = 0
     for part in (0.25, 0.5, 0.75, 1.0):
-        limit = int(whole * part)
-        found = cut(entries, periods, steady=steady, limit_bytes=limit)
-        kept = [n for n in range(STEPS) if f"kernel {n}" in names(trace, found)]
-        assert found.size <= limit
-        assert kept == list(range(kept[0], kept[-1] + 1))
-        assert not steady or steady[0] in kept
-        assert len(kept) >= kept_before
-        kept_before = len(kept)
+        limit = int(uncut * part)
+        result = cut(entries, periods, steady=steady, limit_bytes=limit)
+        kept_names = [n for n in range(STEPS) if f"kernel {n}" in names(trace, result)]
+        assert result.size <= limit
+        assert kept_names == list(range(kept_names[0], kept_names[-1] + 1))
+        assert not steady or steady[0] in kept_names
+        assert len(kept_names) >= kept_before
+        kept_before = len(kept_names)
     assert kept_before == STEPS
 
 
 def test_what_is_added_counts_too(entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
-    whole = cut(entries, periods).size
-    found = cut(entries, periods, limit_bytes=whole, beside=lambda period: 10 if period is not None else 1000)
-    assert found.period is not None
-    assert found.size + 10 <= whole
+    uncut = cut(entries, periods).size
+    result = cut(entries, periods, limit_bytes=uncut, beside=lambda period: 10 if period is not None else 1000)
+    assert result.period is not None
+    assert result.size + 10 <= uncut
 
 
 def test_one_step_too_large_loses_its_python_calls_first_the_shortest_first(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]
 ) -> None:
-    one = cut(entries, periods, wanted=(2, 2))
-    found = cut(entries, periods, wanted=(2, 2), limit_bytes=one.size - 1)
-    assert set(names(trace, one)) - set(names(trace, found)) == {"short 2"}
-    assert any("the 1 shortest of 2 Python calls" in note for note in found.notes)
+    single = cut(entries, periods, wanted=(2, 2))
+    result = cut(entries, periods, wanted=(2, 2), limit_bytes=single.size - 1)
+    assert set(names(trace, single)) - set(names(trace, result)) == {"short 2"}
+    assert any("the 1 shortest of 2 Python calls" in note for note in result.notes)
     calls = sum(len(json.dumps(e)) for e in steps() if e.get("cat") == "python_function" and e["name"].endswith("2"))
-    found = cut(entries, periods, wanted=(2, 2), limit_bytes=one.size - calls - 10)
-    gone = set(names(trace, one)) - set(names(trace, found))
+    result = cut(entries, periods, wanted=(2, 2), limit_bytes=single.size - calls - 10)
+    gone = set(names(trace, single)) - set(names(trace, result))
     assert gone == {"short 2", "train.py(1): step 2", "brief 2"}
-    assert found.size <= one.size - calls - 10
+    assert result.size <= single.size - calls - 10
 
 
 def test_a_limit_too_small_for_anything_is_told(entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
-    with pytest.raises(UsageError, match="too few"):
+    with pytest.raises(UsageError, match=r"\d MB"):
         cut(entries, periods, limit_bytes=100)
 
 
 def test_a_trace_without_steps_is_thinned(trace: Path, entries: Entries) -> None:
-    whole = cut(entries, ())
-    found = cut(entries, (), limit_bytes=whole.size - 10)
-    assert 0 < int((~found.keep).sum()) < 3
-    assert np.count_nonzero(found.keep) < len(entries)
-    assert found.period is None
-    assert len(names(trace, found)) == int(found.keep.sum())
+    uncut = cut(entries, ())
+    result = cut(entries, (), limit_bytes=uncut.size - 10)
+    assert 0 < int((~result.keep).sum()) < 3
+    assert np.count_nonzero(result.keep) < len(entries)
+    assert result.period is None
+    assert len(names(trace, result)) == int(result.keep.sum())

@@ -8,7 +8,7 @@ import pytest
 from published_traces import PUBLISHED, published
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.quantities import rate
+from profiler_kit.attribution.quantities import flop_rate
 from profiler_kit.attribution.result import PHASE_NUMBERS
 from profiler_kit.traces.reader import read
 
@@ -27,7 +27,7 @@ def test_what_goes_by_in_a_step_is_what_the_network_computes(phase: str, expecte
     attribution = attribute(read(TRACE))
     for step in range(3):
         of_phase = (attribution.device.step == step) & (attribution.device.phase == PHASE_NUMBERS[phase])
-        track, note = rate(attribution, of_phase)
+        track, note = flop_rate(attribution, of_phase)
         assert track is not None
         assert note is None
         teraflops_ns = sum(value * (after - at) for (at, value), (after, _) in pairwise(track.points))

@@ -1,4 +1,4 @@
-"""Whatever a trace holds, its owners are found without an error, in bounded time, and are such that others can use them."""
+"""Attribution of malformed traces ends without an error, in bounded time, with valid columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each cause of idle time, by traces whose answer can be read off."""
+"""Each cause of idle time, with traces whose answer is evident."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from inspection_traces import Event, call, copy, kernel, launch, mark, node, op,
 
 from profiler_kit.attribution.cutting import Period, clipped
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.lanes import LONGEST_GAP_NS, annotation
+from profiler_kit.attribution.lanes import MAX_MERGED_GAP_NS, annotation
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.lanes import Annotation
@@ -53,16 +53,16 @@ def counter(found: Annotation, name: str) -> list[tuple[float, int | float]]:
 
 
 def test_phases_on_the_device(attribution: Attribution) -> None:
-    found = annotation(attribution)
-    assert lane(found, "device: phase") == [
+    result = annotation(attribution)
+    assert lane(result, "device: phase") == [
         ("forward", 1054, 1062), ("backward", 1070, 1080), ("forward", 1254, 1262), ("backward", 1270, 1280),
     ]  # fmt: skip
 
 
 def test_communication_hides_no_other_work(attribution: Attribution) -> None:
-    found = annotation(attribution)
-    assert lane(found, "device: communication") == [("all_reduce", 1072, 1090), ("all_reduce", 1272, 1290)]
-    families = [name for name, *_ in lane(found, "device: kernels")]
+    result = annotation(attribution)
+    assert lane(result, "device: communication") == [("all_reduce", 1072, 1090), ("all_reduce", 1272, 1290)]
+    families = [name for name, *_ in lane(result, "device: kernels")]
     assert families[:3] == ["matrix product", "pointwise operations", "matrix product"]
     spent = {timing.phase: timing.kernel_ns for timing in summarize(attribution).phases}
     assert (spent["backward"], spent["communication"]) == (
@@ -72,32 +72,32 @@ def test_communication_hides_no_other_work(attribution: Attribution) -> None:
 
 
 def test_modules_by_level_the_outer_one_above(attribution: Attribution) -> None:
-    found = annotation(attribution)
-    lanes = [name for name in dict.fromkeys(span.lane for span in found.spans) if "module" in name]
+    result = annotation(attribution)
+    lanes = [name for name in dict.fromkeys(span.lane for span in result.spans) if "module" in name]
     assert lanes == ["device: module", "device: module, level 2"]
-    outer, inner = (lane(found, name)[:2] for name in lanes)
+    outer, inner = (lane(result, name)[:2] for name in lanes)
     assert outer == [("Net_0", 1054, 1062), ("Net_0", 1070, 1080)]  # forward, backward
     assert inner == [("Linear_0", 1054, 1058), ("Linear_0", 1070, 1080)]
-    assert {span.family for span in found.spans if span.lane == lanes[1]} == {"forward", "backward"}
+    assert {span.family for span in result.spans if span.lane == lanes[1]} == {"forward", "backward"}
 
 
 def test_idle_stretches_are_what_no_event_covers(attribution: Attribution) -> None:
-    found = annotation(attribution)
-    idle = [(start, end) for _, start, end in lane(found, "device: idle")]
+    result = annotation(attribution)
+    idle = [(start, end) for _, start, end in lane(result, "device: idle")]
     assert idle == [(1058, 1060), (1062, 1070), (1090, 1254), (1258, 1260), (1262, 1270)]
 
 
 def test_host_threads_have_a_lane_of_phases_each(attribution: Attribution) -> None:
-    found = annotation(attribution)
-    assert [name for name, *_ in lane(found, "host thread 200: phase")] == ["backward", "backward"]
-    assert ("forward", 1001, 1040) in lane(found, "host thread 100: phase")
+    result = annotation(attribution)
+    assert [name for name, *_ in lane(result, "host thread 200: phase")] == ["backward", "backward"]
+    assert ("forward", 1001, 1040) in lane(result, "host thread 100: phase")
 
 
 def test_how_much_runs_and_how_much_waits(attribution: Attribution) -> None:
-    found = annotation(attribution)
-    busy = counter(found, "busy (events running)")
+    result = annotation(attribution)
+    busy = counter(result, "busy (events running)")
     assert busy[:8] == [(1054, 1), (1058, 0), (1060, 1), (1062, 0), (1070, 1), (1072, 2), (1080, 1), (1090, 0)]
-    depth = counter(found, "queue depth (launches)")
+    depth = counter(result, "queue depth (launches)")
     assert depth[:7] == [(1005, 1), (1027, 2), (1053, 4), (1054, 3), (1060, 2), (1070, 1), (1072, 0)]
     assert busy[-1][1] == depth[-1][1] == 0
 
@@ -107,16 +107,16 @@ def test_flops_go_by_while_the_operators_kernels_run(attribution: Attribution) -
     assert rate[:2] == [(1054, 48 / 4e-6 / 1e12), (1058, 0)]
     big = {"Input Dims": [[4096], [4096, 4096], [4096, 4096]], "Concrete Inputs": ["", "", ""], "Sequence number": 3}
     events = [{**e, "args": big} if e["name"] == "aten::addmm" else e for e in step(3, 1000)]
-    found = annotation(attribute(table(Path(attribution.table.file).parent, events)))
+    result = annotation(attribute(table(Path(attribution.table.file).parent, events)))
     expected = pytest.approx(2 * 4096**3 / 4e-6 / 1e12, abs=1e-6)
-    assert counter(found, "TFLOP/s") == [(1054, expected), (1058, 0)]
+    assert counter(result, "TFLOP/s") == [(1054, expected), (1058, 0)]
 
 
 def test_without_shapes_there_is_a_note_in_place_of_flops(tmp_path: Path) -> None:
     events = [{**e, "args": {}} if e["name"] == "aten::addmm" else e for e in step(3, 1000)]
-    found = annotation(attribute(table(tmp_path, events)))
-    assert counter(found, "TFLOP/s") == []
-    assert any("record_shapes" in note for note in found.notes)
+    result = annotation(attribute(table(tmp_path, events)))
+    assert counter(result, "TFLOP/s") == []
+    assert any("record_shapes" in note for note in result.notes)
 
 
 def test_a_rate_of_little_of_the_work_is_no_rate(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_rate_of_little_of_the_work_is_no_rate(tmp_path: Path) -> None:
     assert counter(found(3), "TFLOP/s") != []
     assert any(note.startswith("FLOP/s: 1 of 2") for note in found(3).notes)
     assert counter(found(5), "TFLOP/s") == []
-    assert any(note.startswith("no FLOP/s: 1 of 2") for note in found(5).notes)
+    assert any(note.startswith("No FLOP/s: 1 of 2") for note in found(5).notes)
 
 
 def test_memory_is_told_by_device(tmp_path: Path) -> None:
@@ -138,39 +138,39 @@ def test_memory_is_told_by_device(tmp_path: Path) -> None:
         args = {"Total Allocated": allocated << 20, "Bytes": 1, "Device Type": kind, "Device Id": number}
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 100, "ts": at, "args": args}
 
-    one = [memory(1, 10, 0), memory(3, 12, 0), memory(2, 11, 0), memory(3, 14, 0)]
-    found = annotation(attribute(table(tmp_path, [*step(3, 1000), *one, memory(5, 0, -1, 0)])))
-    assert counter(found, "memory allocated (MiB)") == [(1, 10), (2, 11), (3, 14)]
-    found = annotation(attribute(table(tmp_path, [*step(3, 1000), *one, memory(4, 20, 1), memory(5, 3, -1, 0)])))
-    assert counter(found, "device 1 memory allocated (MiB)") == [(4, 20)]
-    assert counter(found, "host memory allocated (MiB)") == [(5, 3)]
+    events = [memory(1, 10, 0), memory(3, 12, 0), memory(2, 11, 0), memory(3, 14, 0)]
+    result = annotation(attribute(table(tmp_path, [*step(3, 1000), *events, memory(5, 0, -1, 0)])))
+    assert counter(result, "memory allocated (MiB)") == [(1, 10), (2, 11), (3, 14)]
+    result = annotation(attribute(table(tmp_path, [*step(3, 1000), *events, memory(4, 20, 1), memory(5, 3, -1, 0)])))
+    assert counter(result, "device 1 memory allocated (MiB)") == [(4, 20)]
+    assert counter(result, "host memory allocated (MiB)") == [(5, 3)]
 
 
 def test_long_gaps_part_boxes_and_short_ones_do_not(tmp_path: Path) -> None:
     def run(gap_ns: int) -> list[tuple[str, float, float]]:
         events = [op("aten::add", 0, 10), launch(1, 1), launch(2, 3), kernel("a", 20, 30, 1)]
-        found = annotation(attribute(table(tmp_path, [*events, kernel("b", 30 + gap_ns / 1000, 1000, 2)])))
-        return lane(found, "device: phase")
+        result = annotation(attribute(table(tmp_path, [*events, kernel("b", 30 + gap_ns / 1000, 1000, 2)])))
+        return lane(result, "device: phase")
 
-    assert len(run(LONGEST_GAP_NS)) == 1
-    assert len(run(LONGEST_GAP_NS + 1)) == 2
+    assert len(run(MAX_MERGED_GAP_NS)) == 1
+    assert len(run(MAX_MERGED_GAP_NS + 1)) == 2
 
 
 def test_devices_have_lanes_of_their_own(tmp_path: Path) -> None:
     events = [op("aten::add", 0, 10), launch(1, 1), launch(2, 3), kernel("a", 20, 30, 1), kernel("b", 22, 32, 2)]
     events[-1]["args"]["device"] = 1
-    found = annotation(attribute(table(tmp_path, events)))
-    assert lane(found, "device 0: phase")[0][1:] == (20, 30)
-    assert lane(found, "device 1: phase")[0][1:] == (22, 32)  # what runs elsewhere hides nothing of it
+    result = annotation(attribute(table(tmp_path, events)))
+    assert lane(result, "device 0: phase")[0][1:] == (20, 30)
+    assert lane(result, "device 1: phase")[0][1:] == (22, 32)  # what runs elsewhere hides nothing of it
 
 
 def test_a_trace_without_a_device_shows_phases_and_modules_on_the_host(tmp_path: Path) -> None:
     events = [e for e in step(3, 1000) if e["cat"] not in ("kernel", "cuda_runtime")]
-    found = annotation(attribute(table(tmp_path, events)))
-    assert ("Linear_0", 1002, 1020) in lane(found, "host thread 100: module, level 2")
-    assert {span.lane.partition(" ")[0] for span in found.spans} == {"host"}
-    assert [name for name, _, _ in lane(found, "host operators")]
-    assert found.counters == ()
+    result = annotation(attribute(table(tmp_path, events)))
+    assert ("Linear_0", 1002, 1020) in lane(result, "host thread 100: module, level 2")
+    assert {span.lane.partition(" ")[0] for span in result.spans} == {"host"}
+    assert [name for name, _, _ in lane(result, "host operators")]
+    assert result.counters == ()
 
 
 def test_no_event_of_the_device_is_missing_from_its_lanes(attribution: Attribution) -> None:
@@ -181,12 +181,12 @@ def test_no_event_of_the_device_is_missing_from_its_lanes(attribution: Attributi
 
 
 def test_a_part_of_an_annotation(attribution: Attribution) -> None:
-    whole = annotation(attribution)
+    full = annotation(attribution)
     period = Period(1056_000, 1060_000, 1054_500, 1075_000)
-    part = clipped(whole, period)
+    part = clipped(full, period)
     assert lane(part, "device: phase") == [("forward", 1054.5, 1062), ("backward", 1070, 1075)]
     assert counter(part, "queue depth (launches)") == [(1054.5, 3), (1060, 2), (1070, 1), (1072, 0)]
-    assert clipped(whole, None) is whole
+    assert clipped(full, None) is full
     assert_in(part.spans, period)
 
 
@@ -200,10 +200,10 @@ def test_boxes_of_a_lane_stand_in_order_and_do_not_overlap(attribution: Attribut
     for span in annotation(attribution).spans:
         lanes.setdefault(span.lane, []).append(span)
     for spans in lanes.values():
-        assert all(one.end_ns <= other.start_ns for one, other in pairwise(spans))
+        assert all(events.end_ns <= other.start_ns for events, other in pairwise(spans))
 
 
 def test_an_empty_device_and_an_empty_host(tmp_path: Path) -> None:
     for events in ([kernel("a", 1, 2), copy("Memcpy HtoD", 2, 3)], [op("aten::add", 1, 2)]):
-        found = annotation(attribute(table(tmp_path, events)))
-        json.dumps([(s.name, s.start_ns, s.end_ns) for s in found.spans])  # plain numbers, no numpy's
+        result = annotation(attribute(table(tmp_path, events)))
+        json.dumps([(s.name, s.start_ns, s.end_ns) for s in result.spans])  # plain numbers, no numpy's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inspection_written import Written
 
-from profiler_kit.attribution.host_time import AGAIN, LEAST
+from profiler_kit.attribution.host_time import MIN_BLOCKED_LAUNCHES, MIN_QUEUE_DEPTH
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import Queue, TraceSummary
 
@@ -13,9 +13,9 @@ US = 1000
 
 
 def queue_of(trace: Written) -> Queue:
-    found = summarize(trace.attribution()).queue
-    assert found is not None
-    return found
+    result = summarize(trace.attribution()).queue
+    assert result is not None
+    return result
 
 
 def test_depth_is_the_launches_that_have_not_begun() -> None:
@@ -92,7 +92,8 @@ def test_slow_launches_from_which_the_queue_goes_on_to_grow_were_not_for_want_of
 
 
 @pytest.mark.parametrize(
-    ("places", "more", "full"), [(1000, AGAIN - 1, False), (1000, AGAIN, True), (LEAST // 2, 200, False)]
+    ("places", "more", "full"),
+    [(1000, MIN_BLOCKED_LAUNCHES - 1, False), (1000, MIN_BLOCKED_LAUNCHES, True), (MIN_QUEUE_DEPTH // 2, 200, False)],
 )
 def test_few_slow_launches_or_few_ahead_of_them_make_no_full_queue(places: int, more: int, full: bool) -> None:
     assert queue_of(flooded(places=places, more=more)).full is full

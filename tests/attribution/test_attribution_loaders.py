@@ -1,4 +1,4 @@
-"""Which loader fetched the batches, by what the profiler calls the fetch."""
+"""The DataLoader classes in a trace, by the profiler's name of the fetch."""
 
 from __future__ import annotations
 

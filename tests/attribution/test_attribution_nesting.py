@@ -1,4 +1,4 @@
-"""What encloses what: over columns the same as with a stack, and sane where nothing nests."""
+"""Nesting over columns gives the same result as a stack, and stays valid where events do not nest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inspection_traces import ENGINE, call, kernel, launch, mark, op, table
 
 from profiler_kit.attribution import nesting
-from profiler_kit.attribution.events import nearest, outermost
+from profiler_kit.attribution.events import innermost_enclosing, outermost_enclosing
 from profiler_kit.attribution.nesting import Nesting, nest
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Table
 
@@ -68,11 +68,11 @@ def with_a_stack(found: Nesting, of: Table) -> list[int]:
 @given(nested())
 def test_it_is_what_a_stack_finds(spans: list[tuple[int, int, int, int]]) -> None:
     of = columns(spans)
-    found = nest(of)
-    assert sorted(found.rows.tolist()) == list(range(len(spans)))
-    assert found.parent.tolist() == with_a_stack(found, of)
-    assert (found.start_ns == of.start_ns[found.rows]).all()
-    assert (found.end_ns == of.end_ns[found.rows]).all()
+    result = nest(of)
+    assert sorted(result.rows.tolist()) == list(range(len(spans)))
+    assert result.parent.tolist() == with_a_stack(result, of)
+    assert (result.start_ns == of.start_ns[result.rows]).all()
+    assert (result.end_ns == of.end_ns[result.rows]).all()
 
 
 _ANY = st.tuples(
@@ -88,22 +88,22 @@ _ANY = st.tuples(
 def test_whatever_overlaps_nests_afterwards(spans: list[tuple[int, int, int, int]], rounds: int) -> None:
     """Also with no rounds at all, when one event after the other is looked at."""
     of = columns(spans)
-    before, nesting.ROUNDS = nesting.ROUNDS, rounds  # type: ignore[misc]
+    before, nesting.MAX_REPAIR_ROUNDS = nesting.MAX_REPAIR_ROUNDS, rounds  # type: ignore[misc]
     try:
-        found = nest(of)
+        result = nest(of)
     finally:
-        nesting.ROUNDS = before  # type: ignore[misc]
-    assert sorted(found.rows.tolist()) == list(range(len(spans)))
-    assert (found.end_ns >= found.start_ns).all()
-    inner = np.flatnonzero(found.parent != NONE)
-    outer = found.parent[inner]
+        nesting.MAX_REPAIR_ROUNDS = before  # type: ignore[misc]
+    assert sorted(result.rows.tolist()) == list(range(len(spans)))
+    assert (result.end_ns >= result.start_ns).all()
+    inner = np.flatnonzero(result.parent != NONE)
+    outer = result.parent[inner]
     assert (outer < inner).all()
-    assert (found.thread[outer] == found.thread[inner]).all()
-    assert (of.kind[found.rows[outer]] != Kind.RUNTIME).all()
-    assert (found.start_ns[outer] <= found.start_ns[inner]).all()
-    assert (found.start_ns[inner] < found.end_ns[outer]).all()
-    calls = of.kind[found.rows[inner]] == Kind.RUNTIME
-    assert (calls | (found.end_ns[inner] <= found.end_ns[outer])).all()
+    assert (result.thread[outer] == result.thread[inner]).all()
+    assert (of.kind[result.rows[outer]] != Kind.RUNTIME).all()
+    assert (result.start_ns[outer] <= result.start_ns[inner]).all()
+    assert (result.start_ns[inner] < result.end_ns[outer]).all()
+    calls = of.kind[result.rows[inner]] == Kind.RUNTIME
+    assert (calls | (result.end_ns[inner] <= result.end_ns[outer])).all()
 
 
 def test_a_range_ends_with_the_python_calls_that_open_and_end_it(tmp_path: Path) -> None:
@@ -118,10 +118,11 @@ def test_a_range_ends_with_the_python_calls_that_open_and_end_it(tmp_path: Path)
         op("aten::add", 60, 70),
     ]
     of = table(tmp_path, events)
-    found = nest(of)
-    names = [of.names[of.name[row]] for row in found.rows]
+    result = nest(of)
+    names = [of.names[of.name[row]] for row in result.rows]
     parents = {
-        name: names[parent] if parent != NONE else "" for name, parent in zip(names, found.parent.tolist(), strict=True)
+        name: names[parent] if parent != NONE else ""
+        for name, parent in zip(names, result.parent.tolist(), strict=True)
     }
     assert parents["aten::mul"] == "part"
     assert parents["part"] == parents["__enter__"] == parents["__exit__"] == parents["aten::add"] == "main"
@@ -129,8 +130,8 @@ def test_a_range_ends_with_the_python_calls_that_open_and_end_it(tmp_path: Path)
 
 def test_a_child_that_ends_a_little_late_is_still_one(tmp_path: Path) -> None:
     events = [op("aten::outer", 0, 10), op("aten::inner", 5, 10.002), op("aten::next", 10.001, 20)]
-    found = nest(table(tmp_path, events))
-    assert found.parent.tolist() == [NONE, 0, NONE]
+    result = nest(table(tmp_path, events))
+    assert result.parent.tolist() == [NONE, 0, NONE]
 
 
 def test_runtime_calls_enclose_nothing_and_threads_do_not_mix(tmp_path: Path) -> None:
@@ -141,39 +142,39 @@ def test_runtime_calls_enclose_nothing_and_threads_do_not_mix(tmp_path: Path) ->
         op("aten::mul", 1, 9, thread=ENGINE),
         kernel("k", 0, 100, 1),
     ]
-    found = nest(table(tmp_path, events))
-    assert found.parent.tolist() == [NONE, 0, 0, NONE]
+    result = nest(table(tmp_path, events))
+    assert result.parent.tolist() == [NONE, 0, 0, NONE]
 
 
 @pytest.mark.parametrize("depth", [40_000, 200_000])
 def test_any_depth_takes_little_time(depth: int) -> None:
     spans = [(0, int(Kind.OPERATOR), i, 2 * (depth - i)) for i in range(depth)]
-    found = nest(columns(spans))
-    assert found.parent.tolist() == list(range(-1, depth - 1))
+    result = nest(columns(spans))
+    assert result.parent.tolist() == list(range(-1, depth - 1))
     only_first = np.zeros(depth, dtype=bool)
     only_first[0] = True
-    assert not nearest(found.parent, only_first).any()
+    assert not innermost_enclosing(result.parent, only_first).any()
 
 
 def test_nothing_at_all() -> None:
-    found = nest(columns([]))
-    assert len(found.rows) == len(found.parent) == 0
-    assert len(nearest(found.parent, np.zeros(0, dtype=bool))) == 0
+    result = nest(columns([]))
+    assert len(result.rows) == len(result.parent) == 0
+    assert len(innermost_enclosing(result.parent, np.zeros(0, dtype=bool))) == 0
 
 
 @settings(max_examples=150, deadline=None)
 @given(nested())
 def test_the_innermost_and_the_outermost_around(spans: list[tuple[int, int, int, int]]) -> None:
     of = columns(spans)
-    found = nest(of)
-    count = len(found.rows)
-    wanted = np.array([(i * 7 + count) % 3 == 0 for i in range(count)], dtype=bool)
-    around = nearest(found.parent, wanted)
-    outer = outermost(found.parent, around)
+    result = nest(of)
+    count = len(result.rows)
+    mask = np.array([(i * 7 + count) % 3 == 0 for i in range(count)], dtype=bool)
+    around = innermost_enclosing(result.parent, mask)
+    outer = outermost_enclosing(result.parent, around)
     for i in range(count):
         chain = [i]
-        while found.parent[chain[-1]] != NONE:
-            chain.append(int(found.parent[chain[-1]]))
-        hits = [j for j in chain if wanted[j]]
+        while result.parent[chain[-1]] != NONE:
+            chain.append(int(result.parent[chain[-1]]))
+        hits = [j for j in chain if mask[j]]
         assert around[i] == (hits[0] if hits else NONE)
         assert outer[i] == (hits[-1] if hits else NONE)

@@ -1,4 +1,4 @@
-"""A network whose layers all have different widths, traced here: the shapes in the trace tell whose backward each operator is."""
+"""A network whose layers have different widths: the shapes in its trace identify the module of each backward operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Kind
 
 STEPS = 2
-LAYERS = 8
+MAX_OVERLAP_LAYERS = 8
 MODES = ("eager", "checkpoint", "reentrant checkpoint")
 
 
@@ -100,12 +100,12 @@ def layers(attribution: Attribution) -> Iterator[tuple[tuple[int, ...], str, str
 
 @pytest.mark.parametrize("mode", MODES)
 def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
-    found: dict[tuple[int, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    result: dict[tuple[int, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for key, phase, path in layers(traced(mode)):
-        found[key][phase].add(path)
-    assert len(found) == LAYERS + 1
+        result[key][phase].add(path)
+    assert len(result) == MAX_OVERLAP_LAYERS + 1
     paths = set()
-    for key, by_phase in found.items():
+    for key, by_phase in result.items():
         again = {"recompute"} if "checkpoint" in mode and key not in {(3, 5), (12, 13)} else set()
         backward = (
             {"backward"} if key != (12, 13) else set()
@@ -114,7 +114,7 @@ def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
         assert set(by_phase) <= {"forward", "backward"} | again
         assert len(set.union(*by_phase.values())) == 1
         paths |= by_phase["forward"]
-    assert len(paths) == LAYERS + 1
+    assert len(paths) == MAX_OVERLAP_LAYERS + 1
     assert all(path.startswith("Net_") for path in paths)
 
 
@@ -143,8 +143,8 @@ def test_every_operator_has_the_phase_of_where_it_stands(mode: str, with_stack: 
 
 @pytest.mark.parametrize("with_stack", [True, False])
 def test_a_backward_pass_that_makes_a_graph_does_nothing_again(with_stack: bool) -> None:
-    found = {phase for _, phase, _ in layers(traced("gradient penalty", with_stack))}
-    assert found == {"forward", "backward"}
+    result = {phase for _, phase, _ in layers(traced("gradient penalty", with_stack))}
+    assert result == {"forward", "backward"}
     attribution = traced("gradient penalty", with_stack)
     assert "recompute" not in {phase_name(phase) for phase in attribution.host.phase.tolist()}
 

@@ -38,11 +38,11 @@ def test_there_are_recorded_traces() -> None:
 
 @pytest.mark.parametrize("path", RECORDED, ids=named)
 def test_every_event_has_its_owner(path: Path) -> None:
-    found, expected = attribution(path), EXPECTED[named(path)]
-    paths = [module.path for module in found.modules]
-    marked = found.table.kind[found.host.rows] != Kind.PYTHON
-    assert owners(found.host.phase[marked], found.host.module[marked], paths) == expected["host_events"]
-    assert owners(found.device.within, found.device.module, paths) == expected["device_events"]
+    result, expected = attribution(path), EXPECTED[named(path)]
+    paths = [module.path for module in result.modules]
+    marked = result.table.kind[result.host.rows] != Kind.PYTHON
+    assert owners(result.host.phase[marked], result.host.module[marked], paths) == expected["host_events"]
+    assert owners(result.device.within, result.device.module, paths) == expected["device_events"]
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=named)

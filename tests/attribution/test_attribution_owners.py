@@ -1,4 +1,4 @@
-"""Each rule by which work gets its step, phase and module, on traces written by hand."""
+"""Each rule that attributes work to a step, a phase and a module, on hand-written traces."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from inspection_traces import (
     Event,
     call,
     copy,
+    device_attribution,
+    host_attribution,
     kernel,
     launch,
     mark,
     node,
     op,
-    said_of_device,
-    said_of_host,
     span,
     table,
 )
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.traces.table import NONE, Kind
 
 
@@ -91,11 +92,11 @@ def a_step() -> list[Event]:
 
 
 def test_a_step_with_stacks(tmp_path: Path) -> None:
-    found = attribution(tmp_path, a_step())
+    result = attribution(tmp_path, a_step())
     by_name = {
-        name: (said.phase, said.module, said.evidence)
-        for name, said in said_of_device(found).items()
-        if said.within == said.phase and said.step == 0
+        name: (row.phase, row.module, row.evidence)
+        for name, row in device_attribution(result).items()
+        if row.within == row.phase and row.step == 0
     }
     assert by_name == {
         "Memcpy HtoD (Pageable -> Device)": ("transfer", "", "COPY"),
@@ -114,27 +115,27 @@ def test_a_step_with_stacks(tmp_path: Path) -> None:
         "update": ("optimizer", "", "MARK"),
         "stray": ("other", "", "NONE"),
     }
-    host = said_of_host(found)
+    host = host_attribution(result)
     assert host["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"] == ("data", "")
     assert host["aten::stack"] == ("data", "")
     assert host["aten::to"] == ("transfer", "")
     assert host["ProfilerStep#4"] == ("", "")
-    assert [(step.number, step.end_ns - step.start_ns) for step in found.steps] == [(4, 1_000_000)]
-    assert {module.class_name for module in found.modules} == {"Net", "Linear", "MSELoss"}
-    assert found.notes == ()
+    assert [(step.number, step.end_ns - step.start_ns) for step in result.steps] == [(4, 1_000_000)]
+    assert {module.class_name for module in result.modules} == {"Net", "Linear", "MSELoss"}
+    assert result.notes == ()
 
 
 def test_without_stacks_forward_is_a_window(tmp_path: Path) -> None:
     events = [event for event in a_step() if event["cat"] != "python_function"]
-    found = attribution(tmp_path, events)
-    by_name = {name: (said.phase, said.module, said.evidence) for name, said in said_of_device(found).items()}
+    result = attribution(tmp_path, events)
+    by_name = {name: (row.phase, row.module, row.evidence) for name, row in device_attribution(result).items()}
     assert by_name["first"] == by_name["scaled"] == ("forward", "", "WINDOW")
     assert by_name["loss"] == ("loss", "", "MARK")
     assert by_name["seed"] == ("backward", "", "WINDOW")
     assert by_name["d first"] == ("backward", "", "NODE")
     assert by_name["Memcpy HtoD (Pageable -> Device)"] == ("transfer", "", "COPY")
     assert by_name["stray"] == ("other", "", "NONE")
-    assert any("with_stack=True" in note for note in found.notes)
+    assert any("with_stack=True" in note for note in result.notes)
 
 
 def test_a_window_ends_where_something_else_begins(tmp_path: Path) -> None:
@@ -171,8 +172,8 @@ def test_a_window_ends_where_something_else_begins(tmp_path: Path) -> None:
         launch(8, 401),
         kernel("metrics", 402, 403, 8),
     ]
-    found = said_of_device(attribution(tmp_path, events))
-    assert {name: said.within for name, said in found.items()} == {
+    result = device_attribution(attribution(tmp_path, events))
+    assert {name: row.within for name, row in result.items()} == {
         "early": "forward",
         "preparing": "other",
         "forward": "forward",
@@ -182,7 +183,7 @@ def test_a_window_ends_where_something_else_begins(tmp_path: Path) -> None:
         "seed": "backward",
         "metrics": "other",
     }
-    assert found["ncclDevKernel_SendRecv(x)"].phase == "communication"
+    assert result["ncclDevKernel_SendRecv(x)"].phase == "communication"
 
 
 def test_reading_the_loss_is_the_losses(tmp_path: Path) -> None:
@@ -196,9 +197,9 @@ def test_reading_the_loss_is_the_losses(tmp_path: Path) -> None:
         node("NllLoss2DBackward0", 100, 110, 2),
         node("AddmmBackward0", 110, 120, 1),
     ]
-    found = attribution(tmp_path, events)
-    assert said_of_device(found)["Memcpy DtoH (Device -> Pageable)"][:3] == ("loss", "", "WINDOW")
-    assert said_of_host(found)["aten::nll_loss2d"] == ("loss", "")
+    result = attribution(tmp_path, events)
+    assert device_attribution(result)["Memcpy DtoH (Device -> Pageable)"][:3] == ("loss", "", "WINDOW")
+    assert host_attribution(result)["aten::nll_loss2d"] == ("loss", "")
 
 
 def test_ddp_names_its_forward_and_collectives_are_apart(tmp_path: Path) -> None:
@@ -212,10 +213,10 @@ def test_ddp_names_its_forward_and_collectives_are_apart(tmp_path: Path) -> None
         launch(3, 60),
         kernel("rcclGenericKernel<1>", 65, 66, 3, stream=20),
     ]
-    found = said_of_device(attribution(tmp_path, events))
-    assert found["relu"][:3] == ("forward", "", "MODULE")
+    result = device_attribution(attribution(tmp_path, events))
+    assert result["relu"][:3] == ("forward", "", "MODULE")
     for name in ("ncclDevKernel_Broadcast_RING_LL(x)", "rcclGenericKernel<1>"):
-        assert found[name][:4] == ("communication", "(communication)", "NAME", "forward")
+        assert result[name][:4] == ("communication", "(communication)", "NAME", "forward")
 
 
 @pytest.mark.parametrize("sequence_of_node", [20, 77])
@@ -245,8 +246,8 @@ def test_work_done_again_in_a_node(tmp_path: Path, sequence_of_node: int) -> Non
         kernel("rest", 391, 392, 5),
         node("TBackward0", 500, 510, sequence_of_node),
     ]
-    found = {name: said[:3] for name, said in said_of_device(attribution(tmp_path, events)).items()}
-    assert found == {
+    result = {name: row[:3] for name, row in device_attribution(attribution(tmp_path, events)).items()}
+    assert result == {
         "again": ("recompute", "Net_0.Block_0.Conv2d_0", "NODE"),
         "relu again": ("recompute", "Net_0.Block_0", "NODE"),
         "d relu": ("backward", "Net_0.Block_0", "NODE"),
@@ -277,10 +278,10 @@ def test_a_node_belongs_to_the_latest_op_of_its_number_on_its_thread(tmp_path: P
             launch(start + 2, start + 112, thread=ENGINE),
             kernel(f"d linear {start}", start + 115, start + 116, start + 2),
         ]
-    found = said_of_device(attribution(tmp_path, events))
+    result = device_attribution(attribution(tmp_path, events))
     for start in (0, 1000):
-        assert found[f"d gelu {start}"].module == "GELU_0"
-        assert found[f"d linear {start}"].module == "Linear_0"
+        assert result[f"d gelu {start}"].module == "GELU_0"
+        assert result[f"d linear {start}"].module == "Linear_0"
 
 
 def test_several_nodes_of_one_op_and_one_of_none(tmp_path: Path) -> None:
@@ -297,10 +298,10 @@ def test_several_nodes_of_one_op_and_one_of_none(tmp_path: Path) -> None:
         launch(2, 125, thread=ENGINE),
         kernel("d foo", 126, 127, 2),
     ]
-    found = attribution(tmp_path, events)
-    assert said_of_device(found)["d lstm"].module == "LSTM_0"
-    assert said_of_device(found)["d foo"][:2] == ("backward", "")
-    assert any("1 of 3 backward nodes" in note for note in found.notes)
+    result = attribution(tmp_path, events)
+    assert device_attribution(result)["d lstm"].module == "LSTM_0"
+    assert device_attribution(result)["d foo"][:2] == ("backward", "")
+    assert any("1 of 3 backward nodes" in note for note in result.notes)
 
 
 def test_a_loop_that_runs_ahead(tmp_path: Path) -> None:
@@ -321,10 +322,10 @@ def test_a_loop_that_runs_ahead(tmp_path: Path) -> None:
         launch(2, 225, thread=ENGINE),
         kernel("d linear", 226, 227, 2),
     ]
-    found = said_of_device(attribution(tmp_path, events))
-    assert found["d linear"][:2] == ("backward", "Linear_0")
-    assert found["d linear"].step == 1
-    assert found["d custom"][:2] == ("backward", "")
+    result = device_attribution(attribution(tmp_path, events))
+    assert result["d linear"][:2] == ("backward", "Linear_0")
+    assert result["d linear"].step == 1
+    assert result["d custom"][:2] == ("backward", "")
 
 
 def test_2021s_names(tmp_path: Path) -> None:
@@ -351,14 +352,14 @@ def test_2021s_names(tmp_path: Path) -> None:
         run(3, 310),
         kernel("update", 320, 321, 3, category="Kernel"),
     ]
-    found = attribution(tmp_path, events)
-    assert {name: said[:3] for name, said in said_of_device(found).items()} == {
+    result = attribution(tmp_path, events)
+    assert {name: row[:3] for name, row in device_attribution(result).items()} == {
         "conv": ("forward", "", "WINDOW"),
         "d conv": ("backward", "", "NODE"),
         "update": ("optimizer", "", "MARK"),
     }
-    assert said_of_host(found)["aten::nll_loss"] == ("loss", "")
-    assert [step.number for step in found.steps] == [5]
+    assert host_attribution(result)["aten::nll_loss"] == ("loss", "")
+    assert [step.number for step in result.steps] == [5]
 
 
 def test_regions_of_the_compiler_have_one_name_both_ways(tmp_path: Path) -> None:
@@ -374,12 +375,12 @@ def test_regions_of_the_compiler_have_one_name_both_ways(tmp_path: Path) -> None
         launch(2, 220, thread=ENGINE),
         kernel("triton_red_fused_sum_1", 225, 226, 2),
     ]
-    found = attribution(tmp_path, events)
+    result = attribution(tmp_path, events)
     region = "OptimizedModule_0.Torch-Compiled Region: 0/0"
-    assert found.compiled
-    assert any("torch.compile" in note for note in found.notes)
-    assert said_of_device(found)["triton_poi_fused_relu_0"][:2] == ("forward", region)
-    assert said_of_device(found)["triton_red_fused_sum_1"][:2] == ("backward", region)
+    assert result.compiled
+    assert any("torch.compile" in note for note in result.notes)
+    assert device_attribution(result)["triton_poi_fused_relu_0"][:2] == ("forward", region)
+    assert device_attribution(result)["triton_red_fused_sum_1"][:2] == ("backward", region)
 
 
 def test_inference_is_forward_in_modules_and_steps_alone(tmp_path: Path) -> None:
@@ -396,10 +397,10 @@ def test_inference_is_forward_in_modules_and_steps_alone(tmp_path: Path) -> None
         launch(3, 152),
         kernel("after", 155, 156, 3),
     ]
-    found = said_of_device(attribution(tmp_path, events))
-    assert found["inside"][:2] == ("forward", "Net_0")
-    assert found["beside"][:3] == ("forward", "", "WINDOW")
-    assert found["after"][:3] == ("other", "", "NONE")
+    result = device_attribution(attribution(tmp_path, events))
+    assert result["inside"][:2] == ("forward", "Net_0")
+    assert result["beside"][:3] == ("forward", "", "WINDOW")
+    assert result["after"][:3] == ("other", "", "NONE")
 
 
 def test_work_of_the_optimizer_outside_of_its_marks(tmp_path: Path) -> None:
@@ -416,19 +417,20 @@ def test_work_of_the_optimizer_outside_of_its_marks(tmp_path: Path) -> None:
         launch(3, 112),
         kernel("seed", 115, 116, 3),
     ]
-    found = said_of_device(attribution(tmp_path, events))
-    assert found["norm"][:3] == found["unscale"][:3] == ("optimizer", "", "MARK")
-    assert found["seed"][:3] == ("backward", "", "MARK")
+    result = device_attribution(attribution(tmp_path, events))
+    assert result["norm"][:3] == result["unscale"][:3] == ("optimizer", "", "MARK")
+    assert result["seed"][:3] == ("backward", "", "MARK")
 
 
 def test_steps_that_only_the_optimizer_ends(tmp_path: Path) -> None:
     events = [op("aten::addmm", 0, 10), launch(1, 5), kernel("k", 6, 7, 1)]
     for start in (100, 200, 300):
         events += [mark("Optimizer.step#Adam.step", start, start + 50), op("aten::addmm", start + 60, start + 70)]
-    found = attribution(tmp_path, events)
-    assert [(step.number, step.end_ns // 1000) for step in found.steps] == [(0, 150), (1, 250), (2, 350)]
-    assert said_of_device(found)["k"].step == 0
-    assert any("optimizer's step" in note for note in found.notes)
+    result = attribution(tmp_path, events)
+    assert [(step.number, step.end_ns // 1000) for step in result.steps] == [(0, 150), (1, 250), (2, 350)]
+    assert device_attribution(result)["k"].step == 0
+    assert summarize(result).steps_inferred
+    assert any("3 steps" in note and "profiler.step()" in note for note in result.notes)
 
 
 # ---- launches
@@ -441,12 +443,12 @@ def test_a_graphs_launch_is_shared_and_the_outer_call_is_the_launch(tmp_path: Pa
         launch(1, 20, 30, name="cuGraphLaunch"),
         *(kernel(f"k{i}", 60 + i, 60.5 + i, 1) for i in range(5)),
     ]
-    found = attribution(tmp_path, events)
-    launches = {int(position) for position in found.device.launch}
+    result = attribution(tmp_path, events)
+    launches = {int(position) for position in result.device.launch}
     assert len(launches) == 1
-    row = found.host.rows[launches.pop()]
-    assert found.table.names[found.table.name[row]] == "cudaGraphLaunch"
-    assert found.graph_launches == 1
+    row = result.host.rows[launches.pop()]
+    assert result.table.names[result.table.name[row]] == "cudaGraphLaunch"
+    assert result.graph_launches == 1
 
 
 def test_a_correlation_that_is_used_again_joins_the_latest_call_before(tmp_path: Path) -> None:
@@ -461,12 +463,12 @@ def test_a_correlation_that_is_used_again_joins_the_latest_call_before(tmp_path:
         kernel("unknown", 300, 301, 10),
         kernel("none", 310, 311),
     ]
-    found = attribution(tmp_path, events)
+    result = attribution(tmp_path, events)
     starts = {
-        found.table.names[found.table.name[row]]: (
-            int(found.table.start_ns[found.host.rows[launched]]) // 1000 if launched != NONE else None
+        result.table.names[result.table.name[row]]: (
+            int(result.table.start_ns[result.host.rows[launched]]) // 1000 if launched != NONE else None
         )
-        for row, launched in zip(found.device.rows.tolist(), found.device.launch.tolist(), strict=True)
+        for row, launched in zip(result.device.rows.tolist(), result.device.launch.tolist(), strict=True)
     }
     assert starts == {"a": 10, "b": 100, "c": 200, "too early": 10, "unknown": None, "none": None}
 
@@ -486,17 +488,17 @@ def test_an_operators_id_helps_only_where_no_correlation_does(tmp_path: Path) ->
         with_id(kernel("before it began", 400, 401), 9),
         with_id(kernel("of another window", 410, 411, 1234), 7),
     ]
-    found = attribution(tmp_path, events)
-    said = said_of_device(found)
-    assert said["known"][:3] == ("forward", "Linear_0", "MODULE")
+    result = attribution(tmp_path, events)
+    row = device_attribution(result)
+    assert row["known"][:3] == ("forward", "Linear_0", "MODULE")
     for name in ("ambiguous", "before it began", "of another window"):
-        assert said[name][:3] == ("", "", "NONE")
-    assert (found.device.launch == NONE).all()
+        assert row[name][:3] == ("", "", "NONE")
+    assert (result.device.launch == NONE).all()
 
 
 def test_positions_of_the_host_point_at_what_they_say(tmp_path: Path) -> None:
-    found = attribution(tmp_path, a_step())
-    host, of = found.host, found.table
+    result = attribution(tmp_path, a_step())
+    host, of = result.host, result.table
     for position, row in enumerate(host.rows.tolist()):
         for column, kind in ((host.operator, Kind.OPERATOR), (host.python, Kind.PYTHON), (host.node, Kind.OPERATOR)):
             at = column[position]
@@ -534,4 +536,4 @@ def test_what_a_name_says(tmp_path: Path, category: str, name: str, phase: str) 
         kernel("k", 15, 16, 1),
         mark("Optimizer.step#SGD.step", 100, 110),
     ]
-    assert said_of_device(attribution(tmp_path, events))["k"].phase == phase
+    assert device_attribution(attribution(tmp_path, events))["k"].phase == phase

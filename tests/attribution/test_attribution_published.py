@@ -1,4 +1,4 @@
-"""Traces that other people published: their authors' own marks, which the attribution does not read, are the truth."""
+"""Published traces: the authors' own marks, which the attribution does not read, are the reference."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_every_file_has_owners_or_says_why_not(file: str) -> None:
         with pytest.raises(TraceError):
             attribution(file)
         return
-    found = attribution(file)
-    linked = int((found.device.launch != NONE).sum())
+    result = attribution(file)
+    linked = int((result.device.launch != NONE).sum())
     if "linked_by_correlation" in TRUTH.get(file, {}):
         assert linked == TRUTH[file]["linked_by_correlation"]
-    assert len(found.host.rows) + len(found.device.rows) <= len(found.table)
+    assert len(result.host.rows) + len(result.device.rows) <= len(result.table)
     # All linked work has a phase; unlinked work has one where another step says so, and then nowhere else from.
-    device = found.device
+    device = result.device
     assert (device.phase[device.launch != NONE] != NONE).all()
     aligned = device.evidence == Evidence.ALIGNED
     assert not (aligned & (device.launch != NONE)).any()
@@ -89,15 +89,15 @@ def agreement(found: Attribution) -> Agreement:
 
 @pytest.mark.parametrize("file", [V100, *SAMPLED])
 def test_phases_agree_with_the_authors_marks(file: str) -> None:
-    found = agreement(attribution(file))
-    assert found.share >= 0.999
+    result = agreement(attribution(file))
+    assert result.share >= 0.999
 
 
 def test_hardly_anything_is_nobodys_on_a_plain_loop() -> None:
-    found = attribution(V100)
-    other = durations(found)[found.device.phase == TRACE_PHASES.index("other")].sum()
-    assert other <= 0.01 * durations(found).sum()
-    assert not agreement(found).outside_ns
+    result = attribution(V100)
+    other = durations(result)[result.device.phase == TRACE_PHASES.index("other")].sum()
+    assert other <= 0.01 * durations(result).sum()
+    assert not agreement(result).outside_ns
 
 
 @pytest.mark.parametrize("file", SAMPLED)
@@ -118,10 +118,10 @@ def without_wrapper(found: Attribution) -> Attribution:
 @pytest.mark.parametrize("file", [V100, *SAMPLED])
 def test_windows_alone_agree_nearly_as_well(file: str) -> None:
     """What they miss is before the first op that backward uses: copies of buffers, lookups of indices."""
-    found = without_wrapper(attribution(file))
-    assert not (found.device.evidence == Evidence.MODULE).any()
-    assert agreement(found).share >= 0.997
-    assert agreement(found).outside_ns["forward"] <= 0.0001 * durations(found).sum()
+    result = without_wrapper(attribution(file))
+    assert not (result.device.evidence == Evidence.MODULE).any()
+    assert agreement(result).share >= 0.997
+    assert agreement(result).outside_ns["forward"] <= 0.0001 * durations(result).sum()
 
 
 # ---- activation checkpointing on an MI300
@@ -132,16 +132,18 @@ def linked_work(found: Attribution) -> Mask:
 
 
 def test_nearly_all_work_has_a_module_and_recomputation_is_apart() -> None:
-    found = attribution(MI300)
-    ns, work = durations(found), linked_work(found)
-    assert ns[work & (found.device.module != NONE)].sum() >= 0.95 * ns[work].sum()
-    again = work & (found.device.phase == TRACE_PHASES.index("recompute"))
-    forward = work & (found.device.phase == TRACE_PHASES.index("forward"))
+    result = attribution(MI300)
+    ns, work = durations(result), linked_work(result)
+    assert ns[work & (result.device.module != NONE)].sum() >= 0.95 * ns[work].sum()
+    again = work & (result.device.phase == TRACE_PHASES.index("recompute"))
+    forward = work & (result.device.phase == TRACE_PHASES.index("forward"))
     assert 0.3 * ns[forward].sum() < ns[again].sum() < ns[forward].sum()
     # Work done again has the paths that it had in forward, from the outermost module down.
-    paths = {found.modules[module].path for module in np.unique(found.device.module[again]).tolist() if module != NONE}
-    in_forward = {found.modules[module].path for module in np.unique(found.device.module[forward]).tolist()}
-    assert paths <= in_forward | {found.modules[0].path}
+    paths = {
+        result.modules[module].path for module in np.unique(result.device.module[again]).tolist() if module != NONE
+    }
+    in_forward = {result.modules[module].path for module in np.unique(result.device.module[forward]).tolist()}
+    assert paths <= in_forward | {result.modules[0].path}
     assert all(path.startswith("DistributedDataParallel_0.ResNet_0") for path in paths)
 
 
@@ -150,17 +152,17 @@ def test_nearly_all_work_has_a_module_and_recomputation_is_apart() -> None:
 
 def test_phases_of_the_convnet_agree_with_cuda_events() -> None:
     """Per step. An event's time has the gaps between kernels in it, and of the short phases it is mostly gaps."""
-    found = attribution("h100/convnet_v0.json.gz")
-    said = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())["v0"]
-    table, device = found.table, found.device
+    result = attribution("h100/convnet_v0.json.gz")
+    truth = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())["v0"]
+    table, device = result.table, result.device
     start, end = table.start_ns[device.rows], table.end_ns[device.rows]
-    assert len(found.steps) == 3
+    assert len(result.steps) == 3
     for step in range(3):
         for phase in ("forward", "backward", "loss", "optimizer"):
             here = (device.step == step) & (device.within == TRACE_PHASES.index(phase))
             kernels_ms = float((end - start)[here].sum()) / 1e6
             span_ms = float(end[here].max() - start[here].min()) / 1e6
-            event_ms = said[f"{phase}_ms"]
+            event_ms = truth[f"{phase}_ms"]
             if phase in ("forward", "backward"):
                 assert kernels_ms == pytest.approx(event_ms, rel=0.03)
             else:
@@ -173,12 +175,12 @@ def test_phases_of_the_convnet_agree_with_cuda_events() -> None:
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.startswith("kineto/")])
 def test_the_first_profilers_traces(file: str) -> None:
-    found = attribution(file)
-    ns = durations(found)
-    share = {phase: ns[found.device.phase == number].sum() / ns.sum() for number, phase in enumerate(TRACE_PHASES)}
+    result = attribution(file)
+    ns = durations(result)
+    share = {phase: ns[result.device.phase == number].sum() / ns.sum() for number, phase in enumerate(TRACE_PHASES)}
     assert share["other"] < 0.0001
     assert 0.6 < share["backward"] < 0.66
     assert 0.3 < share["forward"] < 0.36
     assert 0.01 < share["transfer"] < 0.04
     assert 0.01 < share["optimizer"] < 0.02
-    assert len(found.steps) == 6
+    assert len(result.steps) == 6

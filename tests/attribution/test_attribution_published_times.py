@@ -1,4 +1,4 @@
-"""Traces that other projects published, and our own of two GPUs: figures against exact ones computed apart."""
+"""Published traces and traces of two GPUs: figures against exact ones that are computed separately."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ def test_the_parts_of_every_trace_sum_to_its_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_timeline_is_the_exact_one(name: str) -> None:
-    truth, found = TRUTH[name], summary_of(name)
-    assert (found.device_events, found.linked) == (truth["gpu_events"], truth["linked_by_correlation"])
-    assert (found.busy_ns, found.sum_ns) == (truth["gpu_busy_union_ns"], truth["gpu_sum_ns"])
-    assert found.span_ns == pytest.approx(truth["gpu_span_ns"], abs=ROUNDED_NS.get(name, 0))
-    assert found.idle_ns == pytest.approx(truth["gpu_idle_ns"], abs=ROUNDED_NS.get(name, 0))
+    truth, result = TRUTH[name], summary_of(name)
+    assert (result.device_events, result.linked) == (truth["gpu_events"], truth["linked_by_correlation"])
+    assert (result.busy_ns, result.sum_ns) == (truth["gpu_busy_union_ns"], truth["gpu_sum_ns"])
+    assert result.span_ns == pytest.approx(truth["gpu_span_ns"], abs=ROUNDED_NS.get(name, 0))
+    assert result.idle_ns == pytest.approx(truth["gpu_idle_ns"], abs=ROUNDED_NS.get(name, 0))
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_streams_are_the_exact_ones(name: str) -> None:
-    found = {f"{s.device}/{s.stream}": {"n": s.events, "busy_ns": s.busy_ns} for s in summary_of(name).streams}
-    assert found == TRUTH[name]["streams"]
+    result = {f"{s.device}/{s.stream}": {"n": s.events, "busy_ns": s.busy_ns} for s in summary_of(name).streams}
+    assert result == TRUTH[name]["streams"]
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_communication_is_the_exact_one(name: str) -> None:
-    truth, found = TRUTH[name]["comm"], summary_of(name).communication
+    truth, result = TRUTH[name]["comm"], summary_of(name).communication
     if not truth["n"]:
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    assert (found.events, found.union_ns, found.exposed_ns) == (
+    assert result is not None
+    assert (result.events, result.union_ns, result.exposed_ns) == (
         truth["n"],
         truth["union_ns"],
         truth["exposed_vs_compute_ns"],
@@ -78,14 +78,14 @@ def test_workers_take_the_wait_for_data_away() -> None:
 
 
 def test_on_the_v100_the_queue_fills_and_the_step_is_the_devices() -> None:
-    found = summary_of(V100)
-    assert found.queue is not None
-    assert (found.queue.max_depth, found.queue.full, found.queue.growing) == (1022, True, False)
-    assert [step.steady for step in found.steps] == [False, False, True, True, False]
-    assert milliseconds(found.step_ns) == pytest.approx(95.6, abs=0.1)
+    result = summary_of(V100)
+    assert result.queue is not None
+    assert (result.queue.max_depth, result.queue.full, result.queue.growing) == (1022, True, False)
+    assert [step.steady for step in result.steps] == [False, False, True, True, False]
+    assert milliseconds(result.step_ns) == pytest.approx(95.6, abs=0.1)
     # the hosts' marks of the first steps are too short, since their work had not begun
-    assert [round(milliseconds(step.host_ns)) for step in found.steps] == [35, 72, 96, 96, 96]
-    waits = {wait.name for wait in found.syncs}
+    assert [round(milliseconds(step.host_ns)) for step in result.steps] == [35, 72, 96, 96, 96]
+    waits = {wait.name for wait in result.syncs}
     assert waits == {"(launch queue full)"}
 
 
@@ -109,23 +109,23 @@ def test_host_times_agree_with_the_authors_marks_on_two_ranks_of_128(rank: int) 
 
 
 def test_on_the_mi300_the_queue_grows_to_the_end() -> None:
-    found = summary_of("tracelens/mi300_resnet_ddp_act_checkpoint.json.gz")
-    assert found.queue is not None
-    assert (found.queue.full, found.queue.growing, found.queue.blocked_ns) == (False, True, 0)
-    assert milliseconds(found.step_ns) == pytest.approx(18.98, abs=0.01)
-    assert milliseconds(found.host_step_ns) == pytest.approx(15.95, abs=0.01)
+    result = summary_of("tracelens/mi300_resnet_ddp_act_checkpoint.json.gz")
+    assert result.queue is not None
+    assert (result.queue.full, result.queue.growing, result.queue.blocked_ns) == (False, True, 0)
+    assert milliseconds(result.step_ns) == pytest.approx(18.98, abs=0.01)
+    assert milliseconds(result.host_step_ns) == pytest.approx(15.95, abs=0.01)
 
 
 def test_on_the_h100_an_item_waits_for_the_kernels_of_both_passes() -> None:
-    found = summary_of("h100/convnet_v0.json.gz")
-    wait = found.syncs[0]
+    result = summary_of("h100/convnet_v0.json.gz")
+    wait = result.syncs[0]
     assert (wait.name, wait.call, wait.calls) == ("aten::item", "cudaStreamSynchronize", 3)
     waited = {part.phase: milliseconds(part.ns) for part in wait.waited_for}
     # the loop reads the loss before it calls backward: what runs then is this step's forward and the last one's backward
     assert waited["forward"] == pytest.approx(28.6, abs=0.1)
     assert waited["backward"] > 28
     assert sum(waited.values()) == pytest.approx(71.6, abs=0.1)
-    assert found.peak_allocated_bytes == 436_960_768
+    assert result.peak_allocated_bytes == 436_960_768
 
 
 def test_two_ranks_of_one_step_show_who_waits() -> None:
@@ -142,32 +142,32 @@ def test_two_ranks_of_one_step_show_who_waits() -> None:
 
 def test_counters_and_traces_without_device_work_are_by_the_hosts_clock() -> None:
     for name in ("cpu_only_gloo_rank34", "cupti_counters_alexnet", "distributed_info_not_found"):
-        found = summary_of(f"hta/{name}.json.gz")
-        assert (found.clock, found.device_events, found.streams) == ("host", 0, ())
-        assert any("own time on the host" in note for note in found.notes)
+        result = summary_of(f"hta/{name}.json.gz")
+        assert (result.clock, result.device_events, result.streams) == ("host", 0, ())
+        assert any("self times" in note for note in result.notes)
 
 
 def test_what_a_decode_step_waits_for_is_not_in_its_trace() -> None:
     """Its first work on the main stream is launched 43 us after the trace's first, and begins 463 ms later; nothing runs
     meanwhile, and the other stream, whose event it was told to wait for, was done after 4 us.
     """
-    found = summary_of("tracelens/sglang_decode_graph.json.gz")
-    (wait,) = (wait for wait in found.syncs if wait.wait_ns > 1_000_000)
+    result = summary_of("tracelens/sglang_decode_graph.json.gz")
+    (wait,) = (wait for wait in result.syncs if wait.wait_ns > 1_000_000)
     assert (wait.name, wait.call) == ("aten::copy_", "hipMemcpyWithStream")
-    assert sum(entry.ns for entry in found.idle if entry.cause == "unknown") > 0.99 * found.idle_ns
-    assert all(entry.cause != "another stream" for entry in found.idle)
-    assert any("although work was launched" in note for note in found.notes)
+    assert sum(entry.ns for entry in result.idle if entry.cause == "unknown") > 0.99 * result.idle_ns
+    assert all(entry.cause != "another stream" for entry in result.idle)
+    assert any("although work was launched" in note for note in result.notes)
 
 
 def test_communication_is_what_it_costs_and_hides_no_other_phase() -> None:
     """Forward's kernels of the MI300 run 8.6 ms, mostly beside collectives that began before them."""
-    found = summary_of("tracelens/mi300_resnet_ddp_act_checkpoint.json.gz")
-    spent = {timing.phase: timing.kernel_ns for timing in found.phases}
-    assert found.communication is not None
-    assert found.communication.exposed_ns == 55_625_224  # copies cover nothing there
-    assert 0.99 * found.communication.exposed_ns <= spent["communication"] <= found.communication.exposed_ns
-    assert spent["forward"] == found.phase("forward").sum_ns  # type: ignore[union-attr]
-    owners = {module.path: module.phase for module in found.modules if module.phase == "communication"}
+    result = summary_of("tracelens/mi300_resnet_ddp_act_checkpoint.json.gz")
+    spent = {timing.phase: timing.kernel_ns for timing in result.phases}
+    assert result.communication is not None
+    assert result.communication.exposed_ns == 55_625_224  # copies cover nothing there
+    assert 0.99 * result.communication.exposed_ns <= spent["communication"] <= result.communication.exposed_ns
+    assert spent["forward"] == result.phase("forward").sum_ns  # type: ignore[union-attr]
+    owners = {module.path: module.phase for module in result.modules if module.phase == "communication"}
     assert owners == {"(communication)": "communication"}
 
 
@@ -184,9 +184,9 @@ def test_the_loader_is_told_by_its_iterators_class(name: str, loader: str) -> No
 
 
 def test_one_convolution_is_nearly_all_of_the_case_study() -> None:
-    found = summary_of("h100/convnet_v0.json.gz")
-    first = found.shapes[0]
+    result = summary_of("h100/convnet_v0.json.gz")
+    first = result.shapes[0]
     assert (first.name, first.calls) == ("aten::conv2d", 3)
     assert first.shapes == ((8, 30, 257, 257), (50, 30, 16, 16), (50,))
-    assert 0.9 < first.kernel_ns / found.busy_ns < 0.95
+    assert 0.9 < first.kernel_ns / result.busy_ns < 0.95
     assert first.forward_ns + first.backward_ns == first.kernel_ns

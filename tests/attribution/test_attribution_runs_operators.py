@@ -42,9 +42,9 @@ def test_an_operators_self_time_is_what_no_operator_inside_covers(tmp_path: Path
     t.op("aten::addmm", 50, 110, sequence=2)
     t.op("aten::copy_", 60, 70)
     t.op("aten::relu", 200, 230, sequence=3)
-    found = t.attribute(tmp_path)
-    assert (found.clock, found.device_ns) == ("operator", 130)  # not the 400 ns of the phase: the rest is Python
-    assert {k.name: k.kernel_ns for k in found.kernels} == {
+    result = t.attribute(tmp_path)
+    assert (result.clock, result.device_ns) == ("operator", 130)  # not the 400 ns of the phase: the rest is Python
+    assert {k.name: k.kernel_ns for k in result.kernels} == {
         "aten::linear": 30, "aten::t": 10, "aten::addmm": 50, "aten::copy_": 10, "aten::relu": 30,
     }  # fmt: skip
 
@@ -168,8 +168,8 @@ def test_the_operator_clock_can_be_asked_for_where_there_is_a_device(tmp_path: P
     t.kernel("k", 500, 900, launched=30)
     t.phase("backward", 200, 400)
     t.node("MulBackward0", 250, 300, 1, tid=ENGINE)
-    found = t.attribute(tmp_path, clock="operator")
-    assert by_owner(found) == {("a", "forward"): 20, ("a", "backward"): 50}
+    result = t.attribute(tmp_path, clock="operator")
+    assert by_owner(result) == {("a", "forward"): 20, ("a", "backward"): 50}
     assert t.attribute(tmp_path).device_ns == 400
 
 
@@ -196,10 +196,10 @@ def test_parts_sum_to_the_union_of_operator_time(drawn: list[tuple[int, int, int
         t.op(f"aten::op{start % 3}", start, end, tid=thread)
         covered.append((start, end))
     with tempfile.TemporaryDirectory() as folder:
-        found = t.attribute(Path(folder))
-    assert found.device_ns == covered_ns(covered)
-    assert_busy_and_idle_are_the_span(found)
-    assert found.span_ns == max(end for _, end in covered)
+        result = t.attribute(Path(folder))
+    assert result.device_ns == covered_ns(covered)
+    assert_busy_and_idle_are_the_span(result)
+    assert result.span_ns == max(end for _, end in covered)
 
 
 class Net(nn.Module):
@@ -269,12 +269,14 @@ def test_a_recorded_trace_of_a_scripted_model(tmp_path: Path, whole: bool) -> No
     for _ in range(3):  # the profiling executor settles
         model(torch.randn(2, 3, 8, 8)).sum().backward()
     record(model, tmp_path / "trace.json", steps=2)
-    found = attribute(tmp_path / "trace.json")
-    assert_sums_hold(found)
+    result = attribute(tmp_path / "trace.json")
+    assert_sums_hold(result)
     owner = "" if whole else "1"
     backward = {
         path: names
-        for path, phase, names in ((one.path, one.phase, {k.name for k in one.kernels}) for one in found.modules)
+        for path, phase, names in (
+            (module.path, module.phase, {k.name for k in module.kernels}) for module in result.modules
+        )
         if phase == "backward"
     }
     assert any("convolution_backward" in name for name in backward[owner])
@@ -287,11 +289,11 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     torch.manual_seed(0)
     path = tmp_path / "trace.json.gz"
     record(Net(reentrant), path, steps=2)
-    found = attribute(path)
-    assert_sums_hold(found)
-    assert (found.clock, found.traced_steps, found.unattributed_ns, found.notes) == ("operator", 2, 0, ())
+    result = attribute(path)
+    assert_sums_hold(result)
+    assert (result.clock, result.traced_steps, result.unattributed_ns, result.notes) == ("operator", 2, 0, ())
 
-    owners = by_owner(found)
+    owners = by_owner(result)
     layers = ["stem", "block.0", "block.1", "block.2", "twice", "head"]
     for path_ in layers:
         assert owners[path_, "forward"] > 0, path_
@@ -300,7 +302,7 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     redone = {path_ for path_, phase in owners if phase == "recompute"}
     assert redone == ({"", "block", "block.0", "block.1", "block.2"} if reentrant is not None else set())
 
-    ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in found.modules}
+    ran = {(layer.path, layer.phase): {k.name: k.calls for k in layer.kernels} for layer in result.modules}
     for path_, calls in (("stem", 1), ("block.0", 1), ("twice", 2)):
         assert ran[path_, "forward"]["aten::convolution"] == calls
         assert ran[path_, "backward"]["aten::convolution_backward"] == calls
@@ -321,14 +323,14 @@ def test_a_recorded_trace(tmp_path: Path, reentrant: bool | None) -> None:
     table = attribution(path).table
     rows = table.of(Kind.OPERATOR)
     operators = zip(table.start_ns[rows].tolist(), table.end_ns[rows].tolist(), strict=True)
-    assert found.device_ns == (covered_ns(operators) + 1) // 2
+    assert result.device_ns == (covered_ns(operators) + 1) // 2
 
 
 def test_a_phases_operators_lie_within_it(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     record(Net(), path, steps=1)
-    found = attribute(path)
+    result = attribute(path)
     written = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     for phase in ("forward", "loss", "backward", "optimizer"):
         whole = sum(float(e["dur"]) * 1000 for e in written if e.get("name") == marks.phase(phase))
-        assert 0 < sum(layer.kernel_ns for layer in found.modules if layer.phase == phase) <= whole
+        assert 0 < sum(layer.kernel_ns for layer in result.modules if layer.phase == phase) <= whole

@@ -1,4 +1,4 @@
-"""A trace of an ordinary training loop on an H100, with our marks put where its loop's phases are."""
+"""A trace of an ordinary training loop on an H100, with marks of profiler_kit added to its phases."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def test_phases_agree_with_events_recorded_on_the_device(tmp_path: Path) -> None
     truth = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())["v0"]
     marked = tmp_path / "marked.json"
     marked.write_text(json.dumps(with_marks(written)))
-    found = attribute(marked)
-    assert_sums_hold(found)
+    result = attribute(marked)
+    assert_sums_hold(result)
     phases = {
-        p: sum(layer.kernel_ns for layer in found.modules if layer.phase == p) for p in ("forward", "loss", "backward")
+        p: sum(layer.kernel_ns for layer in result.modules if layer.phase == p) for p in ("forward", "loss", "backward")
     }
     # The events' times have the gaps between kernels in them, and none of the kernels whose launch came before the trace.
     assert phases["forward"] == pytest.approx(truth["forward_ms"] * 1e6, rel=0.03)
     assert phases["backward"] == pytest.approx(truth["backward_ms"] * 1e6, rel=0.02)
-    assert any("have no launch" in note for note in found.notes)
-    assert phases["loss"] < 0.002 * found.device_ns
-    owned = by_owner(found)
+    assert any("have no launch" in note for note in result.notes)
+    assert phases["loss"] < 0.002 * result.device_ns
+    owned = by_owner(result)
     assert {path for path, phase in owned if phase == "backward"} == {"", "conv1", "conv2", "conv3", "conv4", "(loss)"}
-    largest = max(found.modules, key=lambda layer: layer.kernel_ns)
+    largest = max(result.modules, key=lambda layer: layer.kernel_ns)
     assert (largest.path, largest.phase) == ("conv2", "backward")
     assert owned["conv2", "forward"] > 0.8 * phases["forward"]
-    assert found.kernels[0].op == "dgrad"
+    assert result.kernels[0].op == "dgrad"

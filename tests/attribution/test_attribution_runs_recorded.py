@@ -1,4 +1,4 @@
-"""The traces in tests/fixtures/traces, which scripts/lab/record_traces.py recorded with the package's own marks."""
+"""The traces in tests/fixtures/traces, which scripts/lab/record_traces.py recorded with marks of profiler_kit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiler_kit.attribution.lanes import annotation
 from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
-LAYERS = ("stem", "block.0", "block.1", "block.2", "head")
+MAX_OVERLAP_LAYERS = ("stem", "block.0", "block.1", "block.2", "head")
 
 
 def files(pattern: str = "*.json.gz") -> list[Path]:
@@ -30,20 +30,20 @@ def test_there_are_fixtures() -> None:
 
 @pytest.mark.parametrize("path", files(), ids=named)
 def test_all_work_has_an_owner(path: Path) -> None:
-    found = attribute(path)
-    assert_sums_hold(found)
-    assert_busy_and_idle_are_the_span(found)
-    assert found.traced_steps == 2
-    assert found.device_ns > 0
-    assert found.unattributed_ns == 0
-    assert found.clock == ("kernel" if ".cuda." in path.name else "operator")
-    assert not [k.name for k in found.kernels if k.family == "other" and k.name != "CheckpointFunction"]
+    result = attribute(path)
+    assert_sums_hold(result)
+    assert_busy_and_idle_are_the_span(result)
+    assert result.traced_steps == 2
+    assert result.device_ns > 0
+    assert result.unattributed_ns == 0
+    assert result.clock == ("kernel" if ".cuda." in path.name else "operator")
+    assert not [k.name for k in result.kernels if k.family == "other" and k.name != "CheckpointFunction"]
 
 
 @pytest.mark.parametrize("path", [p for p in files() if not p.name.startswith("infer")], ids=named)
 def test_every_layer_has_forward_and_backward(path: Path) -> None:
     owners = by_owner(attribute(path))
-    for layer in LAYERS:
+    for layer in MAX_OVERLAP_LAYERS:
         assert owners[layer, "forward"] > 0, layer
         assert owners[layer, "backward"] > 0, layer
     assert owners["(loss)", "loss"] > 0
@@ -60,13 +60,13 @@ def test_every_layer_has_forward_and_backward(path: Path) -> None:
 def test_inference_is_all_forward(path: Path) -> None:
     owners = by_owner(attribute(path))
     assert {phase for _, phase in owners} == {"forward"}
-    assert set(LAYERS) <= {layer for layer, _ in owners}
+    assert set(MAX_OVERLAP_LAYERS) <= {layer for layer, _ in owners}
 
 
 @pytest.mark.parametrize("path", files(), ids=named)
 def test_both_clocks_name_the_same_owners_of_layers(path: Path) -> None:
-    by_operator = {owner for owner in by_owner(attribute(path, clock="operator")) if owner[0] in LAYERS}
-    assert {owner for owner in by_owner(attribute(path)) if owner[0] in LAYERS} <= by_operator
+    by_operator = {owner for owner in by_owner(attribute(path, clock="operator")) if owner[0] in MAX_OVERLAP_LAYERS}
+    assert {owner for owner in by_owner(attribute(path)) if owner[0] in MAX_OVERLAP_LAYERS} <= by_operator
 
 
 @pytest.mark.parametrize("path", files(), ids=named)

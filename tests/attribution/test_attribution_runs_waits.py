@@ -1,4 +1,4 @@
-"""What the device and the host of a run's traced steps waited for."""
+"""Idle time of the device and waits of the host in a run's traced steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, attribution
 
-from profiler_kit.attribution.shares import rounded
+from profiler_kit.attribution.shares import divide_rounded
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import WaitedFor, idle_by_cause
 from profiler_kit.traces.table import NONE
@@ -129,16 +129,16 @@ def test_a_host_without_a_device_waits_for_data_or_runs_python(tmp_path: Path) -
 
 @pytest.mark.parametrize("path", [p for p in RECORDED if ".cuda." in p.name], ids=lambda p: p.name.partition(".")[0])
 def test_recorded_steps_span_from_their_mark_to_their_last_kernel(path: Path) -> None:
-    run, found = attribute(path), attribution(path)
-    ends = found.table.end_ns[found.device.rows]
+    run, result = attribute(path), attribution(path)
+    ends = result.table.end_ns[result.device.rows]
     spans = [
-        int(ends[found.device.step == i].max()) - step.start_ns
-        for i, step in enumerate(found.steps)
-        if (found.device.step == i).any()
+        int(ends[result.device.step == i].max()) - step.start_ns
+        for i, step in enumerate(result.steps)
+        if (result.device.step == i).any()
     ]
-    assert (found.device.step != NONE).all()
-    assert run.span_ns == rounded(sum(spans), len(found.steps))
-    assert run.span_ns < rounded(sum(step.end_ns - step.start_ns for step in found.steps), len(found.steps))
+    assert (result.device.step != NONE).all()
+    assert run.span_ns == divide_rounded(sum(spans), len(result.steps))
+    assert run.span_ns < divide_rounded(sum(step.end_ns - step.start_ns for step in result.steps), len(result.steps))
     launching = [idle_by_cause(run.idle)[cause] for cause in ("op dispatch", "python", "launch latency")]
     assert sum(launching) > 0.9 * sum(part.ns for part in run.idle)  # a network so small waits for its launches
     assert all(wait.phase in ("loss", "other") for wait in run.waits)

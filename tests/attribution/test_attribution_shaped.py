@@ -1,4 +1,4 @@
-"""Device time by operator and shapes: what is one layer's, forward and backward."""
+"""Device time by operator and shapes, forward and backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inspection_traces import ENGINE, Event, kernel, launch, mark, node, op, tab
 from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.attribution.totals import MOST, shaped_operators, tensor_shapes
+from profiler_kit.attribution.totals import MAX_SHAPED_OPERATORS, shaped_operators, tensor_shapes
 
 LINEAR = [[4, 8], [16, 8], [16]]
 OTHER = [[4, 16], [2, 16], [2]]
@@ -55,8 +55,8 @@ def test_backward_is_its_forwards_and_layers_are_told_apart_by_shape(tmp_path: P
 
 def test_work_of_nodes_whose_operator_is_not_there_stands_under_what_launched_it(tmp_path: Path) -> None:
     events = [event for event in step(0, 1, 10) if event["name"] not in ("aten::linear", "aten::addmm")]
-    (found,) = summarize(attribute(table(tmp_path, events))).shapes
-    assert (found.name, found.shapes, found.calls, found.backward_ns) == ("aten::mm", ((4, 4), (4, 4)), 2, 26_000)
+    (result,) = summarize(attribute(table(tmp_path, events))).shapes
+    assert (result.name, result.shapes, result.calls, result.backward_ns) == ("aten::mm", ((4, 4), (4, 4)), 2, 26_000)
 
 
 def test_a_trace_without_shapes_says_none(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_trace_without_shapes_says_none(tmp_path: Path) -> None:
 
 def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kept(tmp_path: Path) -> None:
     events: list[Event] = [shaped(op("mine::all", 0, 1200), [[9]])]
-    for i in range(MOST + 5):
+    for i in range(MAX_SHAPED_OPERATORS + 5):
         at = 40 * i
         events += [
             shaped(op("aten::relu", at, at + 9), [[i + 1]]),
@@ -76,10 +76,10 @@ def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kep
             kernel("relu", at + 3, at + 5 + i, i),
         ]
     of = attribute(table(tmp_path, events))
-    found = shaped_operators(of, device_timeline(of.device).piece)
-    assert len(found) == MOST
-    assert [one.shapes for one in found[:2]] == [((MOST + 5,),), ((MOST + 4,),)]
-    assert {one.name for one in found} == {"aten::relu"}
+    result = shaped_operators(of, device_timeline(of.device).piece)
+    assert len(result) == MAX_SHAPED_OPERATORS
+    assert [entry.shapes for entry in result[:2]] == [((MAX_SHAPED_OPERATORS + 5,),), ((MAX_SHAPED_OPERATORS + 4,),)]
+    assert {entry.name for entry in result} == {"aten::relu"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The host's waits: who made them, and for whose kernels."""
+"""The host's waits by caller, and by the phase whose kernels they waited for."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_waits_of_one_kind_are_added_up_and_the_longest_come_first() -> None:
     trace.call("cudaDeviceSynchronize", 51 * US, 88 * US)
     trace.launch(90 * US, 91 * US)
     trace.work(100 * US, 101 * US, trace.launch(92 * US, 93 * US))
-    found = [(wait.name, wait.calls, wait.wait_ns) for wait in summarize(trace.attribution()).syncs]
-    assert found == [("torch/cuda/__init__.py(1): synchronize", 1, 37 * US), ("aten::item", 2, 20 * US)]
+    result = [(wait.name, wait.calls, wait.wait_ns) for wait in summarize(trace.attribution()).syncs]
+    assert result == [("torch/cuda/__init__.py(1): synchronize", 1, 37 * US), ("aten::item", 2, 20 * US)]
 
 
 def test_a_call_without_operator_or_python_is_named_by_itself() -> None:

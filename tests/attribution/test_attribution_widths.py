@@ -24,28 +24,28 @@ def named(path: Path) -> str:
     return path.name.removesuffix(".json.gz")
 
 
-def said_of(attribution: Attribution) -> dict[width_truth.Place, tuple[str, str]]:
+def attribution_by_name(attribution: Attribution) -> dict[width_truth.Place, tuple[str, str]]:
     """Per host event: the path of its module, "" for none, and its phase."""
     table, host = attribution.table, attribution.host
-    said = {}
+    attributed = {}
     for row, module, phase in zip(host.rows.tolist(), host.module.tolist(), host.phase.tolist(), strict=True):
         place = width_truth.Place(
             int(table.start_ns[row]), int(table.duration_ns[row]), table.names[int(table.name[row])]
         )
         path = attribution.modules[module].path if module != NONE else ""
-        said[place] = (path, TRACE_PHASES[phase] if phase != NONE else "")
-    return said
+        attributed[place] = (path, TRACE_PHASES[phase] if phase != NONE else "")
+    return attributed
 
 
 @pytest.mark.parametrize("path", TOLD, ids=named)
 def test_all_backward_is_put_down_to_the_module_whose_sizes_it_has(path: Path) -> None:
     truth = width_truth.truth_of(path)
     assert len(truth.by_place) > 400
-    said = said_of(attribute(read(path)))
+    attributed = attribution_by_name(attribute(read(path)))
     wrong = {
-        (place.name, expected.module, expected.phase): said[place]
+        (place.name, expected.module, expected.phase): attributed[place]
         for place, expected in truth.by_place.items()
-        if (width_truth.names_in(said[place][0]), said[place][1]) != (expected.calls, expected.phase)
+        if (width_truth.names_in(attributed[place][0]), attributed[place][1]) != (expected.calls, expected.phase)
     }
     assert not wrong
 
@@ -73,12 +73,12 @@ def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(p
 
 @pytest.mark.parametrize("path", TOLD, ids=named)
 def test_every_layer_has_backward_and_only_the_checkpointed_are_done_anew(path: Path) -> None:
-    said = said_of(attribute(read(path)))
+    attributed = attribution_by_name(attribute(read(path)))
     modules = width_truth.truth_of(path).modules
-    backward = {width_truth.names_in(module) for module, phase in said.values() if phase == "backward"}
+    backward = {width_truth.names_in(module) for module, phase in attributed.values() if phase == "backward"}
     leaves = {tuple(module["calls"]) for module in modules.values() if module["activations"]}
     assert leaves <= backward
-    anew = {module for module, phase in said.values() if phase == "recompute"}
+    anew = {module for module, phase in attributed.values() if phase == "recompute"}
     assert bool(anew) == ("checkpoint" in path.name)
     assert all("Sequential_1" in module for module in anew)
 
@@ -88,13 +88,13 @@ def test_of_compiled_work_only_the_phase_is_said(path: Path) -> None:
     attribution = attribute(read(path))
     assert attribution.compiled
     assert any("torch.compile" in note for note in attribution.notes)
-    said = said_of(attribution)
+    attributed = attribution_by_name(attribution)
     for group in width_truth.groups(path):
-        assert {said[place][1] for place in group.operators} == {"backward"}, group.name
+        assert {attributed[place][1] for place in group.operators} == {"backward"}, group.name
         if group.name == "CompiledFunctionBackward":
-            leaf = {said[place][0] for place in group.operators}
+            leaf = {attributed[place][0] for place in group.operators}
             assert not any(word in module for word in ("Conv2d", "Linear", "Norm") for module in leaf)
-    forward = {phase for place, (_, phase) in said.items() if place.name.startswith("Torch-Compiled Region")}
+    forward = {phase for place, (_, phase) in attributed.items() if place.name.startswith("Torch-Compiled Region")}
     assert forward == {"forward"}
 
 

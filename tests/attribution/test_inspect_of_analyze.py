@@ -1,4 +1,4 @@
-"""Traces with our own marks: `inspect` gives the figures of the whole trace that `analyze` gives of a step."""
+"""Traces with marks of profiler_kit: `inspect` gives for the whole trace the figures that `analyze` gives per step."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_phases_and_modules_are_the_same(path: Path) -> None:
     phases: Counter[str] = Counter()
     for layer in analyzed.modules:
         phases[layer.phase] += layer.kernel_ns
-    found = {phase.phase: phase.kernel_ns for phase in inspected.phases}
+    result = {phase.phase: phase.kernel_ns for phase in inspected.phases}
     modules = {(module.path, module.phase): module.kernel_ns for module in inspected.modules}
     # a figure is a step's, in whole ns, added up from its kernels'
-    rounded = analyzed.traced_steps * sum(1 + len(layer.kernels) for layer in analyzed.modules)
+    divide_rounded = analyzed.traced_steps * sum(1 + len(layer.kernels) for layer in analyzed.modules)
     for phase, ns in phases.items():
-        assert abs(found[phase] - ns * analyzed.traced_steps) <= rounded, phase
+        assert abs(result[phase] - ns * analyzed.traced_steps) <= divide_rounded, phase
     for layer in analyzed.modules:
         off_ns = modules[layer.path, layer.phase] - layer.kernel_ns * analyzed.traced_steps
         assert abs(off_ns) <= analyzed.traced_steps * (1 + len(layer.kernels)), layer.path
@@ -53,6 +53,6 @@ def test_the_lanes_that_analyze_adds_change_nothing(path: Path, tmp_path: Path) 
     plain = profiler_kit.inspect(path).traces[0]
     annotated = tmp_path / path.name
     annotated.write_bytes(annotate(path.read_bytes(), annotation(attribution(path)).spans))
-    (found,) = profiler_kit.inspect(annotated).traces
-    assert found.events > plain.events
-    assert replace(found, file=plain.file, events=plain.events) == plain
+    (result,) = profiler_kit.inspect(annotated).traces
+    assert result.events > plain.events
+    assert replace(result, file=plain.file, events=plain.events) == plain

@@ -47,10 +47,10 @@ def test_a_file_that_is_no_trace_gives_a_sentence(name: str) -> None:
 
 
 def test_all_files_at_once_give_the_same_and_name_what_is_none() -> None:
-    found = profiler_kit.inspect([PUBLISHED / name for name in FILES])
-    assert [path.relative_to(PUBLISHED).as_posix() for path in found.files] == TRACES
-    assert [Path(error.where or "").name for error in found.errors] == [Path(name).name for name in NO_TRACES]
-    for name, summary in zip(TRACES, found.traces, strict=True):
+    result = profiler_kit.inspect([PUBLISHED / name for name in FILES])
+    assert [path.relative_to(PUBLISHED).as_posix() for path in result.files] == TRACES
+    assert [Path(error.where or "").name for error in result.errors] == [Path(name).name for name in NO_TRACES]
+    for name, summary in zip(TRACES, result.traces, strict=True):
         alone = inspected(name)
         assert (summary.events, summary.span_ns, summary.phases) == (alone.events, alone.span_ns, alone.phases)
 

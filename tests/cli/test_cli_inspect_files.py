@@ -57,7 +57,7 @@ def test_an_annotated_trace_zipped_by_its_name(here: Path, capsys: pytest.Captur
 def test_only_some_steps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "train.cuda.json.gz", "--annotate", "all.json", "-q"]) == 0
     assert main(["inspect", "train.cuda.json.gz", "--annotate", "one.json", "--steps", "1"]) == 0
-    assert "cut to step 1" in capsys.readouterr().err
+    assert "Cut to step 1." in capsys.readouterr().err
     assert 0 < len(events(here / "one.json")) < len(events(here / "all.json"))
     assert main(["inspect", "train.cuda.json.gz", "--annotate", "none.json", "--steps", "7:9"]) == 2
     shown = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Events come whole out of a file however it is cut into blocks."""
+"""A file gives the same events for every size of blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import chunks
-from profiler_kit.traces.chunks import Document, Loose
+from profiler_kit.traces.chunks import Document, UndecodedEvents
 from profiler_kit.traces.depth import DepthScan
 from profiler_kit.traces.source import Source
 
@@ -38,7 +38,7 @@ def pieces(path: Path, block_bytes: int, wanted: tuple[str, ...] = ()) -> tuple[
         document = Document(source, decoded, wanted)
         events: list[Any] = []
         for run in document.runs():
-            events.extend([json.loads(text) for text in run.texts] if isinstance(run, Loose) else run)
+            events.extend([json.loads(text) for text in run.texts] if isinstance(run, UndecodedEvents) else run)
         return events, document
 
 
@@ -86,7 +86,7 @@ def test_no_events(tmp_path: Path, text: bytes) -> None:
     ("text", "at"),
     [
         (b"17", "byte 0"), (b'{"a" 1}', "byte 5"), (b"{1: 2}", "byte 1"), (b'[{"ph":"X"}} ]', "bracket"),
-        (b"{" + b'"a":1,' * 20_000, "10,000 keys"), (b"{} {}", "after its end"), (b'{"traceEvents":[{}]} x', "after its end"),
+        (b"{" + b'"a":1,' * 20_000, "10,000 keys"), (b"{} {}", "after the end"), (b'{"traceEvents":[{}]} x', "after the end"),
     ],
 )  # fmt: skip
 def test_damage_says_where(tmp_path: Path, text: bytes, at: str) -> None:
@@ -103,7 +103,7 @@ def test_an_event_larger_than_a_block_is_read_and_one_without_end_refused(
     path.write_text(json.dumps([NASTY[0], large, NASTY[1]]))
     assert pieces(path, 100)[0] == [NASTY[0], large, NASTY[1]]
     monkeypatch.setattr(chunks, "EVENT_LIMIT_BYTES", 10_000)
-    with pytest.raises(TraceError, match="one event in it is larger"):
+    with pytest.raises(TraceError, match="one event is larger"):
         pieces(path, 100)
 
 
@@ -130,10 +130,10 @@ def test_the_scan_finds_the_commas_that_a_parser_does(items: list[Any], step: in
     text = json.dumps(items, ensure_ascii=False).encode()[1:]
     scan, commas, close = DepthScan(), [], None
     for start in range(0, len(text), step):
-        found = scan.feed(text[start : start + step])
-        commas.extend((found.commas + start).tolist())
-        if found.close is not None:
-            close = found.close + start
+        result = scan.feed(text[start : start + step])
+        commas.extend((result.commas + start).tolist())
+        if result.close is not None:
+            close = result.close + start
             break
     assert close == len(text) - 1
     bounds = [-1, *commas, close]

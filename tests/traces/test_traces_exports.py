@@ -117,15 +117,15 @@ def test_parquet_holds_the_same_rows(table: Table, tmp_path: Path) -> None:
 
 def test_parts_of_the_rows_are_the_rows(table: Table) -> None:
     for column in events(table).columns:
-        whole = column.plain(0, 5)
-        assert [value for start in range(5) for value in column.plain(start, start + 1)] == whole
-        assert column.plain(1, 4) == whole[1:4]
+        values = column.plain(0, 5)
+        assert [value for start in range(5) for value in column.plain(start, start + 1)] == values
+        assert column.plain(1, 4) == values[1:4]
 
 
 def test_many_rows_go_out_in_parts(tmp_path: Path) -> None:
     count = 120_001
     few = np.arange(0, count, 1000)
-    found = Events(
+    result = Events(
         columns=(
             Column(name="n", values=np.arange(count, dtype=np.int64), none=None),
             Column(name="few", values=few * 2, rows=few, none=None),
@@ -134,14 +134,14 @@ def test_many_rows_go_out_in_parts(tmp_path: Path) -> None:
         length=count,
     )
     path = tmp_path / "many.sqlite"
-    exports.write_sqlite(found, path)
+    exports.write_sqlite(result, path)
     with closing(sqlite3.connect(path)) as connection:
         query = "SELECT count(*), sum(n = row), sum(few), count(few), sum(text = 'b'), count(text) FROM events"
         got = connection.execute(query).fetchone()
     assert got == (count, count, int(few.sum() * 2), len(few), count // 3, 2 * count // 3)
-    assert len(as_csv(found)) == count
+    assert len(as_csv(result)) == count
     parquet = pytest.importorskip("pyarrow.parquet")
-    exports.write_parquet(found, tmp_path / "many.parquet")
+    exports.write_parquet(result, tmp_path / "many.parquet")
     assert parquet.read_table(tmp_path / "many.parquet")["few"].null_count == count - len(few)
 
 

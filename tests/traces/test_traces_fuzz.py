@@ -1,4 +1,4 @@
-"""Broken traces end in a table that adds up, or in one error; `scripts/bench/fuzz_inspect.py` runs thousands."""
+"""A malformed trace gives a consistent table or one error. `scripts/bench/fuzz_inspect.py` runs thousands."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def assert_sound(table: Table) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_broken_traces(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "trace.json"
-    ended = 0
+    finished = 0
     for name, data in mutations(seed):
         path.write_bytes(data)
         started = time.perf_counter()
-        found = outcome(path)
-        if isinstance(found, TraceError):
-            assert found.where == str(path), name
-            assert "\n" not in found.message, name
+        result = outcome(path)
+        if isinstance(result, TraceError):
+            assert result.where == str(path), name
+            assert "\n" not in result.message, name
         else:
-            assert_sound(found)
+            assert_sound(result)
         assert time.perf_counter() - started < LIMIT_S, name
-        ended += 1
-    assert ended == WAYS + 1
+        finished += 1
+    assert finished == WAYS + 1
 
 
 def test_a_broken_file_is_read_alike_whatever_the_size_of_the_blocks(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_broken_file_is_read_alike_whatever_the_size_of_the_blocks(tmp_path: P
             path.write_bytes(data)
             outcomes: set[object] = set()
             for block_bytes in (997, 1 << 20):
-                found = outcome(path, block_bytes)
-                if isinstance(found, TraceError):
-                    outcomes.add(found.message)
+                result = outcome(path, block_bytes)
+                if isinstance(result, TraceError):
+                    outcomes.add(result.message)
                 else:
-                    ns = int(found.start_ns.sum())
-                    outcomes.add((len(found), found.events, found.malformed, found.cut_off, ns))
+                    ns = int(result.start_ns.sum())
+                    outcomes.add((len(result), result.events, result.malformed, result.cut_off, ns))
             assert len(outcomes) == 1, (name, outcomes)

@@ -32,12 +32,12 @@ def assert_disjoint(found: algebra.Intervals) -> None:
 
 @given(intervals)
 def test_union_holds_each_instant_once(pairs: list[tuple[int, int]]) -> None:
-    found = algebra.union(*columns(pairs))
-    assert_disjoint(found)
-    assert instants(pairs_of(found)) == instants(pairs)
-    assert algebra.length(found) == len(instants(pairs))
+    result = algebra.union(*columns(pairs))
+    assert_disjoint(result)
+    assert instants(pairs_of(result)) == instants(pairs)
+    assert algebra.length(result) == len(instants(pairs))
     in_order = algebra.union(*columns(sorted(pairs)), ordered=True)
-    assert pairs_of(in_order) == pairs_of(found)
+    assert pairs_of(in_order) == pairs_of(result)
 
 
 @given(intervals, intervals)
@@ -52,23 +52,23 @@ def test_subtract_and_join(one: list[tuple[int, int]], other: list[tuple[int, in
 
 @given(intervals, intervals)
 def test_overlap_counts_the_instants_inside(covering: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
-    found = algebra.overlap(algebra.union(*columns(covering)), *columns(asked))
-    assert found.tolist() == [len(instants(covering) & set(range(start, end))) for start, end in asked]
+    result = algebra.overlap(algebra.union(*columns(covering)), *columns(asked))
+    assert result.tolist() == [len(instants(covering) & set(range(start, end))) for start, end in asked]
 
 
 @given(intervals)
 def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tuple[int, int]]) -> None:
     pairs = sorted(pairs, key=lambda pair: pair[0])
-    charges = algebra.charge(*columns(pairs))
-    seen: set[int] = set()
+    charges = algebra.assign_to_first(*columns(pairs))
+    instants: set[int] = set()
     reach = pairs[0][0] if pairs else 0
     for (start, end), piece, gap, covered, before in zip(pairs, *(column.tolist() for column in (
         charges.piece, charges.gap, charges.covered, charges.before)), strict=True):  # fmt: skip
-        assert set(range(end - piece, end)) == set(range(start, end)) - seen  # the last `piece` ns, and no others
+        assert set(range(end - piece, end)) == set(range(start, end)) - instants  # the last `piece` ns, and no others
         assert gap == max(start - reach, 0)
         assert covered == reach
         assert gap == 0 or pairs[before][1] == covered
-        seen |= set(range(start, end))
+        instants |= set(range(start, end))
         reach = max(reach, end)
     assert charges.piece.sum() == algebra.length(algebra.union(*columns(pairs)))
     if pairs:
@@ -78,10 +78,10 @@ def test_charge_gives_every_instant_to_the_first_that_covers_it(pairs: list[tupl
 @given(intervals)
 def test_charged_pieces_come_in_order_and_do_not_overlap(pairs: list[tuple[int, int]]) -> None:
     start, end = columns(sorted(pairs, key=lambda pair: pair[0]))
-    piece = algebra.charge(start, end).piece
+    piece = algebra.assign_to_first(start, end).piece
     charged = piece > 0
-    begins, ends = (end - piece)[charged], end[charged]
-    assert (begins[1:] >= ends[:-1]).all()
+    starts, ends = (end - piece)[charged], end[charged]
+    assert (starts[1:] >= ends[:-1]).all()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**60)), max_size=8))

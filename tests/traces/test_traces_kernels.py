@@ -171,8 +171,8 @@ OPERATORS = [
 def test_what_a_kernels_name_says(
     name: str, family: str, op: str | None, math: str | None, library: str | None
 ) -> None:
-    said = classify(name)
-    assert (said.family, said.op, said.math, said.library) == (family, op, math, library)
+    properties = classify(name)
+    assert (properties.family, properties.op, properties.math, properties.library) == (family, op, math, library)
 
 
 @pytest.mark.parametrize(("name", "family", "op"), OPERATORS)

@@ -1,4 +1,4 @@
-"""A large file is read in a process that never holds it."""
+"""A large file is read in bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_memory_is_that_of_the_columns_and_a_few_blocks(tmp_path: Path) -> None:
         file.write("\n]}")
     size = path.stat().st_size
     assert size > 25 << 20
-    ended = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    read, grown = map(int, ended.stdout.split())
+    process = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    read, grown = map(int, process.stdout.split())
     assert read == events
     assert grown < 150 * events + (12 << 20) < size  # columns; a block, and what is made of it

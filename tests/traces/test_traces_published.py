@@ -1,4 +1,4 @@
-"""Traces of other people's machines, 2021 to 2026, against figures worked out from the files by themselves."""
+"""Published traces from 2021 to 2026, against figures that are computed separately from the files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_no_event_is_lost_and_every_duration_exact(name: str) -> None:
     assert (table.malformed, table.unpaired, table.cut_off) == (0, 0, False)
     device = table.of(*DEVICE_KINDS)
     assert int(device.sum()) == truth["gpu_events"]
-    found = {
+    result = {
         category: {"n": int((table.category == number).sum()), "sum_ns": int(table.duration_ns[table.category == number].sum())}
         for number, category in enumerate(table.categories)
         if category in truth["by_cat"]
     }  # fmt: skip
-    assert found == truth["by_cat"]
+    assert result == truth["by_cat"]
     streams = {f"{s.device}/{s.stream}": int((table.stream == number).sum()) for number, s in enumerate(table.streams)}
     assert streams == {stream: figures["n"] for stream, figures in truth.get("streams", {}).items()}
     assert ((table.stream != NONE) == device).all()

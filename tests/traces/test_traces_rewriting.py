@@ -32,8 +32,8 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 def copied(path: Path, ours: Iterable[bytes] = (), keep: Iterable[bool] | None = None) -> bytes:
     out = io.BytesIO()
-    wanted = np.ones(len(scan(path)), dtype=np.bool_) if keep is None else np.array(list(keep), dtype=np.bool_)
-    assert rewrite(path, out, ours, wanted) == len(out.getvalue())
+    mask = np.ones(len(scan(path)), dtype=np.bool_) if keep is None else np.array(list(keep), dtype=np.bool_)
+    assert rewrite(path, out, ours, mask) == len(out.getvalue())
     return out.getvalue()
 
 
@@ -86,16 +86,16 @@ def test_our_events_come_first_and_the_rest_stays_byte_for_byte(tmp_path: Path, 
 @pytest.mark.parametrize("keep", ["".join(k) for k in ("000", "100", "010", "001", "101", "110", "011", "111")])
 def test_any_events_can_be_left_out(tmp_path: Path, keep: str, ours: list[bytes]) -> None:
     data = HEAD + b' {"name": "0"},\n {"name": "1"}  ,{"name": "2"} ' + TAIL
-    kept = [letter == "1" for letter in keep]
-    events = json.loads(copied(written(tmp_path, data), ours, kept))["traceEvents"]
-    expected = [str(i) for i, wanted in enumerate(kept) if wanted]
+    is_kept = [letter == "1" for letter in keep]
+    events = json.loads(copied(written(tmp_path, data), ours, is_kept))["traceEvents"]
+    expected = [str(i) for i, mask in enumerate(is_kept) if mask]
     assert [event["name"] for event in events] == (["ours"] if ours else []) + expected
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1000])
 def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     data = HEAD + b',\n{"name": "\\\\\\" ] }"}, '.join([BOX] * 5) + TAIL
-    whole = [bytes(part.data[b:e]) for part in split(written(tmp_path, data)) if isinstance(part, Run)
+    events = [bytes(part.data[b:e]) for part in split(written(tmp_path, data)) if isinstance(part, Run)
              for b, e in zip(part.starts, part.ends, strict=True)]  # fmt: skip
     read = source.Source.__init__
 
@@ -107,7 +107,7 @@ def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert copied(path) == data
     pieces = [bytes(part.data[b:e]) for part in split(path) if isinstance(part, Run)
               for b, e in zip(part.starts, part.ends, strict=True)]  # fmt: skip
-    assert [p.strip() for p in pieces] == [w.strip() for w in whole]
+    assert [p.strip() for p in pieces] == [w.strip() for w in events]
     assert len(pieces) == 9
 
 
@@ -124,9 +124,9 @@ def test_a_gzip_stream_that_was_cut_off_gives_its_whole_events(tmp_path: Path) -
     rng = np.random.default_rng(0)
     events = b",\n".join(b'{"ph": "X", "name": "%d"}' % n for n in rng.integers(0, 10**9, 5000))
     path = written(tmp_path, gzip.compress(HEAD + events + TAIL)[:-20_000])
-    found = json.loads(copied(path))["traceEvents"]
-    assert 100 < len(found) < 5000
-    assert found == json.loads(b"[" + events + b"]")[: len(found)]
+    result = json.loads(copied(path))["traceEvents"]
+    assert 100 < len(result) < 5000
+    assert result == json.loads(b"[" + events + b"]")[: len(result)]
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b'{"a": 1}', b'"traceEvents": [', b"\x1f\x8bnonsense"])
@@ -172,7 +172,7 @@ def test_entries_say_what_each_event_is(tmp_path: Path) -> None:
 
 def test_an_arrow_needs_both_ends_in_order_on_boxes(tmp_path: Path) -> None:
     boxes = [box("launch", 0, 10, tid=1), box("kernel", 20, 30)]
-    whole = [flow("s", 1, 5, tid=1), flow("f", 1, 25)]
+    events = [flow("s", 1, 5, tid=1), flow("f", 1, 25)]
     alone = [
         flow("f", 2, 25),  # no start
         flow("s", 3, 5, tid=1),  # no end
@@ -180,8 +180,8 @@ def test_an_arrow_needs_both_ends_in_order_on_boxes(tmp_path: Path) -> None:
         flow("s", 5, 15, tid=1), flow("f", 5, 25),  # starts where no box is
         flow("s", 6, 5, tid=1), flow("f", 6, 25, tid=9),  # ends on an empty thread
     ]  # fmt: skip
-    assert left(tmp_path, boxes + whole + alone) == [0, 1, 2, 3]
-    assert left(tmp_path, alone + whole[::-1] + boxes) == [8, 9, 10, 11]
+    assert left(tmp_path, boxes + events + alone) == [0, 1, 2, 3]
+    assert left(tmp_path, alone + events[::-1] + boxes) == [8, 9, 10, 11]
 
 
 def test_of_several_ends_the_first_is_the_arrow(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs of events as they are decoded: their text, their phases, their times."""
+"""Runs of decoded events: their text, their phases, their times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.traces import loose
+from profiler_kit.traces import malformed
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import AnyEvent, Event, ExactEvent, Times
 from profiler_kit.traces.table import Ints
@@ -23,43 +23,43 @@ NO_PHASE: Final = "\0"
 
 
 class Run(NamedTuple):
-    """Events decoded at once, and the text they were decoded from."""
+    """Events decoded together, and their text."""
 
     events: list[Event] | list[ExactEvent]
     text: bytes
 
     def times(self) -> list[Times]:
-        """Each event's times as they are written."""
+        """Return the times of each event as text."""
         return _TIMES.decode(self.text)
 
 
 def decode(text: bytes, *, exact: bool) -> Run:
-    """The events in `text`, a JSON list; `exact`: with their starts as text. Raises: one of NOT_DECODED."""
+    """Return the events in `text`, a JSON list. `exact`: with start times as text. Raises: one of NOT_DECODED."""
     return Run((_EXACT_EVENTS if exact else _EVENTS).decode(text), text)
 
 
 def event_of(text: bytes) -> Event | None:
-    """The one event in `text`, however it is spelled; None for no event."""
+    """Return the one event in `text`, even if malformed; None if it is not an event."""
     if not text.lstrip().startswith(b"{"):
         return None
     try:
         return _EVENTS.decode(b"[" + text + b"]")[0]
     except NOT_DECODED:
-        return loose.event_of(text)
+        return malformed.event_of(text)
 
 
 def phases_of(events: Sequence[AnyEvent]) -> NDArray[np.uint8]:
-    """Each event's "ph", one byte."""
-    written = "".join([e.ph for e in events])
-    if len(written) != len(events) or not written.isascii():
-        written = "".join([(e.ph if len(e.ph) == 1 and e.ph.isascii() else "?") if e.ph else NO_PHASE for e in events])
-    return np.frombuffer(written.encode("ascii"), dtype=np.uint8)
+    """Return the "ph" of each event as one byte."""
+    phases = "".join([e.ph for e in events])
+    if len(phases) != len(events) or not phases.isascii():
+        phases = "".join([(e.ph if len(e.ph) == 1 and e.ph.isascii() else "?") if e.ph else NO_PHASE for e in events])
+    return np.frombuffer(phases.encode("ascii"), dtype=np.uint8)
 
 
-def times_of(rows: Sequence[Any], written: Callable[[], Iterable[Times]]) -> tuple[Ints, Ints, float]:
-    """Start and duration of each of `rows`, and of which share of them the start had to be looked up.
+def times_of(rows: Sequence[Any], text_times: Callable[[], Iterable[Times]]) -> tuple[Ints, Ints, float]:
+    """Return start and duration of each of `rows`, and the share of starts that had to be read from the text.
 
-    `written`: their times as text, asked for where floats are not sure.
+    `text_times`: returns the times as text. It is called only if a float is not exact.
     """
     duration, unsure_durations = from_floats(np.fromiter([e.dur for e in rows], dtype=np.float64, count=len(rows)))
     if isinstance(rows[0], ExactEvent):
@@ -67,7 +67,7 @@ def times_of(rows: Sequence[Any], written: Callable[[], Iterable[Times]]) -> tup
     else:
         start, unsure_starts = from_floats(np.fromiter([e.ts for e in rows], dtype=np.float64, count=len(rows)))
     if unsure_durations.any() or unsure_starts.any():
-        texts = list(written())
+        texts = list(text_times())
         start[unsure_starts] = from_texts([t.ts for t in compress(texts, unsure_starts.tolist())])
         duration[unsure_durations] = from_texts([t.dur for t in compress(texts, unsure_durations.tolist())])
     return start, duration, float(unsure_starts.mean())
