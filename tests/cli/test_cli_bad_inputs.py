@@ -133,9 +133,9 @@ ROWS = [
     usage("compare base.json", "the following arguments are required: B", "profiler-kit compare --help"),
     usage("check net.py", "not in a git repository", "--base report.json"),
     usage("check net.py --base main", "not in a git repository", "--base report.json"),
-    usage("check net.py --base base.json --budget flops", "no METRIC=LIMIT", "--budget flops=+10%"),
+    usage("check net.py --base base.json --budget flops", "METRIC=LIMIT", "--budget flops=+10%"),
     usage("check net.py --base base.json --budget flops=10%", "'10%' is no absolute limit", "+10%"),
-    usage("check net.py --base base.json --budget flips=+1%", "there is no metric 'flips', nearest: flops", "metrics: "),
+    usage("check net.py --base base.json --budget flips=+1%", "'flips', nearest: flops", "metrics: "),
     usage("check net.py --base base.json --budget step_time=+1%", "step_time is measured", "limit a counted metric"),
     target("check net.py --base gone.json --budget flops=+1%", "gone.json: cannot be read", "give a report.json"),
 ]  # fmt: skip
@@ -169,7 +169,7 @@ def test_cuda_is_refused_where_there_is_none(here: Path, capfd: pytest.CaptureFi
 
 # what looks like a mistake of the user and is a verdict: the answer stands on stdout, the status says which
 VERDICTS = {
-    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "1 of 1 budget broken, please read"),
+    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "1 of 1 budget broken"),
     "check net.py --base base.json --budget flops=+10%": (0, "1 budget kept"),
     "check net.py --base base.json": (0, "no budgets set"),
     "check net.py --base base.json -i 3,4 --budget flops=+900%": (NOT_COMPARABLE, "the inputs differ"),
