@@ -73,14 +73,14 @@ DEVICES: Final = {"cuda": "CUDA", "cpu": "CPU", "mps": "Metal"}
 
 
 def configurations_page() -> str:
-    """The reference of the words that configurations are named with."""
+    """The reference page of the words in configuration names."""
     flags = [f"| {code(name)} | {escape(doc)} |" for name, doc in FLAGS.items()]
     axes = []
     for axis in all_axes():
         where = ", ".join(DEVICES[kind] for kind in DEVICES if kind in axis.devices)
-        brings = f" Brings {code(axis.flag)} along." if axis.flag else ""
-        others = f" Not beside {', '.join(code(other) for other in sorted(axis.excludes))}." if axis.excludes else ""
-        several = " May come several times." if axis.several else ""
+        brings = f" Also sets {code(axis.flag)}." if axis.flag else ""
+        others = f" Excludes {', '.join(code(other) for other in sorted(axis.excludes))}." if axis.excludes else ""
+        several = " May be repeated." if axis.several else ""
         axes.append(f"| {code(spelled(axis))} | {where} | {escape(axis.doc)}.{brings}{others}{several} |")
     instead = [
         f"| {DEVICES[kind]} | {', '.join(code(name) for name in names)} |" for kind, names in configs.INSTEAD.items()
@@ -88,34 +88,36 @@ def configurations_page() -> str:
     parts = [
         "# Configurations",
         GENERATED,
-        f"A configuration is named by what differs from {code('default')}, words joined by `+`: "
-        "`benchmark+channels_last`, `amp_bf16+batch=2x`. `--configs A,B` measures those instead of the device's own, "
-        "`--also A,B` those besides. The order of the words does not matter; a name that comes twice is measured once. "
-        "Each is measured in fresh processes of its own. What would change nothing, on the device or for the target, is "
-        "not run, and a note says why.",
+        "Which configurations can `analyze` measure, and how do you name them? A name lists the differences from "
+        f"{code('default')}, joined by `+`:",
+        "```\nprofiler-kit analyze my_model.py --also benchmark+channels_last,amp_bf16+batch=2x\n```",
+        "`--also A,B` adds configurations to the device's own; `--configs A,B` replaces these. The order of the words does not "
+        "matter, and duplicate names are measured once. Each configuration is measured in fresh processes. A configuration "
+        "that would change nothing on the device or for the target is skipped, and a note says why.",
         "## cuDNN's flags",
-        "On a CUDA device all combinations that mean something are measured unless `--configs` says otherwise. The device's "
-        f"{code('default')} is what torch sets: cuDNN on, TF32 in convolutions allowed.",
-        "\n".join(["| word | what it does |", "|---|---|", *flags]),
+        "On a CUDA device, `analyze` measures all meaningful combinations of these flags unless `--configs` is given. "
+        f"{code('default')} is torch's own setting: cuDNN on, TF32 in convolutions allowed.",
+        "\n".join(["| word | effect |", "|---|---|", *flags]),
         "## Axes",
-        "Off by default. `=` gives a value; `[=…]` may be left out.",
-        "\n".join(["| word | on | what it does |", "|---|---|---|", *axes]),
-        "- `batch=2x` is a multiple of the batch that the target is fed otherwise, by `--batch` too. A step then does more "
-        "work: compare time by row. A target with a loader of its own has no such choice: it decides how large its batches are.",
-        "- `compile` and `cuda_graph` do their work in the first step, which is as long as that takes; torch keeps compiled "
-        "code on disk, so that a second process compiles faster. What they run is not seen op by op: the step's time by layer "
-        "stands at the model's root, and its memory is not taken apart.",
-        "- `cuda_graph` replays one shape on one device. A forward that waits for the device, branches on values, or draws "
-        "on the state of random numbers by hand can't be captured; the run then fails and says what it met.",
-        "- `no_item` changes what is waited for, not what is computed. Its step is timed by events on the device, as the host "
-        "runs ahead by as many steps as the launch queue holds.",
-        "- `memory_limit` caps what torch's caching allocator reserves. cuDNN takes the next algorithm whose workspace fits.",
-        "- `deterministic` is about cuDNN alone; `deterministic_algorithms` about every op of torch, some of which have no "
-        "implementation that repeats: such a run fails with the op's name.",
-        "## Where cuDNN has nothing to choose",
-        "These are measured after the baseline and its repetition, in this order, as far as `--budget` goes and where they "
-        "mean something for the target:",
-        "\n".join(["| on | configurations |", "|---|---|", *instead]),
+        "Axes are off by default. `=` sets a value; `[=…]` is optional.",
+        "\n".join(["| word | devices | effect |", "|---|---|---|", *axes]),
+        "- `batch=2x` is a multiple of the target's batch, which `--batch` may have set. The step then does more work: compare "
+        "times per row. A target with its own data loader sets its batch size itself, so the axis is skipped.",
+        "- `compile` and `cuda_graph` compile or capture in the first step, which is longer by this time. torch caches compiled "
+        "code on disk, so a second process compiles faster. Their ops cannot be observed one by one: the step's time is "
+        "attributed to the model's root, and its memory is not split into parts.",
+        "- `cuda_graph` replays one shape on one device. A forward cannot be captured if it waits for the device, branches on "
+        "values, or handles the state of random numbers itself. The run then fails and names the cause.",
+        "- `no_item` changes the waits, not the computation. Its step is timed by events on the device, because the host runs "
+        "ahead by as many steps as the launch queue holds.",
+        "- `memory_limit` limits the memory that torch's caching allocator reserves. cuDNN then picks an algorithm whose "
+        "workspace fits.",
+        "- `deterministic` affects cuDNN only. `deterministic_algorithms` affects every op of torch. Some ops have no "
+        "deterministic implementation: the run then fails and names the op.",
+        "## Devices without cuDNN",
+        "After the baseline and its repeat, `analyze` measures these configurations in this order, while `--budget` allows and "
+        "if they apply to the target:",
+        "\n".join(["| device | configurations |", "|---|---|", *instead]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -124,7 +126,7 @@ ARCHITECTURE_FIGURES: Final = ("threads", "blas_workspace", "blaslt_workspace", 
 
 
 def devices_page() -> str:
-    """The reference of the devices that are known."""
+    """The reference page of the registered devices."""
     cards = [
         "| name | card | torch's name | architecture | multiprocessors | fp32 | tf32 | fp16 | bf16 | bandwidth |",
         "|---|---|---|---|--:|--:|--:|--:|--:|--:|",
@@ -157,16 +159,18 @@ def devices_page() -> str:
     parts = [
         "# Devices",
         GENERATED,
-        "What `count --gpu NAME` predicts the memory of, and `count --hardware NAME` bounds times by. Both take any name of the "
-        "first three columns, in any case, with or without dashes; a part of a name will do where only one device has it. The "
-        "peaks of a run's own device are known where torch's name for it is listed exactly: a slice of a device (MIG) has none.",
+        "Which devices does profiler_kit know? `count --gpu NAME` predicts memory for a device, and `count --hardware NAME` "
+        "computes lower bounds of times from its peaks:",
+        "```\nprofiler-kit count my_model.py --gpu h100 --hardware h100\n```",
+        "Both options accept any name of the first three columns, in any case, with or without dashes. A part of a name is "
+        "enough if only one device matches. A measured run uses the peaks of the device with exactly torch's name. A slice of a "
+        "device (MIG) has another name and no peaks.",
         "\n".join(cards),
-        "Peaks are dense, at boost clock. Datasheets that print them with sparsity are halved.",
+        "Peaks are dense and at boost clock. Peaks that a datasheet states with sparsity are halved.",
         "\n".join(sources),
         "## Architectures",
-        "What the memory of a step depends on besides the number of multiprocessors. `threads` and `dropout_state` are per "
-        "multiprocessor. A GPU that is here is simulated by its architecture, or by the nearest older one, with its own number "
-        "of multiprocessors.",
+        "The memory of a step also depends on these figures. `threads` and `dropout_state` are per multiprocessor. The GPU of "
+        "this machine is simulated with its architecture, or with the nearest older one, and its own number of multiprocessors.",
         "\n".join(figures),
         "\n".join(why),
     ]
