@@ -132,7 +132,7 @@ class _Contribution:
 
 
 def _sentence(split: EfficiencySplit, sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
-    """Say which part of the difference is work and which layer contributes most; empty if efficiency hardly matters."""
+    """State the part of the difference that is work and the layer that contributes most; empty if efficiency hardly matters."""
     slow, fast = split.slower_first
     slower, faster = (sides[1], sides[0]) if split.slower == "b" else (sides[0], sides[1])
     contributions = _contributions(split, layers)

@@ -137,7 +137,7 @@ def saving_bounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[fl
     """The smallest and the largest share that `after` may save, by the interval ends of all rounds.
 
     Raises:
-        ValueError: there is no round.
+        ValueError: there are no rounds.
     """
     pairs = rounds(before, after, noise)
     lowest = min(_saved_share(old.low, new.high) for old, new in pairs)
