@@ -196,9 +196,7 @@ def _contributions(split: EfficiencySplit, layers: Sequence[LayerChange]) -> lis
     return contributions
 
 
-def _dominant_counterpart(
-    layer: LayerEfficiency, slow: SideEfficiency, fast: SideEfficiency
-) -> LayerEfficiency | None:
+def _dominant_counterpart(layer: LayerEfficiency, slow: SideEfficiency, fast: SideEfficiency) -> LayerEfficiency | None:
     """The faster side's longest layer of the same phase, if both layers dominate their phase."""
     candidates = (candidate for candidate in fast.layers if candidate.phase == layer.phase)
     longest = max(candidates, key=lambda candidate: candidate.device_ns, default=None)
