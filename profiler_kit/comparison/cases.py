@@ -1,4 +1,4 @@
-"""What a usual explanation is put to the test on: two runs of one configuration, and the words that all tests share."""
+"""The cases that usual explanations are tested on, and comparisons of two figures that all tests share."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import Unit
 
-APART: Final = 0.05  # two figures must differ by this much before anybody explains anything by them
-CLOSE: Final = 1.1  # a prediction within this factor is right
+MIN_DIFFERENCE_SHARE: Final = 0.05  # of the larger figure: nobody explains anything by a smaller difference
+MAX_RIGHT_FACTOR: Final = 1.1  # a prediction within this factor of the measurement is right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One configuration's two runs, and what is known of them; `runs` None for what was counted alone.
+    """Two runs of one configuration with their time ratio and memory split; `runs` is None for counted figures alone.
 
-    `same_time`: the two steps differ by no more than runs differ anyway.
+    `same_time`: the two step times are equal or differ by no more than noise.
     """
 
     a: Report
@@ -32,15 +32,15 @@ class Case:
 
     @property
     def config(self) -> str | None:
-        """The configuration's name; None where nothing was run."""
+        """The configuration's name; None without runs."""
         return self.runs[0].config.name if self.runs is not None else None
 
-    def label(self, side: int) -> str:
-        """What sentences call the side: 0 is a, 1 is b."""
-        return self.sides[side].label
+    def label(self, side_index: int) -> str:
+        """The side's name in sentences: 0 is a, 1 is b."""
+        return self.sides[side_index].label
 
     def evidence(self, name: str, values: Sequence[int | float], unit: Unit) -> tuple[Evidence, ...]:
-        """A number of each side."""
+        """One piece of evidence per side, called `name`."""
         return tuple(
             Evidence(name=name, value=value, unit=unit, where=side.label)
             for side, value in zip(self.sides, values, strict=True)
@@ -48,16 +48,16 @@ class Case:
 
 
 def larger_first(values: Sequence[float]) -> tuple[int, int]:
-    """The side with the larger value, then the other one."""
+    """The index of the larger of two values, then the index of the smaller one."""
     return (0, 1) if values[0] > values[1] else (1, 0)
 
 
-def apart(values: Sequence[float]) -> bool:
-    """Whether two figures differ by enough to explain anything."""
-    return abs(values[0] - values[1]) > APART * max(values)
+def differs(values: Sequence[float]) -> bool:
+    """Whether two figures differ by at least `MIN_DIFFERENCE_SHARE`, enough to explain a result."""
+    return abs(values[0] - values[1]) > MIN_DIFFERENCE_SHARE * max(values)
 
 
-def judged(predicted: float, measured: float) -> tuple[ExplanationVerdict, float | None]:
-    """The verdict on a prediction of the right sign, and the factor it is off by: measured over predicted."""
-    off_by = measured / predicted
-    return ("right" if 1 / CLOSE <= off_by <= CLOSE else "off"), off_by
+def judge_prediction(predicted: float, measured: float) -> tuple[ExplanationVerdict, float | None]:
+    """The verdict on a prediction with the right sign, and its error factor: measured over predicted."""
+    error_factor = measured / predicted
+    return ("right" if 1 / MAX_RIGHT_FACTOR <= error_factor <= MAX_RIGHT_FACTOR else "off"), error_factor

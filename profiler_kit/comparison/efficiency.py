@@ -1,4 +1,4 @@
-"""The time between two steps as work and, layer by layer, efficiency: parts that sum to the whole, to the ns."""
+"""The time difference of two steps as work and, layer by layer, efficiency. The parts sum exactly, in ns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from profiler_kit.comparison.layer_algorithms import RAN_IN, algorithm_uses, by_words, rate_words
+from profiler_kit.comparison.layer_algorithms import TIMED_AS, algorithm_uses, main_algorithm_text, with_algorithm_text
 from profiler_kit.comparison.ratios import work_scale
 from profiler_kit.records.comparison import EfficiencySplit, LayerChange, LayerEfficiency, Side, SideEfficiency
 from profiler_kit.records.counts import Phase, StaticCount
@@ -17,12 +17,14 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text
 
-WORTH_SHARE: Final = 0.05  # of the slower step: less that efficiency makes of it is not worth a sentence
-DOMINANT: Final = 0.5  # of its phase's time: a layer that stands for its side where it has no counterpart by name
+# Of the slower step: a smaller effect of efficiency gets no sentence.
+MIN_EFFICIENCY_SHARE: Final = 0.05
+# Of its phase's time: a layer with this share may be compared with a dominant layer of another name.
+DOMINANT_SHARE: Final = 0.5
+# Of the whole effect of efficiency: if every layer contributes less, no single layer is the cause.
+MIN_SINGLE_LAYER_SHARE: Final = 0.2
 
-SPREAD_SHARE: Final = 0.2  # of what efficiency makes: with less no layer is the one that makes the difference
-
-Owner = tuple[str, Phase]
+LayerPhase = tuple[str, Phase]
 
 
 def efficiency_split(
@@ -32,57 +34,59 @@ def efficiency_split(
     sides: tuple[Side, Side],
     layers: Sequence[LayerChange] = (),
 ) -> EfficiencySplit | None:
-    """The two steps' difference by layer; None without step times, counted work, or times by layer on one clock.
+    """Split the two steps' time difference by layer; None without step times, counted work, or layer times on one clock.
 
-    The faster side's rate over its whole step is the measure for both: what the slower one would take at it is work, what
-    it takes beyond that is efficiency, and each layer has its own part of that. `layers` say which layers are partners.
+    The reference for both sides is the faster side's FLOP/s over its whole step. The slower side's FLOPs at this rate are
+    work; the remaining time is efficiency, and each layer has its own part in it. `layers` pairs the layers of both sides.
     """
-    one, other = runs
-    if one.step_ns is None or other.step_ns is None or a.static is None or b.static is None:
+    a_run, b_run = runs
+    if a_run.step_ns is None or b_run.step_ns is None or a.static is None or b.static is None:
         return None
-    if not (one.modules and other.modules) or one.clock != other.clock:
+    if not (a_run.modules and b_run.modules) or a_run.clock != b_run.clock:
         return None
     statics = (a.static, b.static)
-    steps = (one.step_ns.median, other.step_ns.median)
-    work = [_work(static, work_scale(run, side)) for static, run, side in zip(statics, runs, sides, strict=True)]
-    flops = [sum(each.values()) for each in work]
-    if min(*flops, *steps) <= 0:
+    steps_ns = (a_run.step_ns.median, b_run.step_ns.median)
+    work = [_layer_work(static, work_scale(run, side)) for static, run, side in zip(statics, runs, sides, strict=True)]
+    flops = [sum(layer_flops.values()) for layer_flops in work]
+    if min(*flops, *steps_ns) <= 0:
         return None
-    slow, fast = (1, 0) if steps[1] >= steps[0] else (0, 1)
-    reference_ns = [round(flops[side] * Fraction(steps[fast]) / flops[fast]) for side in (0, 1)]
-    both = [_side(runs[side], steps[side], work[side], reference_ns[side]) for side in (0, 1)]
+    slow, fast = (1, 0) if steps_ns[1] >= steps_ns[0] else (0, 1)
+    reference_ns = [round(flops[side] * Fraction(steps_ns[fast]) / flops[fast]) for side in (0, 1)]
+    efficiencies = [_side_efficiency(runs[side], steps_ns[side], work[side], reference_ns[side]) for side in (0, 1)]
     split = EfficiencySplit(
-        config=one.config.name,
+        config=a_run.config.name,
         slower="b" if slow == 1 else "a",
-        clock=one.clock,
-        reference_flops_per_s=float(flops[fast] / steps[fast] * 1_000_000_000),
-        work_ns=reference_ns[slow] - steps[fast],
-        a=both[0],
-        b=both[1],
+        clock=a_run.clock,
+        reference_flops_per_s=float(flops[fast] / steps_ns[fast] * 1_000_000_000),
+        work_ns=reference_ns[slow] - steps_ns[fast],
+        a=efficiencies[0],
+        b=efficiencies[1],
     )
     return replace(split, sentence=_sentence(split, sides, layers))
 
 
-def _work(static: StaticCount, scale: Fraction) -> dict[Owner, Fraction]:
-    """Counted FLOPs by module and phase, what is recomputed as part of backward."""
-    found: Counter[Owner] = Counter()
+def _layer_work(static: StaticCount, scale: Fraction) -> dict[LayerPhase, Fraction]:
+    """Counted FLOPs by module and phase. Recomputation counts as backward."""
+    flops_by_layer: Counter[LayerPhase] = Counter()
     for node in static.modules:
-        found[node.path, "forward"] += node.forward.flops
-        found[node.path, "loss"] += node.loss.flops
-        found[node.path, "backward"] += node.backward.flops + node.recompute.flops
-    return {owner: flops * scale for owner, flops in found.items() if flops}
+        flops_by_layer[node.path, "forward"] += node.forward.flops
+        flops_by_layer[node.path, "loss"] += node.loss.flops
+        flops_by_layer[node.path, "backward"] += node.backward.flops + node.recompute.flops
+    return {layer: flops * scale for layer, flops in flops_by_layer.items() if flops}
 
 
-def _side(run: ConfigRun, step_ns: int, work: Mapping[Owner, Fraction], reference_ns: int) -> SideEfficiency:
-    times: Counter[Owner] = Counter()
+def _side_efficiency(
+    run: ConfigRun, step_ns: int, work: Mapping[LayerPhase, Fraction], reference_ns: int
+) -> SideEfficiency:
+    times: Counter[LayerPhase] = Counter()
     for layer in run.modules:
-        times[layer.path, RAN_IN.get(layer.phase, layer.phase)] += layer.kernel_ns
-    at_reference = apportioned(reference_ns, work)
-    owners = [*times, *(owner for owner in work if owner not in times)]
+        times[layer.path, TIMED_AS.get(layer.phase, layer.phase)] += layer.kernel_ns
+    at_reference = apportion(reference_ns, work)
+    layer_phases = [*times, *(layer_phase for layer_phase in work if layer_phase not in times)]
     layers = []
-    for path, phase in owners:
+    for path, phase in layer_phases:
         device_ns, flops = times[path, phase], work.get((path, phase), Fraction(0))
-        expected = at_reference.get((path, phase), 0)
+        expected_ns = at_reference.get((path, phase), 0)
         layers.append(
             LayerEfficiency(
                 path=path,
@@ -90,8 +94,8 @@ def _side(run: ConfigRun, step_ns: int, work: Mapping[Owner, Fraction], referenc
                 device_ns=device_ns,
                 flops=round(flops),
                 flops_per_s=float(flops / device_ns * 1_000_000_000) if flops and device_ns > 0 else None,
-                at_reference_ns=expected,
-                beyond_ns=device_ns - expected,
+                at_reference_ns=expected_ns,
+                beyond_ns=device_ns - expected_ns,
                 algorithms=algorithm_uses(run, path, phase),
             )
         )
@@ -104,88 +108,101 @@ def _side(run: ConfigRun, step_ns: int, work: Mapping[Owner, Fraction], referenc
     )
 
 
-def apportioned(whole: int, weights: Mapping[Owner, Fraction]) -> dict[Owner, int]:
-    """`whole` shared out by `weights` in whole numbers that sum to it: rounded down, what is left to the largest remainders."""
-    total = sum(weights.values())
-    exact = {owner: whole * weight / total for owner, weight in weights.items()}
-    shares = {owner: int(share) for owner, share in exact.items()}
-    left = whole - sum(shares.values())
-    for owner in sorted(exact, key=lambda owner: shares[owner] - exact[owner])[:left]:
-        shares[owner] += 1
+def apportion(total: int, weights: Mapping[LayerPhase, Fraction]) -> dict[LayerPhase, int]:
+    """Divide `total` by `weights` into integers that sum to it (largest remainder method)."""
+    weight_sum = sum(weights.values())
+    exact_shares = {key: total * weight / weight_sum for key, weight in weights.items()}
+    shares = {key: int(share) for key, share in exact_shares.items()}
+    remainder = total - sum(shares.values())
+    for key in sorted(exact_shares, key=lambda key: shares[key] - exact_shares[key])[:remainder]:
+        shares[key] += 1
     return shares
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One layer's phase on the slower side, its partner on the other, and what it adds to the time between the steps.
+class _Contribution:
+    """One layer's phase on the slower side, its counterpart on the faster side, and its part of the time difference.
 
-    With a partner by name that is how much more than the partner it loses, so that what both lose alike is no reason.
+    A counterpart's own loss is subtracted: a loss that both sides share does not explain the difference.
     """
 
     layer: LayerEfficiency
-    partner: LayerEfficiency | None
-    adds_ns: int
+    counterpart: LayerEfficiency | None
+    added_ns: int
 
 
 def _sentence(split: EfficiencySplit, sides: tuple[Side, Side], layers: Sequence[LayerChange]) -> str:
-    """What of the difference is work, and which layer makes most of the rest; empty where the rest is next to nothing."""
+    """State the part of the difference that is work and the layer that contributes most; empty if efficiency hardly matters."""
     slow, fast = split.slower_first
     slower, faster = (sides[1], sides[0]) if split.slower == "b" else (sides[0], sides[1])
-    parts = _parts(split, layers)
-    if abs(slow.beyond_ns) < WORTH_SHARE * slow.step_ns or not parts:
+    contributions = _contributions(split, layers)
+    if abs(slow.beyond_ns) < MIN_EFFICIENCY_SHARE * slow.step_ns or not contributions:
         return ""
-    lost = slow.beyond_ns > 0
-    top = max(parts, key=lambda part: part.adds_ns if lost else -part.adds_ns)
-    lead = _lead(split, slow, fast)
-    if lost and slow.rest_ns - fast.rest_ns > top.adds_ns:
+    is_loss = slow.beyond_ns > 0
+    top = max(contributions, key=lambda part: part.added_ns if is_loss else -part.added_ns)
+    work_sentence = _work_sentence(split, slow, fast)
+    if is_loss and slow.rest_ns - fast.rest_ns > top.added_ns:
         clock = "operators" if split.clock == "operator" else "kernels"
         return (
-            f"{lead} {text(slow.rest_ns, 'ns')} of {slower.label}'s step pass outside of the layers' {clock} "
+            f"{work_sentence} {slower.label} spends {text(slow.rest_ns, 'ns')} of its step outside of the layers' {clock} "
             f"({faster.label}: {text(fast.rest_ns, 'ns')})."
         )
-    name = f"{slower.label}'s {shown_path(top.layer.path)}"
-    passed = {"forward": "forward pass", "backward": "backward pass"}.get(top.layer.phase, top.layer.phase)
-    amount = text(abs(top.adds_ns), "ns")
-    told = f"{amount} the {passed} of {name}" if lost else f"{name} saves {amount} in its {passed}"
-    if abs(top.adds_ns) < SPREAD_SHARE * abs(slow.beyond_ns):
-        whole = f"{text(abs(slow.beyond_ns), 'ns')} {'less' if lost else 'more'} efficiency"
-        spread = len({part.layer.path for part in parts if part.adds_ns * top.adds_ns > 0})
-        return f"{lead} {whole}, spread over {spread} layers: {told} at most."
-    partner = top.partner or _rival(top.layer, slow, fast)
-    beside = ""
-    if partner is not None and partner.algorithms:
-        beside = f" ({faster.label}'s {shown_path(partner.path)}: {rate_words(partner)})"
-    return f"{lead} {told}, {by_words(top.layer)}{beside}."
+    layer_name = f"{slower.label}'s {shown_path(top.layer.path)}"
+    phase_name = {"forward": "forward pass", "backward": "backward pass"}.get(top.layer.phase, top.layer.phase)
+    amount = text(abs(top.added_ns), "ns")
+    if abs(top.added_ns) < MIN_SINGLE_LAYER_SHARE * abs(slow.beyond_ns):
+        total = text(abs(slow.beyond_ns), "ns")
+        effect = f"Lower efficiency adds {total}" if is_loss else f"Higher efficiency saves {total}"
+        layer_count = len({part.layer.path for part in contributions if part.added_ns * top.added_ns > 0})
+        return (
+            f"{work_sentence} {effect}, spread over {layer_count} layers. "
+            f"The largest part is {amount} in the {phase_name} of {layer_name}."
+        )
+    counterpart = top.counterpart or _dominant_counterpart(top.layer, slow, fast)
+    counterpart_text = ""
+    if counterpart is not None and counterpart.algorithms:
+        counterpart_text = f" ({faster.label}'s {shown_path(counterpart.path)}: {main_algorithm_text(counterpart)})"
+    verb = "adds" if is_loss else "saves"
+    return (
+        f"{work_sentence} The {phase_name} of {layer_name} {verb} {amount}, "
+        f"{with_algorithm_text(top.layer)}{counterpart_text}."
+    )
 
 
-def _lead(split: EfficiencySplit, slow: SideEfficiency, fast: SideEfficiency) -> str:
-    between, work = text(slow.step_ns - fast.step_ns, "ns"), text(split.work_ns, "ns")
+def _work_sentence(split: EfficiencySplit, slow: SideEfficiency, fast: SideEfficiency) -> str:
+    difference, work = text(slow.step_ns - fast.step_ns, "ns"), text(split.work_ns, "ns")
     if slow.beyond_ns <= 0:
-        return f"Work alone would put {work} between them, not {between};"
+        return f"The extra work alone accounts for {work} of difference; the measured difference is {difference}."
     if split.work_ns > 0:
-        return f"Of the {between} between them {work} is work, and"
-    return f"None of the {between} between them is work:"
+        return f"The extra work accounts for {work} of the {difference} difference."
+    return f"Work accounts for none of the {difference} difference."
 
 
-def _parts(split: EfficiencySplit, layers: Sequence[LayerChange]) -> list[_Part]:
+def _contributions(split: EfficiencySplit, layers: Sequence[LayerChange]) -> list[_Contribution]:
     slow, fast = split.slower_first
-    pairs = [(one.b_path, one.a_path) if split.slower == "b" else (one.a_path, one.b_path) for one in layers]
-    there = {here: path for here, path in pairs if here is not None and path is not None}
-    known = {(one.path, one.phase): one for one in fast.layers}
-    parts = []
+    path_pairs = [
+        (change.b_path, change.a_path) if split.slower == "b" else (change.a_path, change.b_path) for change in layers
+    ]
+    fast_paths = {
+        slow_path: fast_path for slow_path, fast_path in path_pairs if slow_path is not None and fast_path is not None
+    }
+    fast_layers = {(layer.path, layer.phase): layer for layer in fast.layers}
+    contributions = []
     for layer in slow.layers:
-        path = there.get(layer.path)
-        partner = known.get((path, layer.phase)) if path is not None else None
-        parts.append(_Part(layer, partner, layer.beyond_ns - (partner.beyond_ns if partner is not None else 0)))
-    return parts
+        fast_path = fast_paths.get(layer.path)
+        counterpart = fast_layers.get((fast_path, layer.phase)) if fast_path is not None else None
+        counterpart_ns = counterpart.beyond_ns if counterpart is not None else 0
+        contributions.append(_Contribution(layer, counterpart, layer.beyond_ns - counterpart_ns))
+    return contributions
 
 
-def _rival(top: LayerEfficiency, slow: SideEfficiency, fast: SideEfficiency) -> LayerEfficiency | None:
-    """What stands beside a layer without a partner: the other side's largest in its phase, where both dominate theirs."""
-    largest = max((one for one in fast.layers if one.phase == top.phase), key=lambda one: one.device_ns, default=None)
-    return largest if largest is not None and _dominates(top, slow) and _dominates(largest, fast) else None
+def _dominant_counterpart(layer: LayerEfficiency, slow: SideEfficiency, fast: SideEfficiency) -> LayerEfficiency | None:
+    """The faster side's longest layer of the same phase, if both layers dominate their phase."""
+    candidates = (candidate for candidate in fast.layers if candidate.phase == layer.phase)
+    longest = max(candidates, key=lambda candidate: candidate.device_ns, default=None)
+    return longest if longest is not None and _dominates(layer, slow) and _dominates(longest, fast) else None
 
 
-def _dominates(one: LayerEfficiency, side: SideEfficiency) -> bool:
-    whole = sum(layer.device_ns for layer in side.layers if layer.phase == one.phase)
-    return one.device_ns >= DOMINANT * whole > 0
+def _dominates(layer: LayerEfficiency, side: SideEfficiency) -> bool:
+    phase_ns = sum(other.device_ns for other in side.layers if other.phase == layer.phase)
+    return layer.device_ns >= DOMINANT_SHARE * phase_ns > 0

@@ -1,4 +1,4 @@
-"""Which algorithms a layer ran on in one phase, and how that is said."""
+"""The algorithms that a layer used in one phase, and their wording."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.units import text
 
-# Recomputation is forward work, done where backward needs it: it counts as backward, as in every share of phases.
-RAN_IN: Final[dict[Phase, Phase]] = {"recompute": "backward"}
-PARTS: Final[dict[Phase, tuple[ConvolutionPart, ...]]] = {"forward": ("fprop",), "backward": ("dgrad", "wgrad")}
-MOSTLY_SHARE: Final = 0.75  # of a phase's time: a family that takes less did it only mostly
+# Recomputation is forward work that runs during backward. It counts as backward, as in all shares by phase.
+TIMED_AS: Final[dict[Phase, Phase]] = {"recompute": "backward"}
+CONVOLUTION_PARTS: Final[dict[Phase, tuple[ConvolutionPart, ...]]] = {
+    "forward": ("fprop",),
+    "backward": ("dgrad", "wgrad"),
+}
+MIN_WHOLE_SHARE: Final = 0.75  # of a phase's time: a family with a smaller share is named with "mostly"
 
 
 def algorithm_uses(run: ConfigRun, path: str, phase: Phase) -> tuple[AlgorithmUse, ...]:
-    """What `path` ran on in `phase` of `run`, most time first: its parts where they were measured, else its kernels."""
-    parts = [one for one in run.convolutions if one.path == path and one.part in PARTS.get(phase, ())]
+    """The algorithms of `path` in `phase` of `run`, longest first: from measured convolution parts, else from kernels."""
+    parts = [part for part in run.convolutions if part.path == path and part.part in CONVOLUTION_PARTS.get(phase, ())]
     if parts:
-        return tuple(sorted((_use(one) for one in parts), key=lambda one: -one.kernel_ns))
+        return tuple(sorted(map(_algorithm_use, parts), key=lambda use: -use.kernel_ns))
     return tuple(
-        AlgorithmUse(family=one.family, math=one.math, kernel_ns=one.kernel_ns)
-        for one in algorithms(_kernels(run, path, phase))
+        AlgorithmUse(family=algorithm.family, math=algorithm.math, kernel_ns=algorithm.kernel_ns)
+        for algorithm in algorithms(_kernels(run, path, phase))
     )
 
 
-def _use(part: ConvolutionTiming) -> AlgorithmUse:
+def _algorithm_use(part: ConvolutionTiming) -> AlgorithmUse:
     return AlgorithmUse(
         family=part.family,
         math=part.math,
@@ -42,30 +45,31 @@ def _use(part: ConvolutionTiming) -> AlgorithmUse:
 
 def _kernels(run: ConfigRun, path: str, phase: Phase) -> Iterable[KernelStat]:
     for layer in run.modules:
-        if layer.path == path and RAN_IN.get(layer.phase, layer.phase) == phase:
+        if layer.path == path and TIMED_AS.get(layer.phase, layer.phase) == phase:
             yield from layer.kernels
 
 
 def workspace_algorithm(run: ConfigRun, path: str, phase: Phase) -> AlgorithmUse | None:
-    """What took the workspace of `path` in `phase`: the part with most of it, else what took most time."""
-    uses = algorithm_uses(run, path, RAN_IN.get(phase, phase))
-    return max(uses, key=lambda one: one.workspace_bytes or 0, default=None)  # the first of equals takes most time
+    """The algorithm with the largest workspace of `path` in `phase`; without workspace figures, the longest one."""
+    uses = algorithm_uses(run, path, TIMED_AS.get(phase, phase))
+    return max(uses, key=lambda use: use.workspace_bytes or 0, default=None)  # max returns the first of equals
 
 
-def rate_words(one: LayerEfficiency) -> str:
-    """How fast, and by what: ``FFT in fp32 at an effective 86.3 TFLOP/s``; the time where no work is counted.
+def main_algorithm_text(layer: LayerEfficiency) -> str:
+    """The layer's longest algorithm and its rate: ``FFT in fp32 at an effective 86.3 TFLOP/s``.
 
-    Effective: the algorithm does less arithmetic than is counted, so the rate may pass any peak.
+    The rate is called effective if the algorithm does less arithmetic than is counted: it may then exceed any peak.
     """
-    took = text(one.flops_per_s, "flops/s") if one.flops_per_s else ""
-    if not one.algorithms:
-        return f"kernels not named, at {took}" if took else "kernels not named"
-    words = one.algorithms[0].words
-    if not took:
+    rate = text(layer.flops_per_s, "flops/s") if layer.flops_per_s else ""
+    if not layer.algorithms:
+        return f"unnamed kernels at {rate}" if rate else "unnamed kernels"
+    words = layer.algorithms[0].words
+    if not rate:
         return words
-    return f"{words} at {'an effective ' if one.algorithms[0].family in FEWER_OPERATIONS else ''}{took}"
+    return f"{words} at {'an effective ' if layer.algorithms[0].family in FEWER_OPERATIONS else ''}{rate}"
 
 
-def by_words(one: LayerEfficiency) -> str:
-    """The same as what did it: ``by FFT in fp32 at …``, ``mostly by`` where other families took a good part."""
-    return f"{'mostly ' if one.algorithms and one.first_share < MOSTLY_SHARE else ''}by {rate_words(one)}"
+def with_algorithm_text(layer: LayerEfficiency) -> str:
+    """`main_algorithm_text` as an adverbial: ``with FFT in fp32 …``; ``mostly with`` if other families take a large share."""
+    mostly = "mostly " if layer.algorithms and layer.first_share < MIN_WHOLE_SHARE else ""
+    return f"{mostly}with {main_algorithm_text(layer)}"

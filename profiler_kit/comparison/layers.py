@@ -1,4 +1,4 @@
-"""Aligns the layers of two models, and says of each what became of it and how much that matters."""
+"""Alignment of two models' layers, and the change of each layer with its contribution."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from profiler_kit.records.paths import shown_path
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import shape_text
 
-TIME_NOISE: Final = 0.05  # a layer's device time comes from a few traced steps: less than this of it is no change
-TIME_WORTH: Final = 0.01  # nor is less than this of all layers' time
+# A layer's device time comes from a few traced steps. A change counts only above both: a share of the layer's own time, and a
+# share of all layers' time.
+LAYER_TIME_NOISE_SHARE: Final = 0.05
+MIN_TOTAL_TIME_SHARE: Final = 0.01
 
 Pair = tuple[ModuleNode | None, ModuleNode | None]
 
@@ -22,27 +24,27 @@ Pair = tuple[ModuleNode | None, ModuleNode | None]
 def layer_changes(
     a: StaticCount, b: StaticCount, a_run: ConfigRun | None, b_run: ConfigRun | None
 ) -> tuple[LayerChange, ...]:
-    """What became of every layer, largest contribution first. The runs give device times; None where they don't compare.
+    """The change of every layer, largest contribution first. The runs give device times; None if these are not comparable.
 
-    Counts: a layer is what has figures of its own, or no children. Ops of a module's own ``forward`` are the module's.
+    Counts: a layer is a module with figures of its own or without children. Ops in a module's own ``forward`` belong to it.
     """
     a_times, b_times = device_times(a_run), device_times(b_run)
     if a_times is None or b_times is None:
         a_times = b_times = None
     pairs = align(_layers(a, a_times), _layers(b, b_times))
-    figures = [(_figures(one, a_times), _figures(other, b_times)) for one, other in pairs]
+    figures = [(_figures(a_node, a_times), _figures(b_node, b_times)) for a_node, b_node in pairs]
     totals = _totals(figures)
     changes = []
-    for (one, other), (a_figures, b_figures) in zip(pairs, figures, strict=True):
-        kind, words = _kind(one, other, a_figures, b_figures, totals[-1])
-        either = other or one
+    for (a_node, b_node), (a_figures, b_figures) in zip(pairs, figures, strict=True):
+        kind, description = _classify(a_node, b_node, a_figures, b_figures, totals[-1])
+        node = b_node or a_node
         changes.append(
             LayerChange(
                 kind=kind,
-                a_path=one.path if one else None,
-                b_path=other.path if other else None,
-                class_name=either.class_name if either else "",
-                change=words,
+                a_path=a_node.path if a_node else None,
+                b_path=b_node.path if b_node else None,
+                class_name=node.class_name if node else "",
+                change=description,
                 a=a_figures,
                 b=b_figures,
                 contribution=_contribution(a_figures, b_figures, totals),
@@ -52,15 +54,18 @@ def layer_changes(
 
 
 def align(a: Iterable[ModuleNode], b: Iterable[ModuleNode]) -> list[Pair]:
-    """Each node of `a` and `b` exactly once, paired with its counterpart where it has one; b's order, then what is gone.
+    """Pair each node of `a` and `b` with its counterpart, if any. Each node occurs once: b's nodes in order, then removed ones.
 
-    The roots are partners whatever their types. Then in this order: the same path, type and configuration; the same type
-    and configuration at a path that differs in its numbers alone, for an insertion into a Sequential moves all that
-    follow; the same path and type; the same type and configuration anywhere, a rename.
+    The roots match whatever their types. The other nodes match by the first of these rules that applies:
+
+    1. the same path, type and configuration;
+    2. the same type and configuration, and paths that differ only in numbers, as after an insertion into a Sequential;
+    3. the same path and type;
+    4. the same type and configuration at any path: a rename.
     """
-    left, right = list(a), list(b)
-    roots = [node for node in left if not node.path] if any(not node.path for node in right) else []
-    partner: dict[str, ModuleNode] = {node.path: node for node in roots}
+    a_nodes, b_nodes = list(a), list(b)
+    roots = [node for node in a_nodes if not node.path] if any(not node.path for node in b_nodes) else []
+    partners: dict[str, ModuleNode] = {node.path: node for node in roots}
     keys: tuple[Callable[[ModuleNode], Hashable], ...] = (
         lambda node: (node.path, node.class_name, node.config),
         lambda node: (re.sub(r"\d+", "#", node.path), node.class_name, node.config),
@@ -68,21 +73,21 @@ def align(a: Iterable[ModuleNode], b: Iterable[ModuleNode]) -> list[Pair]:
         lambda node: (node.class_name, node.config),
     )
     for key in keys:
-        waiting: dict[Hashable, deque[ModuleNode]] = defaultdict(deque)
-        taken = {node.path for node in partner.values()}
-        for node in left:
-            if node.path not in taken:
-                waiting[key(node)].append(node)
-        for node in right:
-            if node.path not in partner and (queue := waiting[key(node)]):
-                partner[node.path] = queue.popleft()
-    gone = {node.path for node in left} - {node.path for node in partner.values()}
-    pairs: list[Pair] = [(partner.get(node.path), node) for node in right]
-    return pairs + [(node, None) for node in left if node.path in gone]
+        unmatched: dict[Hashable, deque[ModuleNode]] = defaultdict(deque)
+        matched_paths = {node.path for node in partners.values()}
+        for node in a_nodes:
+            if node.path not in matched_paths:
+                unmatched[key(node)].append(node)
+        for node in b_nodes:
+            if node.path not in partners and (queue := unmatched[key(node)]):
+                partners[node.path] = queue.popleft()
+    removed_paths = {node.path for node in a_nodes} - {node.path for node in partners.values()}
+    pairs: list[Pair] = [(partners.get(node.path), node) for node in b_nodes]
+    return pairs + [(node, None) for node in a_nodes if node.path in removed_paths]
 
 
 def device_times(run: ConfigRun | None) -> dict[str, int] | None:
-    """Device time per step by owner, all phases together; None where the run has no trace."""
+    """Device time in ns per step by module path, all phases together; None if the run has no trace."""
     if run is None or run.failure is not None or not run.modules:
         return None
     times: dict[str, int] = defaultdict(int)
@@ -92,7 +97,7 @@ def device_times(run: ConfigRun | None) -> dict[str, int] | None:
 
 
 def _layers(static: StaticCount, times: dict[str, int] | None) -> list[ModuleNode]:
-    """The modules that are layers, and owners known from times alone (the optimizer), as modules without figures."""
+    """The modules that are layers, and paths that only occur in times, as the optimizer, as modules without figures."""
     parents = {node.path.rpartition(".")[0] for node in static.modules if node.path}
     layers = [
         node
@@ -104,8 +109,8 @@ def _layers(static: StaticCount, times: dict[str, int] | None) -> list[ModuleNod
         or node.saved_bytes
         or (times or {}).get(node.path)
     ]
-    known = {node.path for node in static.modules}
-    return layers + [ModuleNode(path=path, class_name="") for path in (times or {}) if path not in known]
+    module_paths = {node.path for node in static.modules}
+    return layers + [ModuleNode(path=path, class_name="") for path in (times or {}) if path not in module_paths]
 
 
 def _figures(node: ModuleNode | None, times: dict[str, int] | None) -> LayerFigures:
@@ -137,45 +142,46 @@ def _contribution(a: LayerFigures, b: LayerFigures, totals: tuple[int, ...]) -> 
     return max((abs(after - before) / total for before, after, total in changes if total), default=0.0)
 
 
-def _kind(
-    one: ModuleNode | None, other: ModuleNode | None, a: LayerFigures, b: LayerFigures, total_ns: int
+def _classify(
+    a_node: ModuleNode | None, b_node: ModuleNode | None, a: LayerFigures, b: LayerFigures, total_ns: int
 ) -> tuple[LayerKind, str]:
-    if one is None and other is not None:
-        return "added", _described(other)
-    if other is None and one is not None:
-        return "removed", _described(one)
-    if one is None or other is None:
+    """The kind of the layer's change and its description."""
+    if a_node is None and b_node is not None:
+        return "added", _description(b_node)
+    if b_node is None and a_node is not None:
+        return "removed", _description(a_node)
+    if a_node is None or b_node is None:
         raise ValueError("a pair has at least one side")
-    words = _difference(one, other, a, b, total_ns)
-    if one.path != other.path:
-        moved = f"was {shown_path(one.path)}"
-        return "renamed", f"{moved}; {words}" if words else moved
-    return ("changed", words) if words else ("same", "")
+    difference = _difference(a_node, b_node, a, b, total_ns)
+    if a_node.path != b_node.path:
+        rename = f"was {shown_path(a_node.path)}"
+        return "renamed", f"{rename}; {difference}" if difference else rename
+    return ("changed", difference) if difference else ("same", "")
 
 
-def _described(node: ModuleNode) -> str:
+def _description(node: ModuleNode) -> str:
     if not node.class_name:
         return ""
     return f"{node.class_name}({node.config})" if node.config else node.class_name
 
 
-def _difference(one: ModuleNode, other: ModuleNode, a: LayerFigures, b: LayerFigures, total_ns: int) -> str:
-    """What differs between two partners, in words; empty where nothing does."""
-    if one.class_name != other.class_name:
-        return f"{one.class_name} => {other.class_name}"
-    if one.config != other.config:
-        return config_difference(one.config, other.config)
-    if one.output_shape != other.output_shape:
-        return f"same layer, output {_shape(one)} => {_shape(other)}"
-    if one.calls != other.calls:
-        return f"same layer, {one.calls} => {other.calls} calls"
+def _difference(a_node: ModuleNode, b_node: ModuleNode, a: LayerFigures, b: LayerFigures, total_ns: int) -> str:
+    """The difference of two matched layers, in words; empty without any."""
+    if a_node.class_name != b_node.class_name:
+        return f"{a_node.class_name} => {b_node.class_name}"
+    if a_node.config != b_node.config:
+        return config_difference(a_node.config, b_node.config)
+    if a_node.output_shape != b_node.output_shape:
+        return f"same layer, output {_shape(a_node)} => {_shape(b_node)}"
+    if a_node.calls != b_node.calls:
+        return f"same layer, {a_node.calls} => {b_node.calls} calls"
     if (a.flops, a.macs, a.params) != (b.flops, b.macs, b.params):
-        return "same layer, other work"
+        return "same layer, different work"
     if a.saved_bytes != b.saved_bytes:
-        return "same layer, saves other tensors"
+        return "same layer, different saved tensors"
     before_ns, after_ns = a.device_ns or 0, b.device_ns or 0
-    if abs(after_ns - before_ns) > max(TIME_NOISE * before_ns, TIME_WORTH * total_ns):
-        return "same work, other time"
+    if abs(after_ns - before_ns) > max(LAYER_TIME_NOISE_SHARE * before_ns, MIN_TOTAL_TIME_SHARE * total_ns):
+        return "same work, different time"
     return ""
 
 
@@ -184,22 +190,22 @@ def _shape(node: ModuleNode) -> str:
 
 
 def config_difference(before: str, after: str) -> str:
-    """What differs between two module configurations: ``32 => 64; bias True => False``."""
+    """The difference of two module configurations: ``32 => 64; bias True => False``."""
     old_values, old_names = _parts(before)
     new_values, new_names = _parts(after)
-    words = []
+    changes = []
     if len(old_values) == len(new_values):
-        words += [f"{old} => {new}" for old, new in zip(old_values, new_values, strict=True) if old != new]
+        changes += [f"{old} => {new}" for old, new in zip(old_values, new_values, strict=True) if old != new]
     else:
-        words.append(f"{', '.join(old_values) or 'nothing'} => {', '.join(new_values) or 'nothing'}")
+        changes.append(f"{', '.join(old_values) or 'nothing'} => {', '.join(new_values) or 'nothing'}")
     for name in list(old_names) + [name for name in new_names if name not in old_names]:
         if old_names.get(name) != new_names.get(name):
-            words.append(f"{name} {old_names.get(name, 'default')} => {new_names.get(name, 'default')}")
-    return "; ".join(words) or "written otherwise"
+            changes.append(f"{name} {old_names.get(name, 'default')} => {new_names.get(name, 'default')}")
+    return "; ".join(changes) or "different spelling"
 
 
 def _parts(config: str) -> tuple[list[str], dict[str, str]]:
-    """Positional and named parts of ``3, 32, kernel_size=(3, 3)``; commas inside brackets divide nothing."""
+    """The positional and named parts of ``3, 32, kernel_size=(3, 3)``, split at commas outside brackets."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(config):
         if character in "([{":
@@ -210,5 +216,5 @@ def _parts(config: str) -> tuple[list[str], dict[str, str]]:
             parts.append(config[start:index].strip())
             start = index + 1
     parts.append(config[start:].strip())
-    named = {name: value for name, found, value in (part.partition("=") for part in parts) if found}
+    named = {name: value for name, equals, value in (part.partition("=") for part in parts) if equals}
     return [part for part in parts if part and "=" not in part], named

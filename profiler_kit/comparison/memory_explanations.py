@@ -1,11 +1,11 @@
-"""The usual explanations of memory, put to the test: activations, and what checkpointing would do."""
+"""The usual explanations of memory, tested: saved activations, and the effect of checkpointing."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Final
 
-from profiler_kit.comparison.cases import Case, apart, judged, larger_first
+from profiler_kit.comparison.cases import Case, differs, judge_prediction, larger_first
 from profiler_kit.comparison.layer_algorithms import workspace_algorithm
 from profiler_kit.records.comparison import PART_TITLES, Explanation, ExplanationVerdict, PartBytes
 from profiler_kit.records.counts import WhatIf
@@ -14,86 +14,90 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.report_noise import noise_between
 from profiler_kit.units import bytes_text, percent, signed, text
 
-CHECKPOINT: Final = "checkpoint"  # the setting that a checkpointed run has
-SMALL_SHARE: Final = 0.1  # of the peak: where less is kept for backward, letting go of all of it changes little
+CHECKPOINT: Final = "checkpoint"  # the setting of a run with checkpointing
+# Of the peak: if less is saved for backward there, checkpointing everything would hardly change the peak.
+MAX_SMALL_SAVED_SHARE: Final = 0.1
 
-_explained: Final = partial(Explanation, key="checkpointing", explanation="Checkpointing would help")
+_checkpointing_explanation: Final = partial(Explanation, key="checkpointing", explanation="Checkpointing would help")
 
 
-def activations(case: Case) -> Explanation | None:
-    """What becomes of "more memory is more activations": who peaks higher, who saves more, and what is there instead."""
+def explain_by_activations(case: Case) -> Explanation | None:
+    """Test "more memory is more activations": the difference of the peaks against the difference saved for backward."""
     split = case.memory
     if split is None or case.a.static is None or case.b.static is None:
         return None
     saved = (case.a.static.saved_bytes, case.b.static.saved_bytes)
     peaks = (split.a_peak_bytes, split.b_peak_bytes)
-    if not apart(peaks) or max(saved) <= 0:
+    if not differs(peaks) or max(saved) <= 0:
         return None
     high, low = larger_first(peaks)
-    peaker, other = case.label(high), case.label(low)
-    gap, saved_gap = peaks[high] - peaks[low], saved[high] - saved[low]
-    grown, cause = max(((_of(part, high) - _of(part, low), part) for part in split.parts), key=lambda pair: pair[0])
+    high_label, low_label = case.label(high), case.label(low)
+    peak_gap, saved_gap = peaks[high] - peaks[low], saved[high] - saved[low]
+    growth, grown_part = max(
+        ((_part_bytes(part, high) - _part_bytes(part, low), part) for part in split.parts), key=lambda pair: pair[0]
+    )
     verdict: ExplanationVerdict = "wrong"
-    off_by = None
+    error_factor = None
     if saved_gap > 0:
-        verdict, off_by = judged(gap, saved_gap)
-    by = _workspace_words(case, high) if cause.part == "workspace" else ""
-    less = "less" if saved_gap < 0 else "more"
-    although = "although" if saved_gap <= 0 else "and"
-    how_much = f"saves {less} for backward ({bytes_text(saved[high])}, {bytes_text(saved[low])})"
+        verdict, error_factor = judge_prediction(peak_gap, saved_gap)
+    location = _workspace_location(case, high) if grown_part.part == "workspace" else ""
+    part_title = PART_TITLES[grown_part.part]
+    conjunction = "although" if saved_gap <= 0 else "and"
+    saved_text = f"saves {'less' if saved_gap < 0 else 'more'} for backward ({bytes_text(saved[high])}, {bytes_text(saved[low])})"
     if saved_gap == 0:
-        how_much = f"saves as much for backward ({bytes_text(saved[high])})"
+        saved_text = f"saves the same amount for backward ({bytes_text(saved[high])})"
     return Explanation(
         key="activations",
         config=case.config,
         explanation="More memory = activations",
-        predicts=f"{signed(gap, 'bytes')} saved",
-        measured=f"{signed(saved_gap, 'bytes')}, {signed(grown, 'bytes')} {PART_TITLES[cause.part]}",
+        predicts=f"{signed(peak_gap, 'bytes')} saved",
+        measured=f"{signed(saved_gap, 'bytes')}, {signed(growth, 'bytes')} {part_title}",
         verdict=verdict,
         sentence=(
-            f"{peaker} peaks higher than {other} ({bytes_text(peaks[high])}, {bytes_text(peaks[low])}) {although} it "
-            f"{how_much}: at its peak it holds {bytes_text(_of(cause, high))} of {PART_TITLES[cause.part]}{by}, "
-            f"{bytes_text(grown)} more than {other}."
+            f"{high_label} has a higher peak than {low_label} ({bytes_text(peaks[high])}, {bytes_text(peaks[low])}) "
+            f"{conjunction} it {saved_text}. The largest part of the difference is {part_title}: {high_label} has "
+            f"{bytes_text(_part_bytes(grown_part, high))} at its peak{location}, {bytes_text(growth)} more than {low_label}."
         ),
         numbers=(
             *case.evidence("peak", peaks, "bytes"),
             *case.evidence("saved for backward", saved, "bytes"),
-            *case.evidence(PART_TITLES[cause.part], (_of(cause, 0), _of(cause, 1)), "bytes"),
+            *case.evidence(part_title, (_part_bytes(grown_part, 0), _part_bytes(grown_part, 1)), "bytes"),
         ),
-        off_by=off_by,
+        off_by=error_factor,
     )
 
 
-def _of(part: PartBytes, side: int) -> int:
-    return (part.b if side else part.a) or 0
+def _part_bytes(part: PartBytes, side_index: int) -> int:
+    return (part.b if side_index else part.a) or 0
 
 
-def _workspace_words(case: Case, side: int) -> str:
-    """Where a side's peak has its workspace, and which algorithm takes it: `` in conv_r1's forward (FFT in fp32)``."""
-    run = case.runs[side] if case.runs is not None else None
+def _workspace_location(case: Case, side_index: int) -> str:
+    """The layer and algorithm of the workspace at a side's peak: `` in conv_r1's forward (FFT in fp32)``."""
+    run = case.runs[side_index] if case.runs is not None else None
     if run is None or run.memory is None:
         return ""
     peak = run.memory
     use = workspace_algorithm(run, peak.peak_path, peak.peak_phase)
-    by = use.words if use is not None else peak.peak_op
-    return f" in {peak.peak_path or 'the root'}'s {peak.peak_phase} ({by})"
+    algorithm = use.words if use is not None else peak.peak_op
+    return f" in {peak.peak_path or 'the root'}'s {peak.peak_phase} ({algorithm})"
 
 
-def checkpointing(case: Case) -> Explanation | None:
-    """What becomes of "checkpointing would help": measured, else simulated, else bounded by what the peak holds for backward.
+def explain_by_checkpointing(case: Case) -> Explanation | None:
+    """Test "checkpointing would help": measured, else simulated, else bounded by the bytes saved for backward at the peak.
 
-    What was run or simulated is told once, beside the first case.
+    Measurements and simulations hold for all configurations, so only the baseline's case has them.
     """
     if case.runs is None:
         return None
-    first = case.a.baseline()
-    tried = _ran(case) or _simulated(case) if first is not None and case.config == first.config.name else None
-    return tried or _bounded(case)
+    baseline = case.a.baseline()
+    explanation = None
+    if baseline is not None and case.config == baseline.config.name:
+        explanation = _measured_checkpointing(case) or _simulated_checkpointing(case)
+    return explanation or _bounded_checkpointing(case)
 
 
-def _ran(case: Case) -> Explanation | None:
-    found = [_checkpointed(report) for report in (case.a, case.b)]
-    pairs = [pair for pair in found if pair is not None]
+def _measured_checkpointing(case: Case) -> Explanation | None:
+    pairs = [pair for report in (case.a, case.b) if (pair := _checkpointed_runs(report)) is not None]
     if len(pairs) < 2:
         return None
     times = [
@@ -101,23 +105,23 @@ def _ran(case: Case) -> Explanation | None:
     ]
     peaks = [(after.peak_allocated_bytes or 0) / (before.peak_allocated_bytes or 1) for before, after in pairs]
     limit = noise_between(case.a, case.b).limit()
-    faster = [one < 1 - limit for one in times]
-    smaller = [one < 1 - limit for one in peaks]
+    faster = [ratio < 1 - limit for ratio in times]
+    smaller = [ratio < 1 - limit for ratio in peaks]
     verdict: ExplanationVerdict = "off"
     if not any(faster) or not any(smaller):
         verdict = "wrong"
     elif all(faster) and all(smaller):
         verdict = "right"
-    time_words, peak_words = (" and ".join(text(ratio, "ratio") for ratio in ratios) for ratios in (times, peaks))
-    told = f"{time_words} the time, {peak_words} the peak"
-    return _explained(
+    times_text, peaks_text = (" and ".join(text(ratio, "ratio") for ratio in ratios) for ratios in (times, peaks))
+    settings = "; ".join(str(after.config.setting(CHECKPOINT)) for _, after in pairs)
+    return _checkpointing_explanation(
         config=case.config,
         predicts="less memory, less time",
-        measured=told,
+        measured=f"{times_text} the time, {peaks_text} the peak",
         verdict=verdict,
         sentence=(
-            f"Checkpointing ({pairs[0][1].config.setting(CHECKPOINT)}; {pairs[1][1].config.setting(CHECKPOINT)}) makes it "
-            f"{told} of {case.label(0)} and {case.label(1)}."
+            f"With checkpointing ({settings}), {case.label(0)} and {case.label(1)} take {times_text} the time and "
+            f"{peaks_text} the peak memory."
         ),
         numbers=(
             *case.evidence("time with checkpointing over without", times, "ratio"),
@@ -126,47 +130,46 @@ def _ran(case: Case) -> Explanation | None:
     )
 
 
-def _checkpointed(report: Report) -> tuple[ConfigRun, ConfigRun] | None:
-    """The first run that differs from the baseline in checkpointing alone, after the baseline; both with time and peak."""
+def _checkpointed_runs(report: Report) -> tuple[ConfigRun, ConfigRun] | None:
+    """The baseline and the first run that differs from it only in checkpointing, both with time and peak."""
     before = report.baseline()
     for after in report.runs:
-        alone = [setting.name for setting in after.config.settings] == [CHECKPOINT] and after.failure is None
-        alike = before is not None and before.config.flags == after.config.flags
-        if before is not None and alone and alike and _measured(before) and _measured(after):
+        only_checkpoint = [setting.name for setting in after.config.settings] == [CHECKPOINT] and after.failure is None
+        same_flags = before is not None and before.config.flags == after.config.flags
+        if before is not None and only_checkpoint and same_flags and _has_time_and_peak(before, after):
             return before, after
     return None
 
 
-def _measured(run: ConfigRun) -> bool:
-    return run.step_ns is not None and run.step_ns.median > 0 and bool(run.peak_allocated_bytes)
+def _has_time_and_peak(*runs: ConfigRun) -> bool:
+    return all(run.step_ns is not None and run.step_ns.median > 0 and bool(run.peak_allocated_bytes) for run in runs)
 
 
-def _simulated(case: Case) -> Explanation | None:
-    found = [_what_if(report) for report in (case.a, case.b)]
-    changes = [one for one in found if one is not None]
-    if len(changes) < 2:
+def _simulated_checkpointing(case: Case) -> Explanation | None:
+    answers = [answer for report in (case.a, case.b) if (answer := _checkpointing_what_if(report)) is not None]
+    if len(answers) < 2:
         return None
-    peaks = [one.difference_bytes or 0 for one in changes]
-    work_more = [(one.recompute_percent or 0.0) for one in changes]
-    more = " and ".join(percent(one / 100, 2) for one in work_more)
-    return _explained(
+    peak_changes = [answer.difference_bytes or 0 for answer in answers]
+    work_percents = [(answer.recompute_percent or 0.0) for answer in answers]
+    work_text = " and ".join(percent(work / 100, 2) for work in work_percents)
+    modules = " and ".join(", ".join(answer.checkpoint) for answer in answers)
+    return _checkpointing_explanation(
         config=case.config,
         predicts="less memory, less time",
-        measured=f"{signed(peaks[0], 'bytes')} and {signed(peaks[1], 'bytes')}, {more} more work",
-        verdict="off" if min(peaks) < 0 else "wrong",
+        measured=f"{signed(peak_changes[0], 'bytes')} and {signed(peak_changes[1], 'bytes')}, {work_text} more work",
+        verdict="off" if min(peak_changes) < 0 else "wrong",
         sentence=(
-            f"Checkpointing {' and '.join(', '.join(one.checkpoint) for one in changes)} would change {case.label(0)}'s peak by "
-            f"{signed(peaks[0], 'bytes')} and {case.label(1)}'s by {signed(peaks[1], 'bytes')} (simulated), and add {more} to "
-            "the work."
+            f"Simulated: checkpointing {modules} changes {case.label(0)}'s peak by {signed(peak_changes[0], 'bytes')} and "
+            f"{case.label(1)}'s by {signed(peak_changes[1], 'bytes')}, and adds {work_text} to the work."
         ),
         numbers=(
-            *case.evidence("change of the peak", peaks, "bytes"),
-            *case.evidence("work computed again", work_more, "percent"),
+            *case.evidence("change of the peak", peak_changes, "bytes"),
+            *case.evidence("work computed again", work_percents, "percent"),
         ),
     )
 
 
-def _what_if(report: Report) -> WhatIf | None:
+def _checkpointing_what_if(report: Report) -> WhatIf | None:
     memory = report.static.memory if report.static is not None else None
     for answer in memory.what_ifs if memory is not None else ():
         if (
@@ -178,26 +181,29 @@ def _what_if(report: Report) -> WhatIf | None:
     return None
 
 
-def _bounded(case: Case) -> Explanation | None:
-    """What checkpointing can take off the higher peak at most: what is kept for backward there."""
+def _bounded_checkpointing(case: Case) -> Explanation | None:
+    """The most that checkpointing can remove from the higher peak: the activations saved for backward there."""
     split = case.memory
     if split is None:
         return None
     peaks = (split.a_peak_bytes, split.b_peak_bytes)
     high, _ = larger_first(peaks)
-    kept = next((_of(part, high) for part in split.parts if part.part == "saved_activations"), 0)
-    known = all(part.a is not None and part.b is not None for part in split.parts if part.part == "saved_activations")
-    if not apart(peaks) or not known or kept >= SMALL_SHARE * peaks[high]:
+    activations = [part for part in split.parts if part.part == "saved_activations"]
+    saved_bytes = _part_bytes(activations[0], high) if activations else 0
+    all_known = all(part.a is not None and part.b is not None for part in activations)
+    if not differs(peaks) or not all_known or saved_bytes >= MAX_SMALL_SAVED_SHARE * peaks[high]:
         return None
-    at_most = f"at most {bytes_text(kept)} of {bytes_text(peaks[high])}"
-    return _explained(
+    at_most = f"at most {bytes_text(saved_bytes)} of {bytes_text(peaks[high])}"
+    return _checkpointing_explanation(
         config=case.config,
         predicts="less memory",
         measured=at_most,
         verdict="wrong",
-        sentence=f"Checkpointing can take {at_most} off {case.label(high)}'s peak: no more of it is kept for backward.",
+        sentence=(
+            f"Checkpointing can reduce {case.label(high)}'s peak by {at_most}: the activations saved for backward at the peak."
+        ),
         numbers=(
             Evidence(name="peak", value=peaks[high], unit="bytes", where=case.label(high)),
-            Evidence(name="saved activations at the peak", value=kept, unit="bytes", where=case.label(high)),
+            Evidence(name="saved activations at the peak", value=saved_bytes, unit="bytes", where=case.label(high)),
         ),
     )

@@ -1,4 +1,4 @@
-"""Compares the traces of two jobs with several ranks each: rank by rank matched, and their mean held against the other's."""
+"""Comparison of two distributed jobs by their traces: ranks are matched by number, and the means over ranks are compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profiler_kit.records.traces import PhaseTime, TraceStep, TraceSummary
 
 
 def traces_by_rank(report: TraceReport) -> dict[int, TraceSummary]:
-    """The traces of `report` by their rank; empty where they are not ranks of one job."""
+    """The traces of `report` by rank; empty if they are not ranks of one job."""
     if report.ranks is None:
         return {}
     by_file = {trace.file: trace for trace in report.traces}
@@ -28,36 +28,41 @@ def traces_by_rank(report: TraceReport) -> dict[int, TraceSummary]:
 def compare_ranks(
     a: Mapping[int, TraceSummary], b: Mapping[int, TraceSummary], *, names: tuple[str, str]
 ) -> TraceComparison:
-    """What differs between the mean ranks of two jobs, over the ranks that both have. `names`: of the two, as files are named.
+    """Compare the means of two jobs over the ranks that both have. `names`: the two jobs' file or folder names.
 
     Raises:
-        NotComparableError: they have no rank in common, or one's traces hold different numbers of steps or other clocks.
+        NotComparableError: the jobs have no rank in common, or the traces of one job differ in clock or number of steps.
     """
     common = sorted(a.keys() & b.keys())
     if not common:
         raise NotComparableError(
-            f"no rank is in both: {_ranks(sorted(a))} and {_ranks(sorted(b))}", hint="give traces of the same ranks"
+            f"no rank is in both jobs: {_ranks(sorted(a))} and {_ranks(sorted(b))}",
+            hint="give traces of the same ranks",
         )
-    ours, theirs = (_together([side[rank] for rank in common], name) for side, name in zip((a, b), names, strict=True))
-    compared = compare_traces(ours, theirs, ranks=len(common))
-    said = [f"Times are means over {_ranks(common)}; calls are those of all together."]
-    left = sorted((a.keys() | b.keys()) - set(common))
-    if left:
-        said.append(f"{_ranks(left).capitalize()} {'is' if len(left) == 1 else 'are'} only in one and left out.")
-    return replace(compared, notes=(*said, *compared.notes))
+    a_sum, b_sum = (_sum_ranks([side[rank] for rank in common], name) for side, name in zip((a, b), names, strict=True))
+    comparison = compare_traces(a_sum, b_sum, ranks=len(common))
+    rank_notes = [f"Times are means over {_ranks(common)}. Calls are sums over these ranks."]
+    unmatched = sorted((a.keys() | b.keys()) - set(common))
+    if unmatched:
+        rank_notes.append(
+            f"{_ranks(unmatched).capitalize()} {'is' if len(unmatched) == 1 else 'are'} in one job only and left out."
+        )
+    return replace(comparison, notes=(*rank_notes, *comparison.notes))
 
 
-def _together(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
-    """The ranks' traces as one: times added up, steps the mean of the ranks'."""
+def _sum_ranks(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
+    """One summary for all ranks of a job: times are sums, steps are means over the ranks."""
     first = traces[0]
     if any(trace.clock != first.clock for trace in traces):
         raise NotComparableError(
-            "some of its ranks have work of a device and some have not", where=name, hint="record all the same way"
+            "some of its ranks have device work and some have only host work",
+            where=name,
+            hint="record all ranks with the same profiler activities",
         )
     counts = {len(trace.steps) for trace in traces}
     if len(counts) > 1:
         raise NotComparableError(
-            f"its ranks' traces hold {min(counts)} to {max(counts)} steps",
+            f"its ranks' traces contain {min(counts)} to {max(counts)} steps",
             where=name,
             hint="record the same steps on all ranks, or compare two ranks: profiler-kit compare A.json.gz B.json.gz",
         )
@@ -72,7 +77,7 @@ def _together(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
         step_ns=round(median(steps)) if steps else None,
         host_step_ns=round(median(marks)) if marks else None,
         devices=tuple(dict.fromkeys(device for trace in traces for device in trace.devices)),
-        steps=tuple(_mean_step(same) for same in zip(*(trace.steps for trace in traces), strict=True)),
+        steps=tuple(_mean_step(rank_steps) for rank_steps in zip(*(trace.steps for trace in traces), strict=True)),
         phases=_phases(traces),
         idle=tuple(idle for trace in traces for idle in trace.idle),
         streams=(),
@@ -87,13 +92,13 @@ def _together(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
     )
 
 
-def _mean_step(same: Sequence[TraceStep]) -> TraceStep:
-    """The mean of the ranks' steps at one place; what one of them does not tell is not told."""
-    times = ("host_ns", "device_ns", "kernel_ns", "idle_ns")
-    whole = added(same, *times, steady=all(step.steady for step in same))
-    sums = {field: getattr(whole, field) for field in times}
-    means: dict[str, Any] = {field: None if ns is None else ns // len(same) for field, ns in sums.items()}
-    return replace(whole, **means)
+def _mean_step(rank_steps: Sequence[TraceStep]) -> TraceStep:
+    """The mean of one step over the ranks; a time that one rank lacks is None."""
+    time_fields = ("host_ns", "device_ns", "kernel_ns", "idle_ns")
+    total = added(rank_steps, *time_fields, steady=all(step.steady for step in rank_steps))
+    sums = {field: getattr(total, field) for field in time_fields}
+    means: dict[str, Any] = {field: None if ns is None else ns // len(rank_steps) for field, ns in sums.items()}
+    return replace(total, **means)
 
 
 def _phases(traces: Sequence[TraceSummary]) -> tuple[PhaseTime, ...]:

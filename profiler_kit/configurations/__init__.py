@@ -1,1 +1,1 @@
-"""What a run may do differently: cuDNN flags, axes, changing shapes; all by name."""
+"""Configurations of a run by name: cuDNN flags, axes, and schedules of changing shapes."""

@@ -1,4 +1,4 @@
-"""What an axis is: something beside cuDNN's flags that a configuration may do otherwise."""
+"""The record of an axis: a change that a configuration may apply, in addition to cuDNN's flags."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ EVERYWHERE: Final = frozenset({"cuda", "cpu", "mps"})
 
 
 def switch(value: str) -> str:
-    """The value of an axis that is only on or not there. Raises ValueError for any other."""
+    """Parse the value of a switch, which is only on or off. Raises ValueError for any value but ``on``."""
     if value != ON:
-        raise ValueError("it takes no value")
+        raise ValueError("it does not take a value")
     return ON
 
 
 def nowhere(value: str, device: str, info: TargetInfo | None) -> str | None:
-    """No reason against it anywhere."""
+    """No reason to skip the axis on any device or target."""
     return None
 
 
 class StepControls(Protocol):
-    """What an axis may change of a step: the worker's runner, after the target is built and before the first step.
+    """The parts of a step that an axis may change: the worker's runner, after the target is built and before the first step.
 
-    `reads_loss`: a step reads the loss, which waits for the device. `unseen` says why what runs can't be watched op by op
-    (None: it can). `memory_apart`: CUDA graphs hold memory that no allocation shows. `notes` are sentences for the report.
+    `reads_loss`: a step reads the loss, which waits for the device.
+    `unseen`: why ops cannot be observed one by one; None if they can.
+    `memory_apart`: CUDA graphs have a memory pool of their own, which allocations do not show.
+    `notes`: sentences for the report.
     """
 
     reads_loss: bool
@@ -45,42 +47,49 @@ class StepControls(Protocol):
 
     @property
     def info(self) -> TargetInfo:
-        """What the target resolved to."""
+        """The resolved target."""
 
     @property
     def runs(self) -> torch.nn.Module:
         """The module that a step calls."""
 
     def run_as(self, runs: torch.nn.Module) -> None:
-        """Has a step call `runs`, which computes what the target's model does."""
+        """Make steps call `runs`, which computes the same as the target's model."""
 
     def checkpoint(self, paths: Sequence[str]) -> None:
-        """Has the modules at `paths` compute their insides again in backward. Raises UsageError for a wrong path."""
+        """Checkpoint the modules at `paths`: backward repeats their forward. Raises UsageError for an unknown path."""
 
     def capture_graphs(self) -> None:
-        """Has forward and backward replayed as CUDA graphs, which the first step captures."""
+        """Replay forward and backward as CUDA graphs, which the first step captures."""
 
     def fuse_optimizer(self) -> None:
-        """Replaces the optimizer, where there is one, by its fused form. Raises TargetError where it has none."""
+        """Replace the optimizer, if any, by its fused form. Raises TargetError if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """One entry of `AXES` in a file of `configurations/axes/`.
 
-    `name` is how it is written (``channels_last``, ``batch=2x``), `values` what stands behind ``=`` ("" for a switch), `bare`
-    the value that the name alone stands for ("": it needs one). `doc` is one line for people. `devices` are the kinds of
-    device it means something on. `flag` is the flag of cuDNN without which it means nothing, and which it brings along;
-    `excludes` are axes that it can't stand beside; `several`: it may come more than once in a name, and every value holds.
+    Name and values:
 
-    `read` gives a value as it is kept, or raises ValueError that says what is wrong with it. `pointless` says why a value
-    would change nothing on a device (``cuda``, ``cpu``, ``mps``) for a target (None: not known), or None.
+    `name`: the axis in a configuration's name (``channels_last``, ``batch=2x``).
+    `doc`: one line for help.
+    `devices`: the device types that the axis applies to.
+    `values`: the syntax of the value after ``=``; "" for a switch.
+    `bare`: the value of the name alone; "" if a value is required.
+    `flag`: the cuDNN flag that the axis requires and sets; "" for none.
+    `excludes`: axes that cannot be combined with this one.
+    `several`: the axis may occur several times in a name, and all its values apply.
+    `read`: normalizes a value, or raises ValueError with the problem.
+    `pointless`: why a value would change nothing on a device (``cuda``, ``cpu``, ``mps``) for a target (None: unknown);
+    None if it would change something.
 
-    What it does, in the worker, each part where it is given: `process` sets up the process, before the target is loaded and
-    once more after that, as a model's file may set the same; `spec` changes how the target is built; `runner` changes what a
-    step does, after the target has been built and before the first step. Each is called with the value (that of an axis
-    that came several times: its values with commas between), and may raise a KitError that says why it can't be done. They
-    are done in the order of the axes' names.
+    Effects, all optional, run in the worker in the order of the axes' names. Each gets the value (several values are joined
+    by commas) and may raise KitError:
+
+    `process`: sets up the process before the target is loaded, and again afterwards because a model's file may set the same.
+    `spec`: changes how the target is built.
+    `runner`: changes the step, after the target is built and before the first step.
     """
 
     name: str

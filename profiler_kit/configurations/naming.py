@@ -1,4 +1,4 @@
-"""Configurations by name: ``benchmark+no-tf32``, ``channels_last+batch=2x``. What a name says is what differs from default."""
+"""Names of configurations: ``benchmark+no-tf32``, ``channels_last+batch=2x``. A name lists the differences from ``default``."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 DEFAULT: Final = "default"
 OFF: Final = "cudnn-off"
 FLAGS: Final = {
-    "benchmark": "cuDNN times the algorithms for each new shape and keeps the fastest",
-    "deterministic": "only algorithms that repeat bit by bit",
-    "no-tf32": "float32 convolutions in full float32",
-    OFF: "without cuDNN: torch's own convolutions",
+    "benchmark": "cuDNN times its algorithms for each new shape and keeps the fastest",
+    "deterministic": "only bitwise reproducible cuDNN algorithms",
+    "no-tf32": "float32 convolutions without TF32",
+    OFF: "cuDNN disabled: torch's native convolutions",
 }
+
+_TWO_CONFIGURATIONS: Final = "measure two configurations: separate their names with a comma"
 
 
 def all_axes() -> tuple[Axis, ...]:
-    """All axes of `configurations/axes/`, in the order of their names. Raises TypeError for a file that holds none."""
+    """All axes of `configurations/axes/`, sorted by name. Raises TypeError for a file without axes."""
     return tuple(axes_by_name().values())
 
 
 def axes_by_name() -> dict[str, Axis]:
-    """The same by name."""
+    """All axes by name. Raises TypeError for a file without axes or a duplicate name."""
     axes: dict[str, Axis] = {}
     for member in members(family):
         family_axes = getattr(member, "AXES", None)
         if not isinstance(family_axes, tuple) or not all(isinstance(axis, Axis) for axis in family_axes):
-            raise TypeError(f"{member.__file__}: wants AXES = (Axis(...), ...)")
+            raise TypeError(f"{member.__file__}: expected AXES = (Axis(...), ...)")
         for axis in family_axes:
             if axis.name in axes:
-                raise TypeError(f"{member.__file__}: there is an axis {axis.name!r} already")
+                raise TypeError(f"{member.__file__}: duplicate axis {axis.name!r}")
             axes[axis.name] = axis
     return dict(sorted(axes.items()))
 
 
 def spelled(axis: Axis) -> str:
-    """How an axis is written: ``batch=N|Fx``, ``compile[=MODE]``, ``no_item``."""
+    """The syntax of an axis: ``batch=N|Fx``, ``compile[=MODE]``, ``no_item``."""
     if not axis.values:
         return axis.name
     return f"{axis.name}[={axis.values}]" if axis.bare else f"{axis.name}={axis.values}"
 
 
 def parse(name: str, plain: RunConfig) -> RunConfig:
-    """The configuration that `name` names, as a change of `plain` (the device's default configuration).
+    """Parse a configuration's name. The result is `plain` (the device's default configuration) with the named changes.
 
-    Raises UsageError for a word that is neither a flag nor an axis, for a value that an axis does not take, and for words
-    that can't stand together.
+    Raises:
+        UsageError: a word is neither a flag nor an axis, a value is invalid, or words exclude each other.
     """
     axes = axes_by_name()
     flags: set[str] = set()
@@ -65,15 +67,15 @@ def parse(name: str, plain: RunConfig) -> RunConfig:
             values.setdefault(key, []).append(_value(axis, value.strip() if has_value else axis.bare, word))
             flags.update({axis.flag} - {""})
         elif word != DEFAULT:
-            raise UsageError(f"no configuration {name!r}: {word!r} is unknown", hint=f"choose from {choices()}")
-    for key, given in values.items():
-        _check_together(axes[key], given, values, name)
+            raise UsageError(f"configuration {name!r}: unknown word {word!r}", hint=f"choose from {choices()}")
+    for key, axis_values in values.items():
+        _require_compatible(axes[key], axis_values, values, name)
     settings = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
     return named(replace(_with_flags(plain, flags), settings=settings))
 
 
 def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:
-    """`plain` with `flags`; a flag is as it is where the device has no such choice, and without cuDNN only that counts."""
+    """`plain` with `flags`. Flags that the device lacks stay unset; with cuDNN disabled, all other flags are dropped."""
     if OFF in flags and plain.enabled is not None:
         return replace(plain, enabled=False)
     return replace(
@@ -90,26 +92,26 @@ def _value(axis: Axis, value: str, word: str) -> str:
             raise ValueError("it needs a value")
         return axis.read(value)
     except ValueError as error:
-        raise UsageError(f"no configuration {word!r}: {error}", hint=f"write {spelled(axis)}: {axis.doc}") from error
+        raise UsageError(f"configuration {word!r}: {error}", hint=f"write {spelled(axis)} ({axis.doc})") from error
 
 
-def _check_together(axis: Axis, given: list[str], values: dict[str, list[str]], name: str) -> None:
-    if len(set(given)) > 1 and not axis.several:
-        raise UsageError(f"no configuration {name!r}: {axis.name} is given twice", hint="name two configurations")
+def _require_compatible(axis: Axis, axis_values: list[str], values: dict[str, list[str]], name: str) -> None:
+    if len(set(axis_values)) > 1 and not axis.several:
+        raise UsageError(f"configuration {name!r}: {axis.name} is set twice", hint=_TWO_CONFIGURATIONS)
     other = next((key for key in values if key in axis.excludes), None)
     if other is not None:
         raise UsageError(
-            f"no configuration {name!r}: {axis.name} and {other} exclude each other", hint="name two configurations"
+            f"configuration {name!r}: {axis.name} and {other} exclude each other", hint=_TWO_CONFIGURATIONS
         )
 
 
 def named(config: RunConfig) -> RunConfig:
-    """`config` with the name that its flags and settings make."""
+    """`config` with the name that follows from its flags and settings."""
     return replace(config, name=name_of(config))
 
 
 def name_of(config: RunConfig) -> str:
-    """The configuration's name: what differs from the defaults, joined by ``+``; ``default`` where nothing does."""
+    """The configuration's name: its differences from the defaults, joined by ``+``; ``default`` without any."""
     flags = {
         "benchmark": config.benchmark,
         "deterministic": config.deterministic,
@@ -122,5 +124,5 @@ def name_of(config: RunConfig) -> str:
 
 
 def choices() -> str:
-    """The words that names are made of, for messages and help."""
+    """All words of configuration names, for messages and help."""
     return ", ".join([DEFAULT, *FLAGS, *(spelled(axis) for axis in all_axes())])

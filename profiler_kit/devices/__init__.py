@@ -1,1 +1,1 @@
-"""What is known about a device: peaks, bandwidth, allocator and context figures."""
+"""The device registry: datasheet peaks, bandwidth, and figures of allocator and context."""

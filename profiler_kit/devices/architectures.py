@@ -1,4 +1,4 @@
-"""The architectures whose memory can be simulated, one entry per compute capability, and the nearest one to a capability."""
+"""The architectures whose memory can be simulated, one per compute capability, and the lookup by capability."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from profiler_kit.devices.device import Architecture, AttentionKernel, Attention
 
 MIB: Final = 1 << 20
 
-# Multiprocessors of a card, by where the number is from.
+# Sources of a card's number of multiprocessors.
 PRINTED: Final = "the vendor's description of the architecture"
 FROM_CORES: Final = "derived: FP32 cores of the card's datasheet, divided by those of one multiprocessor"
 FROM_PEAK: Final = "derived: the datasheet's fp32 peak, divided by that of one multiprocessor at the boost clock"
@@ -16,7 +16,7 @@ FROM_PEAK: Final = "derived: the datasheet's fp32 peak, divided by that of one m
 _GUIDE: Final = "CUDA C++ programming guide, technical specifications per compute capability"
 _SDP: Final = "ATen/native/transformers/cuda/sdp_utils.cpp: priority order, and flash attention from sm80 on"
 _BLASLT: Final = "measured on an H100, torch 2.11: 1 MiB"
-_DROPOUT: Final = "measured on an H100, cuDNN 9.19; elsewhere scaled by multiprocessors (cudnnDropoutGetStatesSize)"
+_DROPOUT: Final = "measured on an H100, cuDNN 9.19; other GPUs: scaled by multiprocessors (cudnnDropoutGetStatesSize)"
 _H100_CONTEXT_BYTES: Final = 552_402_944
 _DROPOUT_BYTES: Final = 49_152  # 6,488,064 on the 132 multiprocessors of an H100
 
@@ -27,9 +27,9 @@ def _gpu(
     *,
     attention: AttentionOrder | None = None,
     blas_workspace: Figure | None = None,
-    context_source: str = "no device of this kind measured: the lower figure of an H100, 527 MiB",
+    context_source: str = "not measured on this architecture: the lower figure of an H100, 527 MiB",
 ) -> Architecture:
-    """A GPU's architecture; what is left out is as before Hopper."""
+    """A GPU architecture; omitted figures are those before Hopper."""
     fused: tuple[AttentionKernel, ...] = ("flash", "efficient", "math") if capability >= 80 else ("efficient", "math")
     return Architecture(
         name=f"sm{capability}",
@@ -56,12 +56,12 @@ SM90: Final = _gpu(
     90,
     2048,
     attention=AttentionOrder(
-        ("cudnn", "flash", "efficient", "math"), f"{_SDP}; cuDNN first on Hopper, seen on an H100"
+        ("cudnn", "flash", "efficient", "math"), f"{_SDP}; cuDNN first on Hopper, measured on an H100"
     ),
     blas_workspace=Figure(
         32 * MIB, "ATen/cuda/CublasHandlePool.cpp: default :4096:8 on Hopper; measured on an H100, torch 2.11"
     ),
-    context_source="measured on an H100, torch 2.11+cu130: 527 MiB at first, up to 769 MiB with all libraries",
+    context_source="measured on an H100, torch 2.11+cu130: 527 MiB initially, up to 769 MiB with all libraries loaded",
 )
 GPUS: Final = (SM61, SM70, SM75, SM80, SM86, SM89, SM90)
 
@@ -80,6 +80,6 @@ HOST: Final = Architecture(
 
 
 def nearest_architecture(capability: int) -> Architecture:
-    """The architecture of `capability` (major times ten plus minor), else the nearest older one; the oldest below that."""
+    """The architecture of `capability` (major times ten plus minor), else the nearest older one, else the oldest one."""
     older = [architecture for architecture in GPUS if architecture.capability <= capability]
     return older[-1] if older else GPUS[0]

@@ -1,4 +1,4 @@
-"""The records of a device: its architecture's figures, its own, and its datasheet's peaks."""
+"""Records of a device: figures of its architecture, its own figures, and its datasheet peaks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, Literal
 
 AttentionKernel = Literal["cudnn", "flash", "efficient", "math"]
 
-FIRST_WITH_TF32: Final = 80  # compute capability from which tensor cores compute in TF32 and bfloat16
+FIRST_WITH_TF32: Final = 80  # the first compute capability whose tensor cores support TF32 and bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number and where it is from."""
+    """A number and its source."""
 
     value: int
     source: str
@@ -20,7 +20,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOrder:
-    """Fused attention kernels in the order in which torch tries them, and where that is from."""
+    """Fused attention kernels in the order in which torch tries them, and the source of the order."""
 
     kernels: tuple[AttentionKernel, ...]
     source: str
@@ -28,12 +28,14 @@ class AttentionOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """What all cards of one compute capability share, as the simulation of memory needs it.
+    """Figures that all cards of one compute capability share, for the simulation of memory.
 
-    `capability`: major times ten plus minor; 0 for the CPU. `threads`: resident on one multiprocessor. `blas_workspace`: bytes
-    that each cuBLAS handle takes at its first use and keeps, one handle per thread; `blaslt_workspace` likewise for cuBLASLt.
-    `dropout_state`: bytes of random state per multiprocessor that cuDNN's recurrent dropout keeps. `context`: what driver,
-    context and loaded libraries take outside the allocator.
+    `capability`: major times ten plus minor; 0 for the CPU.
+    `threads`: threads resident on one multiprocessor.
+    `blas_workspace`: bytes that a cuBLAS handle allocates at its first use and keeps, one handle per thread.
+    `blaslt_workspace`: the same for cuBLASLt.
+    `dropout_state`: bytes of random state per multiprocessor that cuDNN's recurrent dropout keeps.
+    `context`: bytes of driver, context and loaded libraries outside of the allocator.
     """
 
     name: str
@@ -47,16 +49,16 @@ class Architecture:
 
     @property
     def has_tf32(self) -> bool:
-        """Whether tensor cores compute in TF32 and bfloat16."""
+        """Whether tensor cores support TF32 and bfloat16."""
         return self.capability >= FIRST_WITH_TF32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """What a datasheet says a device reaches at most, dense (no structured sparsity), at the vendor's boost clock.
+    """Datasheet peaks of a device: dense (no structured sparsity), at the vendor's boost clock.
 
-    Units: FLOP/s and bytes/s. `fp32` is without tensor cores; the others are tensor-core peaks with fp32 accumulation, None
-    where there are none.
+    Units: FLOP/s and bytes/s. `fp32` is without tensor cores. The others are tensor-core peaks with fp32 accumulation; None
+    means unsupported.
     """
 
     fp32: float
@@ -67,21 +69,23 @@ class Peaks:
     source: str
 
     def for_math(self, math: str | None) -> float | None:
-        """The peak for a kernel's arithmetic as kernel names give it (``fp32``, ``tf32``, ``f16``, ``bf16``)."""
+        """The peak for an arithmetic as kernel names spell it (``fp32``, ``tf32``, ``f16``, ``bf16``); None if unknown."""
         return self.rates().get(math) if math is not None else None
 
     def rates(self) -> dict[str, float | None]:
-        """The peaks by arithmetic, as kernel names give it."""
+        """The peaks by arithmetic, as kernel names spell it."""
         return {"fp32": self.fp32, "tf32": self.tf32, "f16": self.fp16, "bf16": self.bf16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A card, or the CPU: how it is called, and what is known about it.
+    """A GPU or the CPU: its names and figures.
 
-    `label` is what reports call it. `short` is what a person may type, the first being how lists of choices name it; a card
-    that stands for its architecture has the architecture's name among them. `names` are torch's, exactly: a slice of a device
-    (MIG) or a variant with other clocks carries a longer name, and another device's peaks would be wrong for it.
+    `label`: the name in reports.
+    `short`: names that users may type; lists of choices show the first one. The representative card of an architecture also
+    has the architecture's name.
+    `names`: torch's exact names. A slice of a device (MIG) or a variant with other clocks has a longer name, and these peaks
+    would be wrong for it.
     """
 
     label: str
@@ -99,5 +103,5 @@ class Device:
     @property
     def dropout_state(self) -> Figure:
         """Bytes of random state that cuDNN's recurrent dropout keeps on this device."""
-        each = self.architecture.dropout_state
-        return Figure(each.value * self.multiprocessors.value, each.source)
+        per_multiprocessor = self.architecture.dropout_state
+        return Figure(per_multiprocessor.value * self.multiprocessors.value, per_multiprocessor.source)

@@ -1,4 +1,4 @@
-"""All devices that are known, found by torch's exact name or by what a person types."""
+"""The registered devices, and lookups by torch's exact name or by a name that a user types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device, Peaks
 from profiler_kit.errors import UsageError
 
-DEFAULT: Final = H100  # simulated where no GPU is named or present: most figures were measured on it
+DEFAULT: Final = H100  # simulated if no GPU is named or present: most figures were measured on it
 
 
 @cache
@@ -24,41 +24,45 @@ def devices() -> tuple[Device, ...]:
 
 
 def with_peaks() -> tuple[Device, ...]:
-    """The devices that a datasheet's peaks are known for: what ``--hardware`` takes."""
+    """The devices with datasheet peaks: the choices of ``--hardware``."""
     return tuple(device for device in devices() if device.peaks is not None)
 
 
 def choices(among: Iterable[Device]) -> str:
-    """The names of devices as help and error messages list them."""
+    """The devices' names as help and error messages list them."""
     return ", ".join(device.short[0] for device in among)
 
 
 def architecture_names() -> str:
-    """The architectures that one of their cards stands for, the oldest first, as help lists them."""
-    names = [one.architecture.name for one in devices() if one.is_cuda and one.architecture.name in one.short]
+    """The architectures with a representative card, oldest first, as help lists them."""
+    names = [
+        device.architecture.name for device in devices() if device.is_cuda and device.architecture.name in device.short
+    ]
     return ", ".join(reversed(names))
 
 
 def peaks_of(device_name: str | None) -> Peaks | None:
-    """The peaks of the device torch calls `device_name`; None where no entry has exactly that name."""
+    """The peaks of the device with torch's name `device_name`; None if no entry has exactly that name."""
     return next((device.peaks for device in devices() if device_name in device.names), None)
 
 
-def find(asked: str, option: str, among: Sequence[Device], *, also: str = "") -> Device:
-    """The device that a person calls `asked`: torch's name or a short one, in any case, with or without dashes.
+def find(name: str, option: str, among: Sequence[Device], *, also: str = "") -> Device:
+    """The device that a user calls `name`: torch's name or a short one, in any case, with or without dashes.
 
-    A part of a name will do where only one device of `among` has it. Raises UsageError for `option` that lists the choices;
-    `also` ends that list.
+    A part of a name is enough if only one device of `among` matches.
+
+    Raises:
+        UsageError: no device or several devices match; the hint for `option` lists the choices and ends with `also`.
     """
-    wanted = _plain(asked)
-    named = [(device, [_plain(name) for name in (*device.names, *device.short)]) for device in among]
-    exact = [device for device, names in named if wanted in names]
-    partial = [device for device, names in named if wanted and any(wanted in name for name in names)]
+    key = _normalized(name)
+    keys = [(device, [_normalized(label) for label in (*device.names, *device.short)]) for device in among]
+    exact = [device for device, device_keys in keys if key in device_keys]
+    partial = [device for device, device_keys in keys if key and any(key in device_key for device_key in device_keys)]
     if exact or len(partial) == 1:
         return (exact or partial)[0]
-    problem = f"could be {len(partial)} devices" if partial else "is not a known device"
-    raise UsageError(f"{asked!r} {problem}", where=option, hint=f"one of: {choices(partial or among)}{also}")
+    problem = f"matches {len(partial)} devices" if partial else "is not a known device"
+    raise UsageError(f"{name!r} {problem}", where=option, hint=f"one of: {choices(partial or among)}{also}")
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]|nvidia|geforce|tesla", "", name.lower())

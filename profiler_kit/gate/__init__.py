@@ -1,1 +1,1 @@
-"""The pre-merge gate: budgets, the base side out of git, the verdict of a review. Needs no torch."""
+"""The pre-merge gate: budgets, the base counted from a git revision, and the verdict. Does not import torch."""

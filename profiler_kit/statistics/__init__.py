@@ -1,1 +1,1 @@
-"""Intervals, noise between processes, and when a difference is one."""
+"""Confidence intervals, noise between processes, and the significance of differences."""

@@ -1,7 +1,7 @@
-"""Advice that was run, written down as a trial: by the runs of a sweep, or by interleaved processes of one pair.
+"""Trials of advice: from the runs of a sweep, or from interleaved processes of one pair.
 
-A sweep has many configurations, so its gains are held against the noise of them all. A pair that was run for one piece of
-advice has an interval of its own, of just its processes.
+A sweep has many configurations, so its gains are compared with the noise of all of them. A pair of configurations that was
+run for one piece of advice has an interval from its own processes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from profiler_kit.records.samples import Outcome
 from profiler_kit.statistics.intervals import Gain, gain_of_processes, median_interval
 from profiler_kit.statistics.noise import Noise, example_factor, mean_saving, saving_bounds, verdict
 
-# A gain below this is not worth a line of code, however surely it was measured.
+# A smaller gain does not justify a line of code, however precisely it was measured.
 WORTH_A_LINE_PERCENT: Final = 1.0
 
 
 def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Trial | None:
-    """The trial of `after` beside `before`, two runs of a sweep with this `noise`; None where a step time is missing."""
+    """The trial of `after` against `before`, two runs of a sweep with this `noise`; None without both step times."""
     if after is None or after.failure is not None or before.step_ns is None or after.step_ns is None:
         return None
     low, high = saving_bounds(before, after, noise)
@@ -31,7 +31,7 @@ def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Tri
         before_ns=before.step_ns,
         after_ns=after.step_ns,
         verdict=verdict(before, after, noise),
-        note=f'Beside "{before.config.name}". {noise.sentence()}',
+        note=f'Compared with "{before.config.name}". {noise.sentence()}',
         per_example=example_factor(before, after) != 1.0,
         gain_percent=_percent(mean_saving(before, after, noise)),
         gain_low_percent=_percent(low),
@@ -46,32 +46,33 @@ def pair_trial(
     after: Sequence[ConfigRun],
     swept: tuple[ConfigRun | None, ConfigRun | None],
 ) -> Trial | None:
-    """The trial of `config`: its fresh processes `after`, interleaved with the baseline's, `before`.
+    """The trial of `config`: fresh processes `after`, interleaved with the baseline's processes `before`.
 
-    `swept`: the report's runs of the baseline and of `config`, whose peaks, errors and bits the trial shows. None where a side
-    was not run; where all of `after` failed, the trial has failed.
+    `swept`: the report's runs of the baseline and of `config`, which provide peaks, errors and output digests. None if a side
+    was not run. The verdict is ``failed`` if all of `after` failed.
     """
-    off, on = [run for run in before if run.steps_ns], [run for run in after if run.steps_ns]
-    if not off or not after:
+    before_runs, after_runs = [run for run in before if run.steps_ns], [run for run in after if run.steps_ns]
+    if not before_runs or not after:
         return None
-    before_ns = median_interval([ns for run in off for ns in run.steps_ns])
-    if not on:
+    before_ns = median_interval([ns for run in before_runs for ns in run.steps_ns])
+    if not after_runs:
         failure = next((run.failure for run in after if run.failure is not None), None)
         note = failure.message.partition("\n")[0] if failure is not None else "no samples"
         return Trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
         )
-    factor = example_factor(off[0], on[0])
+    factor = example_factor(before_runs[0], after_runs[0])
     outcome: Outcome = "same"
-    gain = gain_of_processes([run.steps_ns for run in off], [run.steps_ns for run in on], factor)
+    gain = gain_of_processes([run.steps_ns for run in before_runs], [run.steps_ns for run in after_runs], factor)
     if gain.is_sure and abs(gain.percent) >= WORTH_A_LINE_PERCENT:
         outcome = "better" if gain.percent > 0 else "worse"
+    processes = f"{len(before_runs)} and {len(after_runs)}"
     trial = Trial(
         config=config.name,
         before_ns=before_ns,
-        after_ns=median_interval([ns for run in on for ns in run.steps_ns]),
+        after_ns=median_interval([ns for run in after_runs for ns in run.steps_ns]),
         verdict=outcome,
-        note=f'Beside "{off[0].config.name}", {len(off)} and {len(on)} fresh processes, interleaved.',
+        note=f'Compared with "{before_runs[0].config.name}". {processes} fresh processes, interleaved.',
         tried=True,
         per_example=factor != 1.0,
         gain_percent=gain.percent,
@@ -82,7 +83,7 @@ def pair_trial(
 
 
 def is_undecided(trial: Trial | None) -> bool:
-    """Whether more processes would tell: a gain or loss that is worth it, by an interval that does not exclude none."""
+    """Whether more processes may decide: a gain or loss of useful size whose interval includes zero."""
     if trial is None or trial.gain_percent is None or trial.gain_low_percent is None or trial.gain_high_percent is None:
         return False
     gain = Gain(percent=trial.gain_percent, low=trial.gain_low_percent, high=trial.gain_high_percent)
@@ -90,7 +91,7 @@ def is_undecided(trial: Trial | None) -> bool:
 
 
 def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:
-    """`trial` with what the two runs show beside time; bits are compared where the steps hold the same examples."""
+    """`trial` with the runs' peaks and errors, and whether their outputs are equal if both steps hold the same examples."""
     digests = [run.output_digest if run is not None else None for run in (before, after)]
     return replace(
         trial,

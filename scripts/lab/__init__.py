@@ -1,1 +1,1 @@
-"""How constants were measured and fixtures recorded."""
+"""Scripts that measured constants and recorded test fixtures."""

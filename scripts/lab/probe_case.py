@@ -1,4 +1,4 @@
-"""A case of the grid: a builder of tensors and of the work to measure, and its parameters."""
+"""A case of the grid: the builder of its tensors and of the measured function, and its parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUILDERS: dict[str, Callable[..., Built]] = {}
 
 
 def builder(function: Callable[..., Built]) -> Callable[..., Built]:
-    """Enter a builder under its own name."""
+    """Register a builder under its own name."""
     BUILDERS[function.__name__] = function
     return function
 
@@ -27,8 +27,8 @@ def builder(function: Callable[..., Built]) -> Callable[..., Built]:
 class Case:
     """A builder's name and its parameters.
 
-    Its dtype: `tf32` is PyTorch's default (fp32, TF32 in cuDNN alone), `fp32` is without TF32, `mmtf32` with TF32 in
-    cuBLAS too, `amp` is fp32 under bf16 autocast.
+    The dtype is one of: `tf32`, PyTorch's default (fp32, TF32 only in cuDNN); `fp32`, without TF32; `mmtf32`, with TF32 in
+    cuBLAS too; `amp`, fp32 under bf16 autocast; or a torch dtype.
     """
 
     name: str
@@ -37,31 +37,31 @@ class Case:
 
 
 def leaf(device: torch.device, shape: Sequence[int], dtype: str, *, grad: bool = True) -> Tensor:
-    """A random tensor, by default one to differentiate for."""
-    made = torch.randn(tuple(shape), device=device, dtype=DTYPES.get(dtype, torch.float32))
-    return made.requires_grad_(grad)
+    """A random tensor, by default one that requires a gradient."""
+    tensor = torch.randn(tuple(shape), device=device, dtype=DTYPES.get(dtype, torch.float32))
+    return tensor.requires_grad_(grad)
 
 
-def casting(dtype: str) -> contextlib.AbstractContextManager[Any]:
-    """Autocast for `amp`, nothing for the others."""
+def autocast_for(dtype: str) -> contextlib.AbstractContextManager[Any]:
+    """Autocast for `amp`, a null context for other dtypes."""
     return torch.autocast("cuda", torch.bfloat16) if dtype == "amp" else contextlib.nullcontext()
 
 
-def under(dtype: str, work: Work) -> Work:
-    """`work`, under autocast if the dtype says so."""
+def with_autocast(dtype: str, work: Work) -> Work:
+    """`work` under the autocast of `dtype`."""
 
     def run() -> object:
-        with casting(dtype):
+        with autocast_for(dtype):
             return work()
 
     return run
 
 
-def placed(module: nn.Module, device: torch.device, dtype: str, *, train: bool = True) -> nn.Module:
-    """The module on the device, in the dtype, in training or evaluation mode."""
+def to_device(module: nn.Module, device: torch.device, dtype: str, *, train: bool = True) -> nn.Module:
+    """Move the module to the device and dtype, in training or evaluation mode."""
     return module.to(device, DTYPES.get(dtype, torch.float32)).train(train)
 
 
-def trained(module: nn.Module) -> list[Tensor]:
-    """The parameters that get gradients."""
+def trainable_parameters(module: nn.Module) -> list[Tensor]:
+    """The parameters that require gradients."""
     return [p for p in module.parameters() if p.requires_grad]

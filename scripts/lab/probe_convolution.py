@@ -1,4 +1,4 @@
-"""One convolution of the grid: its sizes, whether it is quick enough to measure, and what measures it."""
+"""One convolution of the grid: its sizes, and whether it is valid and fast enough to measure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from scripts.lab.probe_device import SLOW_S
 
-MOST_MACS: Final = 60e9
-MOST_ELEMENTS: Final = 100e6
+MAX_MACS: Final = 60e9
+MAX_ELEMENTS: Final = 100e6
 
 
 @dataclass(frozen=True, slots=True)
 class Conv:
-    """One convolution as aten.convolution takes it, its input's size, and the libraries' settings."""
+    """The arguments of aten.convolution, the input's size, and the libraries' settings."""
 
     n: int
     cin: int
@@ -47,29 +47,29 @@ class Conv:
         return self.n * steps / self.g * math.prod(self.k)
 
     def expected_s(self) -> float:
-        """A guess, made to be too high, of how long a device as fast as an H100 needs for the slowest of its calls."""
-        deep, alone = len(self.k) == 3, self.g > 1 and self.g == self.cin
-        if alone:  # one thread goes over a whole window, or over all positions for the weights
-            rate = 2e10 if deep else 1e11
+        """A high estimate of the time of the slowest call on an H100, in seconds."""
+        is_3d, is_depthwise = len(self.k) == 3, self.g > 1 and self.g == self.cin
+        if is_depthwise:  # one thread computes a whole window, or all positions of the weights
+            rate = 2e10 if is_3d else 1e11
         elif self.g > 1:
-            rate = 5e10 if deep else 3e11
-        elif deep:  # engines without tensor cores are what is left where cuDNN refuses
+            rate = 5e10 if is_3d else 3e11
+        elif is_3d:  # cuDNN may only offer engines without tensor cores
             rate = 1e12 if max(self.k) <= 5 else 2e11
         else:
             rate = 2e12
         return self.macs() / rate
 
     def fits(self) -> bool:
-        """Whether the case is valid, and small enough to be quick."""
+        """Whether the case is valid and small enough to measure quickly."""
         out = self.out_size()
         if min(out) < 1 or self.cin % self.g or self.cout % self.g:
             return False
         elements = self.n * max(self.cin * math.prod(self.size), self.cout * math.prod(out))
         # ATen's own depthwise kernels are slow for their work.
-        most = MOST_MACS / 30 if self.g > 1 and self.g == self.cin else MOST_MACS
+        max_macs = MAX_MACS / 30 if self.g > 1 and self.g == self.cin else MAX_MACS
         return (
-            elements <= MOST_ELEMENTS
-            and self.macs() <= most
+            elements <= MAX_ELEMENTS
+            and self.macs() <= max_macs
             and self.expected_s() <= SLOW_S
             and not (self.cl and len(self.size) == 1)
         )
@@ -87,18 +87,18 @@ def conv(
     *,
     dims: int = 2,
     op: int = 0,
-    **rest: Any,
+    **options: Any,
 ) -> Conv:
-    """A `Conv` with whole numbers spread over the dimensions; padding None keeps the size at stride 1."""
+    """A `Conv`; an int applies to all dimensions. Padding None keeps the size at stride 1."""
 
     def spread(value: int | Sequence[int]) -> tuple[int, ...]:
         return (value,) * dims if isinstance(value, int) else tuple(value)
 
     kernel, dilation = spread(k), spread(d)
     padding = tuple(a * (b - 1) // 2 for a, b in zip(dilation, kernel, strict=True)) if p is None else spread(p)
-    return Conv(n, cin, cout, spread(size), kernel, spread(s), padding, dilation, spread(op), **rest)
+    return Conv(n, cin, cout, spread(size), kernel, spread(s), padding, dilation, spread(op), **options)
 
 
 def in_dtypes(cases: Sequence[Conv], *dtypes: str) -> list[Conv]:
-    """The cases in each dtype; a `cl` after a dtype's name lays the input out channels last."""
+    """The cases in each dtype; the suffix `cl` of a dtype means channels_last inputs."""
     return [replace(c, dtype=d.removesuffix("cl"), cl=d.endswith("cl")) for c in cases for d in dtypes]

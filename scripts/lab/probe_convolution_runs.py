@@ -1,4 +1,4 @@
-"""Measures one convolution of the grid: each pass, its first call and a steady one."""
+"""Measurement of one convolution of the grid: the first call and a steady call of each pass."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from scripts.lab.probe_convolution import Conv
-from scripts.lab.probe_device import DTYPES, SLOW_S, STUCK_S, EngineLog, Meter, configured, pointer
+from scripts.lab.probe_device import DTYPES, SLOW_S, STUCK_S, EngineLog, Meter, library_flags, pointer
 
 MASKS: Final = (("dgrad", [True, False, False]), ("wgrad", [False, True, False]), ("backward", [True, True, True]))
 
 
 def operands(case: Conv, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Input, weight, bias and the output's gradient."""
+    """Input, weight, bias and the gradient of the output."""
     dtype = DTYPES[case.dtype]
     shape = (case.cin, case.cout // case.g, *case.k) if case.t else (case.cout, case.cin // case.g, *case.k)
     x = torch.randn(case.n, case.cin, *case.size, device=device, dtype=dtype)
@@ -27,30 +27,30 @@ def operands(case: Conv, device: torch.device) -> tuple[Tensor, Tensor, Tensor, 
     return x, w, torch.randn(case.cout, device=device, dtype=dtype), dy
 
 
-def measured(case: Conv, meter: Meter, log: EngineLog, *, benchmark: bool = False) -> dict[str, Any]:
-    """First call, steady call, allocations and plans of forward, data gradient, weight gradient and all of backward.
+def measure_convolution(case: Conv, meter: Meter, log: EngineLog, *, benchmark: bool = False) -> dict[str, Any]:
+    """First call, steady call, allocations and plans of forward, data gradient, weight gradient and the whole backward.
 
-    A call that is slow ends the case: its figures so far stay, with `slow_s`.
+    A slow call ends the case: the row keeps the figures so far and gets `slow_s`.
     """
     row: dict[str, Any] = {}
-    with torch.no_grad(), configured(case.dtype, deterministic=case.det, benchmark=benchmark):
+    with torch.no_grad(), library_flags(case.dtype, deterministic=case.det, benchmark=benchmark):
         x, w, b, dy = operands(case, meter.device)
-        known = frozenset(pointer(v) for v in (x, w, b, dy))
+        input_pointers = frozenset(pointer(v) for v in (x, w, b, dy))
         shape = [list(case.s), list(case.p), list(case.d), case.t, list(case.op), case.g]
-        for name, work in works(x, w, b, dy, shape):
+        for name, work in passes(x, w, b, dy, shape):
             try:
                 log.plans()
-                told: dict[str, Any] = {"first": meter.call(work, known)}
-                row[name] = told
+                figures: dict[str, Any] = {"first": meter.call(work, input_pointers)}
+                row[name] = figures
                 plans = log.plans()
                 if plans:
-                    told["plans"] = plans
-                if meter.took_s <= STUCK_S:  # the first call may have had to load kernels
-                    told["steady"] = meter.call(work, known)
+                    figures["plans"] = plans
+                if meter.took_s <= STUCK_S:  # the first call may have loaded kernels
+                    figures["steady"] = meter.call(work, input_pointers)
                 if meter.took_s > SLOW_S:
-                    told["slow_s"] = round(meter.took_s, 3)
+                    figures["slow_s"] = round(meter.took_s, 3)
                     break
-                told["ev"] = meter.allocations(work)
+                figures["ev"] = meter.allocations(work)
                 meter.wait()
             except RuntimeError as error:
                 row[name] = {"error": f"{type(error).__name__}: {str(error)[:160]}"}
@@ -58,8 +58,8 @@ def measured(case: Conv, meter: Meter, log: EngineLog, *, benchmark: bool = Fals
     return row
 
 
-def works(x: Tensor, w: Tensor, b: Tensor, dy: Tensor, shape: list[Any]) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each pass by name, and the function that runs it."""
+def passes(x: Tensor, w: Tensor, b: Tensor, dy: Tensor, shape: list[Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The name of each pass and the function that runs it."""
     aten = torch.ops.aten
     yield "forward", lambda: aten.convolution(x, w, b, *shape)
     for name, mask in MASKS:

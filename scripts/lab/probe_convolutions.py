@@ -14,7 +14,7 @@ KERNELS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 19, 21, 25, 31)
 
 
 def networks() -> list[Conv]:
-    """Layers of known networks, among them the slow small network's two variants."""
+    """Layers of known networks, including both variants of the case study's network."""
     small = [conv(b, 3, 30, 256, 4, p=2) for b in (4, 8, 16, 32)]
     small += [conv(b, 30, 50, 257, 16, p=7) for b in (1, 2, 4, 8)]
     small += [conv(b, 50, 20, 256, 2, 2, 0) for b in (4, 8, 16)] + [conv(b, 20, 2, 128, 2, 2, 0) for b in (4, 8, 32)]
@@ -22,31 +22,36 @@ def networks() -> list[Conv]:
     small += [conv(b, 50, 40, 128, 15) for b in (1, 2, 4, 8, 16)]
     small += [conv(b, 40, 25, 128, 3) for b in (4, 8, 32)] + [conv(b, 25, 25, 128, 2, 2, 0) for b in (8, 32)]
     small += [conv(b, 50, 15, 128, 4, 2, 1) for b in (8, 32)] + [conv(b, 40, 2, 64, 1) for b in (8, 32)]
-    rest = [conv(b, 3, 64, 224, 7, 2, 3) for b in (4, 16, 32)]
-    rest += [conv(32, c, c, 3584 // c, 3) for c in (64, 128, 256, 512)]
-    rest += [conv(32, c // 2, c, 7168 // c, 3, 2, 1) for c in (128, 256, 512)]
-    rest += [conv(32, c // 2, c, 7168 // c, 1, 2, 0) for c in (128, 256, 512)]
-    rest += [conv(16, 256, 64, 56, 1), conv(16, 64, 256, 56, 1), conv(16, 1024, 256, 14, 1), conv(16, 512, 2048, 7, 1)]
-    rest += [conv(16, 3, 64, 224, 3), conv(16, 64, 64, 224, 3), conv(16, 128, 256, 56, 3), conv(16, 512, 512, 14, 3)]
-    rest += [conv(32, 3, 64, 224, 11, 4, 2), conv(32, 64, 192, 27, 5), conv(32, 192, 384, 13, 3)]
-    rest += [conv(16, 3, 96, 224, 4, 4, 0), conv(16, 3, 768, 224, 16, 16, 0), conv(16, 96, 192, 56, 2, 2, 0)]
-    rest += [
+    layers = [conv(b, 3, 64, 224, 7, 2, 3) for b in (4, 16, 32)]
+    layers += [conv(32, c, c, 3584 // c, 3) for c in (64, 128, 256, 512)]
+    layers += [conv(32, c // 2, c, 7168 // c, 3, 2, 1) for c in (128, 256, 512)]
+    layers += [conv(32, c // 2, c, 7168 // c, 1, 2, 0) for c in (128, 256, 512)]
+    layers += [
+        conv(16, 256, 64, 56, 1),
+        conv(16, 64, 256, 56, 1),
+        conv(16, 1024, 256, 14, 1),
+        conv(16, 512, 2048, 7, 1),
+    ]
+    layers += [conv(16, 3, 64, 224, 3), conv(16, 64, 64, 224, 3), conv(16, 128, 256, 56, 3), conv(16, 512, 512, 14, 3)]
+    layers += [conv(32, 3, 64, 224, 11, 4, 2), conv(32, 64, 192, 27, 5), conv(32, 192, 384, 13, 3)]
+    layers += [conv(16, 3, 96, 224, 4, 4, 0), conv(16, 3, 768, 224, 16, 16, 0), conv(16, 96, 192, 56, 2, 2, 0)]
+    layers += [
         conv(32, 3, 32, 224, 3, 2, 1),
         conv(32, 1, 32, 28, 3),
         conv(32, 1, 20, 28, 5, p=0),
         conv(32, 20, 50, 12, 5, p=0),
     ]
-    rest += [
+    layers += [
         conv(8, 128, 192, 17, (1, 7)),
         conv(8, 192, 192, 17, (7, 1)),
         conv(8, 64, 64, 33, (1, 3)),
         conv(8, 1, 32, (80, 200), (41, 11), (2, 2), (20, 5)),
     ]
-    rest += [conv(4, 3, 64, 96, 9), conv(4, 64, 32, 96, 1), conv(4, 32, 3, 96, 5), conv(4, 64, 256, 96, 3)]
+    layers += [conv(4, 3, 64, 96, 9), conv(4, 64, 32, 96, 1), conv(4, 32, 3, 96, 5), conv(4, 64, 256, 96, 3)]
     return (
         in_dtypes(small, "tf32", "fp32", "bf16")
-        + in_dtypes(rest, "tf32", "bf16", "fp32")
-        + in_dtypes(rest[::2], "fp16", "bf16cl", "tf32cl")
+        + in_dtypes(layers, "tf32", "bf16", "fp32")
+        + in_dtypes(layers[::2], "fp16", "bf16cl", "tf32cl")
     )
 
 
@@ -219,7 +224,7 @@ def dilated() -> list[Conv]:
 
 
 def depthwise() -> list[Conv]:
-    """One filter a channel."""
+    """Depthwise convolutions: one filter per channel."""
     cases = [
         conv(b, c, c, hw, k, s, g=c)
         for b in (8, 32)
@@ -244,7 +249,7 @@ def depthwise() -> list[Conv]:
 
 
 def grouped() -> list[Conv]:
-    """Several filters a group."""
+    """Grouped convolutions: several filters per group."""
     cases = [
         conv(b, c, c, hw, 3, s, g=32)
         for b in (8, 32)
@@ -268,9 +273,9 @@ def grouped() -> list[Conv]:
 
 
 def sampled(count: int, seed: int) -> list[Conv]:
-    """Random convolutions of plausible shapes; the same ones for the same seed."""
+    """Random convolutions of plausible shapes; one seed always gives the same ones."""
     rng = random.Random(seed)
-    found: list[Conv] = []
+    cases: list[Conv] = []
     widths = (
         1,
         3,
@@ -303,7 +308,7 @@ def sampled(count: int, seed: int) -> list[Conv]:
         768,
         1024,
     )
-    while len(found) < count:
+    while len(cases) < count:
         dims = rng.choices((1, 2, 3), (22, 62, 16))[0]
         k = rng.choice(
             (
@@ -331,7 +336,7 @@ def sampled(count: int, seed: int) -> list[Conv]:
         s = rng.choices((1, 2, 3, 4, max(kernel)), (60, 26, 3, 5, 6))[0]
         d = rng.choice((2, 2, 3, 4, 8, 12)) if max(kernel) <= 7 and rng.random() < 0.14 else 1
         p = None if rng.random() < 0.82 else rng.choice((0, 0, 1))
-        made = conv(
+        case = conv(
             rng.choice((1, 2, 3, 4, 8, 8, 16, 16, 32, 32, 64)),
             cin,
             cout,
@@ -345,38 +350,38 @@ def sampled(count: int, seed: int) -> list[Conv]:
             op=1 if t and s == 2 and rng.random() < 0.3 else 0,
             g=g,
         )
-        made = replace(
-            made,
+        case = replace(
+            case,
             dtype=rng.choices(("tf32", "bf16", "fp32", "fp16"), (42, 27, 20, 11))[0],
             cl=dims > 1 and rng.random() < 0.15,
             det=rng.random() < 0.08,
         )
-        if made.fits() and max(made.p) <= 64:
-            found.append(made)
-    return found
+        if case.fits() and max(case.p) <= 64:
+            cases.append(case)
+    return cases
 
 
 def convolutions() -> dict[str, list[Conv]]:
-    """All groups by name; inside a group the order is shuffled, so that a cut loses no property whole."""
-    groups: dict[str, Callable[[], list[Conv]]] = {
+    """All groups by name. Each group is shuffled, so that a shortened run still covers every property."""
+    builders: dict[str, Callable[[], list[Conv]]] = {
         "networks": networks, "kernels": kernels, "channels": channels, "conv1d": one_dimensional, "conv3d": three_dimensional,
         "transposed": transposed, "dilated": dilated, "depthwise": depthwise, "grouped": grouped,
         "sampled": lambda: sampled(900, 1), "held_out": lambda: sampled(250, 2),
     }  # fmt: skip
-    made: dict[str, list[Conv]] = {}
-    for name, make in groups.items():
+    groups: dict[str, list[Conv]] = {}
+    for name, make in builders.items():
         cases = [c for c in make() if c.fits()]
         random.Random(name).shuffle(cases)
-        made[name] = cases
+        groups[name] = cases
     repeatable = (
         networks()[::5] + kernels()[::9] + transposed()[::9] + three_dimensional()[::9] + one_dimensional()[::9]
     )
-    made["deterministic"] = [replace(c, det=True) for c in repeatable if c.fits()]
-    return made
+    groups["deterministic"] = [replace(c, det=True) for c in repeatable if c.fits()]
+    return groups
 
 
-def tuned() -> list[Conv]:
-    """The cases for cudnn.benchmark, the most telling first."""
+def tuning_cases() -> list[Conv]:
+    """The cases for cudnn.benchmark, the most informative first."""
     first = [c for c in networks() if c.dtype in ("tf32", "fp32") and not c.cl and c.n in (8, 32)]
     others = [
         *kernels()[::11],
@@ -388,11 +393,11 @@ def tuned() -> list[Conv]:
         *depthwise()[::17],
     ]
     random.Random(3).shuffle(others)
-    both = [c for pair in zip(first, others, strict=False) for c in pair] + others[len(first) :]
-    return [c for c in both if c.fits()]
+    interleaved = [c for pair in zip(first, others, strict=False) for c in pair] + others[len(first) :]
+    return [c for c in interleaved if c.fits()]
 
 
-def key(case: Conv) -> dict[str, Any]:
-    """The case as JSON, without what is at its default."""
+def case_json(case: Conv) -> dict[str, Any]:
+    """The case as JSON, without default values."""
     default = {"t": False, "g": 1, "cl": False, "det": False}
     return {k: v for k, v in asdict(case).items() if k not in default or default[k] != v}

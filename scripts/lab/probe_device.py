@@ -1,7 +1,7 @@
-"""Reads the caching allocator around one call: what it took beyond what it returned, allocation by allocation.
+"""Readings of the caching allocator around one call: temporary memory beyond the call's outputs, allocation by allocation.
 
-All figures are requested bytes (what was asked of the allocator, before it rounds), except where a name says otherwise.
-On a device without such an allocator every figure is zero, so that the whole grid can be walked without one.
+All figures are requested bytes, before the allocator rounds them, unless a name says otherwise. On a device without a caching
+allocator every figure is zero, so that the whole grid can run anywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 FAILURES: Final = (
-    RuntimeError,  # out of memory is one of these
+    RuntimeError,  # includes out of memory
     ValueError,
     TypeError,
     NotImplementedError,
@@ -49,10 +49,10 @@ SHORT: Final[Mapping[torch.dtype, str]] = {
     torch.bool: "b8",
     torch.complex64: "c64",
 }
-MOST_EVENTS: Final = 40  # listed per call
-MOST_KEPT: Final = 2000  # entries of the allocator's ring buffer: what is read back is never more
-MOST_OPS_METERED: Final = 1500  # per pass; loops over samples or steps reach it
-# A dead context answers every further call with an error; only a new process helps.
+MAX_LISTED_EVENTS: Final = 40  # listed per call
+MAX_HISTORY_ENTRIES: Final = 2000  # entries of the allocator's ring buffer, the most that can be read back
+MAX_METERED_OPS: Final = 1500  # per pass; loops over samples or steps may exceed it
+# A dead context fails every further call. Only a new process recovers.
 DEAD: Final = re.compile(
     r"illegal (memory access|instruction)|unspecified launch|misaligned|device-side assert|context is destroyed"
 )
@@ -60,7 +60,7 @@ ENGINE: Final = re.compile(r"EXECUTION_PLAN_DESCRIPTOR : ([^,\n]*),.*?workSpaceS
 
 
 class Meter:
-    """The allocator's figures of one device, and the list of allocations inside a call."""
+    """The allocator's figures of one device, and the allocations inside a call."""
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
@@ -79,17 +79,17 @@ class Meter:
         return requested["current"], requested["peak"], allocated["current"], allocated["peak"]
 
     def reset(self) -> None:
-        """Start the peaks afresh."""
+        """Reset the peaks."""
         if self.real:
             torch.cuda.reset_peak_memory_stats()
 
     def wait(self) -> None:
-        """Let the device finish, so that an error shows at the call that made it."""
+        """Synchronize, so that an error is raised at the call that caused it."""
         if self.real:
             torch.cuda.synchronize()
 
     def clean(self, *, blas: bool = False) -> None:
-        """Give cached blocks back; with `blas` cuBLAS's workspaces too."""
+        """Release cached blocks; with `blas` also cuBLAS's workspaces."""
         if self.real:
             torch.cuda.synchronize()
             if blas:
@@ -97,11 +97,8 @@ class Meter:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
-    def call(self, function: Callable[[], object], known: frozenset[int] = frozenset()) -> list[int]:
-        """Peak over what was live, growth, bytes of the new outputs, allocated peak over what was allocated.
-
-        `took_s` is then how long the device needed.
-        """
+    def call(self, function: Callable[[], object], input_pointers: frozenset[int] = frozenset()) -> list[int]:
+        """[peak above live bytes, growth, bytes of new outputs, allocated peak above allocated bytes]. Sets `took_s`."""
         self.reset()
         requested, _, allocated, _ = self.now()
         started = time.perf_counter()
@@ -109,21 +106,21 @@ class Meter:
         self.wait()
         self.took_s = time.perf_counter() - started
         grown, peak, _, peak_allocated = self.now()
-        figures = [peak - requested, grown - requested, fresh_bytes(out, known), peak_allocated - allocated]
+        figures = [peak - requested, grown - requested, fresh_bytes(out, input_pointers), peak_allocated - allocated]
         del out
         return figures
 
-    def allocations(self, function: Callable[[], object], most: int = MOST_EVENTS) -> list[Any]:
-        """Allocations (+bytes) and frees (-bytes) inside a call, in order; [] where the allocator doesn't tell.
+    def allocations(self, function: Callable[[], object], most: int = MAX_LISTED_EVENTS) -> list[Any]:
+        """Allocations (+bytes) and frees (-bytes) inside a call, in order; [] without an allocation history.
 
-        Behind the first `most` of them stands how many more there were.
+        After the first `most` entries, a last entry states the number of further ones.
         """
         if not self.tracing:
             return []
         started = time.perf_counter()
         memory = torch.cuda.memory
         try:
-            memory._record_memory_history(enabled="all", context=None, max_entries=MOST_KEPT)
+            memory._record_memory_history(enabled="all", context=None, max_entries=MAX_HISTORY_ENTRIES)
             out = function()
             entries = memory._snapshot()["device_traces"][self.device.index or 0]
             del out
@@ -142,22 +139,22 @@ class Meter:
         ]
         if len(signed) <= most:
             return signed
-        full = " or more, the first of all lost" if len(entries) >= MOST_KEPT else ""
+        full = " or more, the earliest are lost" if len(entries) >= MAX_HISTORY_ENTRIES else ""
         return [*signed[:most], f"... {len(signed) - most} more{full}"]
 
 
-def fresh_bytes(out: object, known: frozenset[int]) -> int:
-    """Bytes of the storages in `out` that are not among `known` data pointers."""
+def fresh_bytes(out: object, input_pointers: frozenset[int]) -> int:
+    """Bytes of the storages in `out` whose data pointers are not among `input_pointers`."""
     sizes = {
         t.untyped_storage()._cdata: t.untyped_storage().nbytes()
         for t in tensors_of(out)
-        if t.device.type != "cpu" and t.layout == torch.strided and pointer(t) not in known
+        if t.device.type != "cpu" and t.layout == torch.strided and pointer(t) not in input_pointers
     }
     return sum(sizes.values())
 
 
 def pointer(t: Tensor) -> int:
-    """Where the storage starts; 0 for tensors without data."""
+    """The address of the storage; 0 for tensors without data."""
     return 0 if t.device.type == "meta" or t.layout != torch.strided else t.untyped_storage().data_ptr()
 
 
@@ -172,8 +169,8 @@ def tensors_of(value: object) -> list[Tensor]:
     return []
 
 
-def described(value: object) -> Any:
-    """A JSON form of an op's argument: a tensor as shape:dtype, then cl or its strides unless contiguous."""
+def describe_argument(value: object) -> Any:
+    """An op's argument as JSON: a tensor is shape:dtype, followed by cl or its strides unless contiguous."""
     if isinstance(value, Tensor):
         text = f"{'x'.join(map(str, value.shape))}:{SHORT.get(value.dtype, str(value.dtype)[6:])}"
         if value.layout != torch.strided:
@@ -188,10 +185,10 @@ def described(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         if len(value) > 24 and isinstance(value[0], Tensor):
             total = sum(t.numel() * t.element_size() for t in tensors_of(value))
-            return [described(value[0]), f"... {len(value)} in all, {total} bytes"]
-        return [described(item) for item in value]
+            return [describe_argument(value[0]), f"... {len(value)} in all, {total} bytes"]
+        return [describe_argument(item) for item in value]
     if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
-        return f"storage of {value.nbytes()} bytes"  # str() would read every byte from the device, one copy each
+        return f"storage of {value.nbytes()} bytes"  # str() would copy every byte from the device, one by one
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
@@ -199,7 +196,7 @@ def described(value: object) -> Any:
     return type(value).__name__
 
 
-# Ops that never take anything: leaving them out keeps the answer small.
+# Ops that never allocate temporary memory: skipping them keeps the result small.
 PLAIN: Final = frozenset(
     (
         "detach",
@@ -248,7 +245,7 @@ PLAIN: Final = frozenset(
 class OpMeter(TorchDispatchMode):
     """Measures every op that reaches the dispatcher, in forward and (on the autograd thread) in backward.
 
-    With `traced` the ops of those ordinals are run with the allocator's history on, for `events`.
+    The ops whose ordinals are in `traced` run with the allocator's history enabled, for `events`.
     """
 
     def __init__(self, meter: Meter, traced: frozenset[int] = frozenset()) -> None:
@@ -271,31 +268,33 @@ class OpMeter(TorchDispatchMode):
         if name in PLAIN:
             return func(*args, **kwargs)
         ordinal = len(self.ops)
-        if ordinal >= MOST_OPS_METERED:
+        if ordinal >= MAX_METERED_OPS:
             self.unmetered += 1
             return func(*args, **kwargs)
         if ordinal in self.traced:
-            kept: list[Any] = []
+            results: list[Any] = []
             self.ops.append([])
-            self.events[ordinal] = self.meter.allocations(lambda: kept.append(func(*args, **kwargs)))
-            return kept[0] if kept else func(*args, **kwargs)
-        known = frozenset(pointer(t) for t in tensors_of((args, kwargs)))
+            self.events[ordinal] = self.meter.allocations(lambda: results.append(func(*args, **kwargs)))
+            return results[0] if results else func(*args, **kwargs)
+        input_pointers = frozenset(pointer(t) for t in tensors_of((args, kwargs)))
         before, earlier, allocated, _ = self.meter.now()
         self.highest = max(self.highest, earlier - self.base)
         self.meter.reset()
         out = func(*args, **kwargs)
         grown, peak, _, peak_allocated = self.meter.now()
         self.highest = max(self.highest, peak - self.base)
-        figures = [peak - before, grown - before, fresh_bytes(out, known), peak_allocated - allocated]
+        figures = [peak - before, grown - before, fresh_bytes(out, input_pointers), peak_allocated - allocated]
         overload = "" if func._overloadname == "default" else f".{func._overloadname}"
         inputs = (
-            [described(list(args)), {k: described(v) for k, v in kwargs.items()}] if kwargs else [described(list(args))]
+            [describe_argument(list(args)), {k: describe_argument(v) for k, v in kwargs.items()}]
+            if kwargs
+            else [describe_argument(list(args))]
         )
         self.ops.append([self.phase, name + overload, inputs, figures])
         return out
 
     def phase_total(self) -> list[int]:
-        """Peak and growth since the last call of this (or the start), both over what was live then."""
+        """[peak, growth] above the live bytes at the last call of `phase_total` (or at the start)."""
         self.meter.wait()
         grown, peak, _, _ = self.meter.now()
         total = [max(self.highest, peak - self.base), grown - self.base]
@@ -304,12 +303,12 @@ class OpMeter(TorchDispatchMode):
         return total
 
 
-SLOW_S: Final = 0.25  # a call that needs longer, warmed up, ends its case
-STUCK_S: Final = 4.0  # and a first call that needs longer too
+SLOW_S: Final = 0.25  # a longer call after warm-up ends its case
+STUCK_S: Final = 4.0  # so does a longer first call
 
 
 def write_json(path: Path, body: object) -> None:
-    """Write compact JSON, compressed where the path ends in .gz, replacing the file at once."""
+    """Write compact JSON, compressed if the path ends in .gz. The file is replaced atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = json.dumps(body, separators=(",", ":")).encode()
     beside = path.with_name(path.name + ".tmp")
@@ -318,16 +317,16 @@ def write_json(path: Path, body: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote."""
+    """Read a file of `write_json`."""
     data = path.read_bytes()
     return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
 
 
 class EngineLog:
-    """Reads what cuDNN's frontend writes about the plans it builds: engine and workspace."""
+    """Reads cuDNN frontend's log of the plans it builds: engine and workspace."""
 
     def __init__(self) -> None:
-        """Read where the environment sends the log; without one there is nothing to read."""
+        """Find the log file in the environment; without one, no plans are read."""
         path = os.environ.get("CUDNN_FRONTEND_LOG_FILE", "")
         self.path = Path(path) if path and path not in ("stdout", "stderr") else None
         self.at = 0
@@ -348,8 +347,8 @@ class EngineLog:
 
 
 @contextlib.contextmanager
-def configured(dtype: str, *, deterministic: bool = False, benchmark: bool = False) -> Iterator[None]:
-    """The library flags of a case: TF32 as its dtype says (see `probe_case.Case`), the others as asked."""
+def library_flags(dtype: str, *, deterministic: bool = False, benchmark: bool = False) -> Iterator[None]:
+    """Set the library flags of a case: TF32 by its dtype (see `probe_case.Case`), and the other flags as given."""
     cudnn = torch.backends.cudnn
     cudnn.allow_tf32 = dtype != "fp32"
     torch.backends.cuda.matmul.allow_tf32 = dtype == "mmtf32"

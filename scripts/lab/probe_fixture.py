@@ -1,10 +1,10 @@
-"""Boils down what probe_scratch.py measured to the points that the scratch rules' tests are checked against.
+"""Reduce a file of probe_scratch.py to the points that test the workspace rules.
 
     python -m scripts.lab.probe_fixture scratch.json.gz tests/fixtures/scratch/points.json.gz
 
-A point is a call and the bytes that it took beside what it left behind, in its steady state. Convolutions are kept as
-[ordinal, held out, tuned, sizes, bytes of forward, input gradient, weight gradient and backward]; other ops once for each
-set of arguments, as [name, arguments, keywords, bytes, bytes of growth]; recurrent layers by their parameters.
+A point is a call and its temporary bytes in the steady state. A convolution is [ordinal, held out, tuned, sizes, bytes of
+forward, input gradient, weight gradient and backward]. Another op is one point per set of arguments: [name, arguments,
+keywords, bytes, bytes of growth]. A recurrent layer is identified by its parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 PASSES: Final = ("forward", "dgrad", "wgrad", "backward")
 RECURRENT: Final = ("_cudnn_rnn", "_cudnn_rnn_backward")
-# Ops that a rule speaks of, and pointwise ones that none may speak of.
+# Ops with a rule, and pointwise ops that must not have one.
 OPS: Final = frozenset(
     (
         "sum", "mean", "prod", "linalg_vector_norm", "amax", "any", "argmax", "max", "var", "std", "logsumexp",
@@ -40,12 +40,14 @@ def points_of(measured: dict[str, Any]) -> dict[str, Any]:
     convolutions, ops, recurrent = [], {}, {}
     for row in measured["rows"]:
         if "conv" in row:
-            told = [_steady(row["is"].get(which)) for which in PASSES]
-            convolutions.append([row["i"], row["group"] == "held_out", row["group"] == "tuned", row["conv"], *told])
+            pass_figures = [_steady(row["is"].get(pass_name)) for pass_name in PASSES]
+            convolutions.append(
+                [row["i"], row["group"] == "held_out", row["group"] == "tuned", row["conv"], *pass_figures]
+            )
             continue
         for op in row["is"].get("ops", []):
-            name, (arguments, *rest), figures = op[2].partition(".")[0], op[3], op[4]
-            keywords = rest[0] if rest else {}
+            name, (arguments, *keyword_arguments), figures = op[2].partition(".")[0], op[3], op[4]
+            keywords = keyword_arguments[0] if keyword_arguments else {}
             bytes_taken, growth = figures[0] - figures[1], figures[1]
             if name in RECURRENT:
                 key = [name, row["parameters"], _rows_of(arguments[0])]
@@ -57,10 +59,10 @@ def points_of(measured: dict[str, Any]) -> dict[str, Any]:
     return {**about, "convolutions": convolutions, "ops": list(ops.values()), "recurrent": list(recurrent.values())}
 
 
-def _steady(told: dict[str, Any] | None) -> int | None:
-    if not told or "error" in told:
+def _steady(pass_figures: dict[str, Any] | None) -> int | None:
+    if not pass_figures or "error" in pass_figures:
         return None
-    figures = told.get("steady") or told["first"]
+    figures = pass_figures.get("steady") or pass_figures["first"]
     return int(figures[0] - figures[1])
 
 
@@ -70,17 +72,17 @@ def _rows_of(described: str | list[str]) -> int:
 
 
 def main() -> None:
-    """Reads what was measured, writes the points."""
+    """Read the measurements and write the points."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", type=Path)
     parser.add_argument("points", type=Path)
-    given = parser.parse_args()
-    points = points_of(json.loads(gzip.decompress(given.measured.read_bytes())))
-    given.points.parent.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    points = points_of(json.loads(gzip.decompress(options.measured.read_bytes())))
+    options.points.parent.mkdir(parents=True, exist_ok=True)
     data = json.dumps(points, separators=(",", ":")).encode()
-    given.points.write_bytes(gzip.compress(data, 9, mtime=0))
+    options.points.write_bytes(gzip.compress(data, 9, mtime=0))
     counts = ", ".join(f"{len(points[kind])} {kind}" for kind in ("convolutions", "ops", "recurrent"))
-    print(f"{counts}; {given.points.stat().st_size / 1e3:.0f} kB")
+    print(f"{counts}; {options.points.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scripts.lab.probe_case import Built, Work, builder, leaf, placed, trained, under
+from scripts.lab.probe_case import Built, Work, builder, leaf, to_device, trainable_parameters, with_autocast
 
 
 @builder
@@ -23,11 +23,11 @@ def embedding(
     dtype: str = "tf32",
 ) -> Built:
     """nn.Embedding with a dense gradient."""
-    module = placed(
+    module = to_device(
         nn.Embedding(rows, width, padding_idx=0 if padding else None, scale_grad_by_freq=by_freq), device, dtype
     )
     at = torch.randint(0, rows, tuple(shape), device=device)
-    return (lambda: module(at)), trained(module)
+    return (lambda: module(at)), trainable_parameters(module)
 
 
 @builder
@@ -35,14 +35,14 @@ def embedding_bag(
     device: torch.device, rows: int, width: int, bags: int, each: int, mode: str, dtype: str = "tf32"
 ) -> Built:
     """nn.EmbeddingBag over bags of equal size."""
-    module = placed(nn.EmbeddingBag(rows, width, mode=mode), device, dtype)
+    module = to_device(nn.EmbeddingBag(rows, width, mode=mode), device, dtype)
     at = torch.randint(0, rows, (bags, each), device=device)
-    return (lambda: module(at)), trained(module)
+    return (lambda: module(at)), trainable_parameters(module)
 
 
 @builder
 def indexing(device: torch.device, kind: str, rows: int, width: int, count: int, dtype: str = "tf32") -> Built:
-    """Reading and writing by indices."""
+    """Indexed reads and writes."""
     x = leaf(device, (rows, width), dtype)
     at = torch.randint(0, rows, (count,), device=device)
     source = leaf(device, (count, width), dtype)
@@ -75,7 +75,7 @@ def indexing(device: torch.device, kind: str, rows: int, width: int, count: int,
 def softmax(device: torch.device, shape: list[int], dim: int = -1, log: bool = False, dtype: str = "tf32") -> Built:
     """softmax or log_softmax."""
     x = leaf(device, shape, dtype)
-    return under(dtype, lambda: (torch.log_softmax if log else torch.softmax)(x, dim)), [x]
+    return with_autocast(dtype, lambda: (torch.log_softmax if log else torch.softmax)(x, dim)), [x]
 
 
 @builder
@@ -91,22 +91,24 @@ def cross_entropy(
     x = leaf(device, shape, dtype)
     target = torch.randint(0, shape[1], (shape[0], *shape[2:]), device=device)
     weight = torch.ones(shape[1], device=device, dtype=x.dtype) if weighted else None
-    return under(dtype, lambda: F.cross_entropy(x, target, weight, label_smoothing=smoothing, reduction=reduction)), [x]
+    return with_autocast(
+        dtype, lambda: F.cross_entropy(x, target, weight, label_smoothing=smoothing, reduction=reduction)
+    ), [x]
 
 
 @builder
 def loss(device: torch.device, kind: str, shape: list[int], dtype: str = "tf32") -> Built:
     """A loss between two tensors of the same shape."""
     x, y = leaf(device, shape, dtype), leaf(device, shape, dtype, grad=False).sigmoid()
-    return under(dtype, lambda: getattr(F, kind)(x, y)), [x]
+    return with_autocast(dtype, lambda: getattr(F, kind)(x, y)), [x]
 
 
 @builder
 def ctc(device: torch.device, steps: int, batch: int, classes: int, length: int) -> Built:
-    """CTC loss, as cuDNN or ATen takes it."""
+    """CTC loss with arguments for cuDNN or ATen."""
     x = leaf(device, (steps, batch, classes), "tf32")
     target = torch.randint(1, classes, (batch, length), device=device)
-    lengths = [steps] * batch, [length] * batch  # numbers: cuDNN and ATen want tensors in different places
+    lengths = [steps] * batch, [length] * batch  # lists: cuDNN and ATen expect tensors on different devices
     return (lambda: torch.ctc_loss(x.log_softmax(2), target, *lengths, 0, 1, False)), [x]
 
 
@@ -120,7 +122,7 @@ def reduce(
     keep: bool = False,
     dtype: str = "tf32",
 ) -> Built:
-    """A reduction; `order` permutes a contiguous tensor first. No dims: over everything."""
+    """A reduction; `order` permutes a contiguous tensor first. Without dims, over all dimensions."""
     x = leaf(device, shape, dtype, grad=False)
     x = x.permute(order) if order else x
     function = torch.linalg.vector_norm if kind == "norm" else getattr(torch, kind)
@@ -133,7 +135,7 @@ def reduce(
 
 @builder
 def broadcast(device: torch.device, kind: str, a: list[int], b: list[int], dtype: str = "tf32") -> Built:
-    """Arithmetic whose backward sums over what was broadcast."""
+    """Arithmetic whose backward sums over the broadcast dimensions."""
     x, y = leaf(device, a, dtype), leaf(device, b, dtype)
     return (lambda: getattr(torch, kind)(x, y)), [x, y]
 
@@ -143,16 +145,16 @@ def order(device: torch.device, kind: str, shape: list[int], dim: int = -1, k: i
     """Sorting, selecting and scanning."""
     x = leaf(device, shape, dtype)
     plain = x.detach()
-    whole = torch.randint(0, 1000, tuple(shape), device=device)
+    integers = torch.randint(0, 1000, tuple(shape), device=device)
     works: dict[str, tuple[Work, list[Tensor]]] = {
         "sort": (lambda: torch.sort(x, dim), [x]),
-        "sort_int": (lambda: torch.sort(whole, dim), []),
+        "sort_int": (lambda: torch.sort(integers, dim), []),
         "sort_stable": (lambda: torch.sort(plain, dim=dim, stable=True), []),
         "argsort": (lambda: torch.argsort(plain, dim), []),
         "topk": (lambda: torch.topk(x, min(k, shape[dim]), dim), [x]),
         "kthvalue": (lambda: torch.kthvalue(x, min(k, shape[dim]), dim), [x]),
         "median": (lambda: torch.median(x, dim), [x]),
-        "mode": (lambda: torch.mode(whole, dim), []),
+        "mode": (lambda: torch.mode(integers, dim), []),
         "cumsum": (lambda: torch.cumsum(x, dim), [x]),
         "cumprod": (lambda: torch.cumprod(x, dim), [x]),
         "cummax": (lambda: torch.cummax(x, dim), [x]),
@@ -187,7 +189,7 @@ def resize(
     more: dict[str, Any] = {"align_corners": False} if mode.endswith(("linear", "cubic")) else {}
     if antialias:
         more["antialias"] = True
-    return under(dtype, lambda: F.interpolate(x, scale_factor=scale, mode=mode, **more)), [x]
+    return with_autocast(dtype, lambda: F.interpolate(x, scale_factor=scale, mode=mode, **more)), [x]
 
 
 @builder
@@ -201,7 +203,7 @@ def pool(
     cl: bool = False,
     dtype: str = "tf32",
 ) -> Built:
-    """Pooling of one, two or three dimensions; adaptive kinds take k as the output's size."""
+    """Pooling in one, two or three dimensions; for adaptive kinds, k is the output's size."""
     x = leaf(device, shape, dtype, grad=False)
     x = (x.contiguous(memory_format=torch.channels_last) if cl else x).requires_grad_()
     function = getattr(F, kind)
@@ -245,7 +247,7 @@ def spatial(device: torch.device, kind: str, shape: list[int], dtype: str = "tf3
 
 @builder
 def activation(device: torch.device, kind: str, shape: list[int], dtype: str = "tf32") -> Built:
-    """An activation; prelu has a parameter of its own."""
+    """An activation; prelu has a parameter."""
     x = leaf(device, shape, dtype)
     if kind == "prelu":
         weight = leaf(device, (shape[1],), dtype)
@@ -255,7 +257,7 @@ def activation(device: torch.device, kind: str, shape: list[int], dtype: str = "
 
 @builder
 def fourier(device: torch.device, kind: str, shape: list[int]) -> Built:
-    """Transforms by cuFFT."""
+    """Fourier transforms (cuFFT)."""
     x = leaf(device, shape, "tf32")
     window = torch.hann_window(400, device=device)
     works: dict[str, Work] = {
@@ -287,12 +289,12 @@ def algebra(device: torch.device, kind: str, shape: list[int]) -> Built:
 
 @builder
 def optimizer(device: torch.device, kind: str, sizes: list[list[int]], options: dict[str, Any]) -> Built:
-    """One step of an optimizer whose state exists."""
+    """One step of an optimizer with initialized state."""
     parameters = [leaf(device, s, "fp32") for s in sizes]
     for p in parameters:
         p.grad = torch.zeros_like(p)
-    made = getattr(torch.optim, kind)(parameters, lr=1e-3, **options)
-    return (lambda: made.step()), []
+    optimizer_instance = getattr(torch.optim, kind)(parameters, lr=1e-3, **options)
+    return (lambda: optimizer_instance.step()), []
 
 
 @builder

@@ -1,4 +1,4 @@
-"""The cases of layers: recurrent ones, products, attention, normalisations."""
+"""The cases of layers: recurrent layers, matrix products, attention, normalization."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scripts.lab.probe_case import Case
 
 
 def each(name: str, dtypes: str, **options: Any) -> Iterator[Case]:
-    """The case in each dtype; every option that is a tuple is varied."""
+    """One case per dtype and per combination of the options that are tuples."""
     varied: list[dict[str, Any]] = [{}]
     for option, value in options.items():
         values = value if isinstance(value, tuple) else (value,)
-        varied = [{**v, option: one} for v in varied for one in values]
+        varied = [{**v, option: item} for v in varied for item in values]
     for parameters in varied:
         if not dtypes:
             yield Case(name, parameters)
@@ -113,7 +113,7 @@ def recurrent_cases() -> Iterator[Case]:
 
 
 def products_cases() -> Iterator[Case]:
-    """Products of matrices."""
+    """Matrix products."""
     yield from each(
         "linear",
         "tf32 fp32 mmtf32 bf16 fp16 amp",
@@ -132,7 +132,7 @@ def products_cases() -> Iterator[Case]:
 
 
 def attentions_cases() -> Iterator[Case]:
-    """Attention by each backend, and layers of it."""
+    """Attention with each backend, and attention layers."""
     yield from each(
         "sdpa", "bf16 fp16 tf32", b=4, h=8, s=(128, 197, 512), d=(32, 64), causal=(False, True), packed=(False, True)
     )
@@ -171,7 +171,7 @@ def attentions_cases() -> Iterator[Case]:
 
 
 def norms_cases() -> Iterator[Case]:
-    """Normalisations by layout."""
+    """Normalization layers by layout."""
     yield from each(
         "layer_norm",
         "tf32 bf16 amp",

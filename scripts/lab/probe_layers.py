@@ -1,4 +1,4 @@
-"""Builders of layers: recurrent ones, products, attention, normalisations."""
+"""Builders of layers: recurrent layers, matrix products, attention, normalization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scripts.lab.probe_case import Built, Work, builder, leaf, placed, trained, under
+from scripts.lab.probe_case import Built, Work, builder, leaf, to_device, trainable_parameters, with_autocast
 from scripts.lab.probe_device import DTYPES
 
 
@@ -40,26 +40,26 @@ def rnn(
     module = getattr(nn, kind)(
         inputs, hidden, layers, bias=bias, batch_first=batch_first, dropout=dropout, bidirectional=bi, **more
     )
-    module = placed(module, device, dtype, train=train)
+    module = to_device(module, device, dtype, train=train)
     x = leaf(
         device, (batch, steps, inputs) if batch_first else (steps, batch, inputs), dtype, grad=grad_input and train
     )
-    leaves = ([x] if x.requires_grad else []) + (trained(module) if train else [])
+    leaves = ([x] if x.requires_grad else []) + (trainable_parameters(module) if train else [])
     if packed:
         lengths = torch.linspace(steps, max(1, steps // 3), batch).long()
 
         def run() -> object:
-            both = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=batch_first)
-            out, state = module(both)
+            packed_input = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=batch_first)
+            out, state = module(packed_input)
             return nn.utils.rnn.pad_packed_sequence(out, batch_first=batch_first)[0], state
 
         return (run if train else without_grad(run)), leaves
-    run_plain = under(dtype, lambda: module(x))
+    run_plain = with_autocast(dtype, lambda: module(x))
     return (run_plain if train else without_grad(run_plain)), leaves
 
 
 def without_grad(work: Work) -> Work:
-    """`work` under no_grad."""
+    """`work` under torch.no_grad."""
 
     def run() -> object:
         with torch.no_grad():
@@ -72,8 +72,8 @@ def without_grad(work: Work) -> Work:
 def cell(
     device: torch.device, kind: str, batch: int, inputs: int, hidden: int, steps: int, dtype: str = "tf32"
 ) -> Built:
-    """A cell, called `steps` times."""
-    module = placed(getattr(nn, kind)(inputs, hidden), device, dtype)
+    """A recurrent cell, called `steps` times."""
+    module = to_device(getattr(nn, kind)(inputs, hidden), device, dtype)
     x = leaf(device, (batch, inputs), dtype)
 
     def run() -> object:
@@ -82,34 +82,34 @@ def cell(
             state = module(x, state)
         return state
 
-    return under(dtype, run), [x, *trained(module)]
+    return with_autocast(dtype, run), [x, *trainable_parameters(module)]
 
 
 @builder
 def linear(device: torch.device, shape: list[int], out: int, bias: bool = True, dtype: str = "tf32") -> Built:
     """nn.Linear."""
-    module = placed(nn.Linear(shape[-1], out, bias=bias), device, dtype)
+    module = to_device(nn.Linear(shape[-1], out, bias=bias), device, dtype)
     x = leaf(device, shape, dtype)
-    return under(dtype, lambda: module(x)), [x, *trained(module)]
+    return with_autocast(dtype, lambda: module(x)), [x, *trainable_parameters(module)]
 
 
 @builder
 def matmul(device: torch.device, a: list[int], b: list[int], turned: bool = False, dtype: str = "tf32") -> Built:
-    """torch.matmul; `turned` multiplies with the last two dimensions of b swapped."""
+    """torch.matmul; `turned` swaps the last two dimensions of b."""
     x, y = leaf(device, a, dtype), leaf(device, b, dtype)
-    return under(dtype, lambda: torch.matmul(x, y.transpose(-1, -2) if turned else y)), [x, y]
+    return with_autocast(dtype, lambda: torch.matmul(x, y.transpose(-1, -2) if turned else y)), [x, y]
 
 
 @builder
 def einsum(device: torch.device, equation: str, shapes: list[list[int]], dtype: str = "tf32") -> Built:
     """torch.einsum."""
     inputs = [leaf(device, s, dtype) for s in shapes]
-    return under(dtype, lambda: torch.einsum(equation, *inputs)), list(inputs)
+    return with_autocast(dtype, lambda: torch.einsum(equation, *inputs)), list(inputs)
 
 
 @builder
 def baddbmm(device: torch.device, b: int, n: int, k: int, m: int, dtype: str = "tf32") -> Built:
-    """torch.baddbmm with a bias that is broadcast."""
+    """torch.baddbmm with a broadcast bias."""
     c, x, y = leaf(device, (1, n, m), dtype), leaf(device, (b, n, k), dtype), leaf(device, (b, k, m), dtype)
     return (lambda: torch.baddbmm(c, x, y)), [c, x, y]
 
@@ -130,7 +130,7 @@ def sdpa(
     packed: bool = False,
     dtype: str = "bf16",
 ) -> Built:
-    """scaled_dot_product_attention; `packed` takes q, k and v out of one projection as transformers do."""
+    """scaled_dot_product_attention; `packed` slices q, k and v from one projection, as transformers do."""
     kind = DTYPES[dtype]
     k_len, k_heads = kv or s, kv_heads or h
     leaves: list[Tensor]
@@ -155,14 +155,14 @@ def sdpa(
 
     def run() -> object:
         qq, kk, vv = qkv.permute(2, 0, 3, 1, 4).unbind(0) if packed else (q, k, v)
-        with chosen(backend):
+        with attention_backend(backend):
             return F.scaled_dot_product_attention(qq, kk, vv, m, dropout, causal, enable_gqa=k_heads != h)
 
     return run, leaves
 
 
-def chosen(backend: str) -> contextlib.AbstractContextManager[Any]:
-    """The named attention backend alone; any for ''."""
+def attention_backend(backend: str) -> contextlib.AbstractContextManager[Any]:
+    """Select the attention backend called `backend`; '' allows all."""
     if not backend:
         return contextlib.nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -176,10 +176,10 @@ def attention(
     device: torch.device, b: int, s: int, d: int, h: int, train: bool = True, weights: bool = False, dtype: str = "tf32"
 ) -> Built:
     """nn.MultiheadAttention on one sequence."""
-    module = placed(nn.MultiheadAttention(d, h, dropout=0.1, batch_first=True), device, dtype, train=train)
+    module = to_device(nn.MultiheadAttention(d, h, dropout=0.1, batch_first=True), device, dtype, train=train)
     x = leaf(device, (b, s, d), dtype, grad=train)
-    run = under(dtype, lambda: module(x, x, x, need_weights=weights))
-    return (run if train else without_grad(run)), ([x, *trained(module)] if train else [])
+    run = with_autocast(dtype, lambda: module(x, x, x, need_weights=weights))
+    return (run if train else without_grad(run)), ([x, *trainable_parameters(module)] if train else [])
 
 
 @builder
@@ -187,10 +187,10 @@ def encoder_layer(
     device: torch.device, b: int, s: int, d: int, h: int, train: bool = True, dtype: str = "tf32"
 ) -> Built:
     """nn.TransformerEncoderLayer."""
-    module = placed(nn.TransformerEncoderLayer(d, h, 4 * d, 0.1, batch_first=True), device, dtype, train=train)
+    module = to_device(nn.TransformerEncoderLayer(d, h, 4 * d, 0.1, batch_first=True), device, dtype, train=train)
     x = leaf(device, (b, s, d), dtype, grad=train)
-    run = under(dtype, lambda: module(x))
-    return (run if train else without_grad(run)), ([x, *trained(module)] if train else [])
+    run = with_autocast(dtype, lambda: module(x))
+    return (run if train else without_grad(run)), ([x, *trainable_parameters(module)] if train else [])
 
 
 @builder
@@ -202,14 +202,14 @@ def layer_norm(
     affine: bool = True,
     dtype: str = "tf32",
 ) -> Built:
-    """nn.LayerNorm; `turned` gives it a channels-last view of a channels-first tensor."""
+    """nn.LayerNorm; with `turned`, on a channels-last view of a channels-first tensor."""
     x = leaf(device, (shape[0], shape[-1], *shape[1:-1]) if turned else shape, dtype)
-    module = placed(nn.LayerNorm(shape[-dims:], elementwise_affine=affine), device, dtype)
+    module = to_device(nn.LayerNorm(shape[-dims:], elementwise_affine=affine), device, dtype)
 
     def run() -> object:
         return module(x.movedim(1, -1) if turned else x)
 
-    return under(dtype, run), [x, *trained(module)]
+    return with_autocast(dtype, run), [x, *trainable_parameters(module)]
 
 
 @builder
@@ -222,7 +222,7 @@ def norm(
     cl: bool = False,
     dtype: str = "tf32",
 ) -> Built:
-    """Batch, group, instance or RMS normalisation."""
+    """Batch, group, instance or RMS normalization."""
     c, dims = shape[1], len(shape) - 2
     module: nn.Module
     if kind == "batch":
@@ -233,9 +233,9 @@ def norm(
         module = nn.GroupNorm(groups, c)
     else:
         module = nn.RMSNorm(shape[-1])
-    module = placed(module, device, dtype, train=train)
+    module = to_device(module, device, dtype, train=train)
     x = leaf(device, shape, dtype, grad=False)
     if cl:
         x = x.contiguous(memory_format=torch.channels_last)
     x.requires_grad_()
-    return under(dtype, lambda: module(x)), [x, *trained(module)]
+    return with_autocast(dtype, lambda: module(x)), [x, *trainable_parameters(module)]

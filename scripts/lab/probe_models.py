@@ -1,7 +1,7 @@
-"""Measures the steps of `bench.networks.models` on a CUDA device: what is live behind each phase, and the peaks.
+"""Memory of training steps of `bench.networks.models` on a CUDA device: live bytes and peaks by phase.
 
-Per case (model, batch, precision, optimizer or inference) and per step: behind each mark requested, allocated and
-reserved bytes and their peaks since the mark before. Then, while time is left, what each op took beside its outputs.
+A case is a model, batch, precision, and optimizer or inference. Each step records, after each phase, the requested, allocated
+and reserved bytes and their peaks in the phase. In the remaining time, it records the temporary memory of single ops.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import torch
 from scripts.bench.networks.models import MODELS, OPTIMIZERS
 from scripts.bench.networks.steps import Autocast, Mark, infer_step, train_step
 from scripts.lab.probe_device import FAILURES, Meter, OpMeter, write_json
-from scripts.lab.probe_runs import hidden
+from scripts.lab.probe_runs import temporary_bytes
 
 STEPS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a model is run."""
+    """Batch, optimizer and precision of a run."""
 
     batch: int
     work: str  # an optimizer's name, or infer
@@ -36,7 +36,7 @@ class Setting:
         return f"{model}|b{self.batch}|{self.work}|{self.precision}"
 
 
-# The most telling first: time may end before the last.
+# The most informative first: the time may end before the last one.
 SETTINGS: Final = (
     Setting(4, "sgd", "fp32"),
     Setting(32, "adamw", "bf16"),
@@ -53,14 +53,14 @@ PROBED: Final = (SETTINGS[0], SETTINGS[1])
 
 
 class Marks:
-    """The allocator's figures behind each mark, step by step."""
+    """The allocator's figures after each phase, step by step."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.steps: list[dict[str, list[int]]] = []
 
     def __call__(self, name: str) -> None:
-        """Read [requested, its peak, allocated, its peak, reserved, its peak], then start the peaks afresh."""
+        """Read [requested, its peak, allocated, its peak, reserved, its peak], then reset the peaks."""
         self.meter.wait()
         figures = [*self.meter.now(), *self._reserved()]
         if name == "start":
@@ -75,7 +75,7 @@ class Marks:
         return reserved["current"], reserved["peak"]
 
 
-def prepared(name: str, setting: Setting, device: str) -> tuple[Any, ...]:
+def prepare(name: str, setting: Setting, device: str) -> tuple[Any, ...]:
     """Model, optimizer (None for inference), inputs, target and autocast."""
     recipe = MODELS[name]
     torch.manual_seed(0)
@@ -94,7 +94,7 @@ def prepared(name: str, setting: Setting, device: str) -> tuple[Any, ...]:
     return model, optimizer, inputs, target, autocast
 
 
-def stepped(name: str, setting: Setting, parts: tuple[Any, ...], mark: Mark) -> None:
+def run_step(name: str, setting: Setting, parts: tuple[Any, ...], mark: Mark) -> None:
     """One step of the case."""
     model, optimizer, inputs, target, autocast = parts
     if optimizer is None:
@@ -103,49 +103,49 @@ def stepped(name: str, setting: Setting, parts: tuple[Any, ...], mark: Mark) -> 
         train_step(model, optimizer, inputs, target, MODELS[name].loss, autocast, mark)
 
 
-def measured(name: str, setting: Setting, meter: Meter) -> dict[str, Any]:
-    """Three steps' figures, on an allocator without cached blocks and cuBLAS workspaces."""
+def measure_steps(name: str, setting: Setting, meter: Meter) -> dict[str, Any]:
+    """The figures of three steps, starting without cached blocks and cuBLAS workspaces."""
     gc.collect()
     meter.clean(blas=True)
     base = meter.now()
     started = time.perf_counter()
-    parts = prepared(name, setting, meter.device.type)
+    parts = prepare(name, setting, meter.device.type)
     meter.wait()
     built = meter.now()
     marks = Marks(meter)
     for _ in range(STEPS):
-        stepped(name, setting, parts, marks)
-    told: dict[str, Any] = {"base": [base[0], base[2]], "built": [built[0], built[2]], "steps": marks.steps}
+        run_step(name, setting, parts, marks)
+    figures: dict[str, Any] = {"base": [base[0], base[2]], "built": [built[0], built[2]], "steps": marks.steps}
     if meter.real:
-        told["retries"] = torch.cuda.memory_stats()["num_alloc_retries"]
-    told["s"] = round(time.perf_counter() - started, 3)
-    return told
+        figures["retries"] = torch.cuda.memory_stats()["num_alloc_retries"]
+    figures["s"] = round(time.perf_counter() - started, 3)
+    return figures
 
 
-def probed(name: str, setting: Setting, meter: Meter) -> list[list[Any]]:
-    """The ops of the third step that took most beside their outputs."""
+def probe_ops(name: str, setting: Setting, meter: Meter) -> list[list[Any]]:
+    """The ops of the third step with the most temporary memory."""
     gc.collect()
     meter.clean(blas=True)
-    parts = prepared(name, setting, meter.device.type)
+    parts = prepare(name, setting, meter.device.type)
     for _ in range(STEPS - 1):
-        stepped(name, setting, parts, lambda _: None)
+        run_step(name, setting, parts, lambda _: None)
     with OpMeter(meter) as ops:
 
         def mark(phase: str) -> None:
             ops.phase = {"start": "fwd", "forward": "bwd", "backward": "opt"}.get(phase, "end")
 
-        stepped(name, setting, parts, mark)
+        run_step(name, setting, parts, mark)
     rows: dict[str, list[Any]] = {}
     for op in ops.ops:
-        if hidden(op[3]) >= 65536:
+        if temporary_bytes(op[3]) >= 65536:
             rows.setdefault(str(op[:3]), op)
-    return sorted(rows.values(), key=lambda op: -hidden(op[3]))[:25]
+    return sorted(rows.values(), key=lambda op: -temporary_bytes(op[3]))[:25]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure all cases within the time, setting by setting, then probe."""
+    """Measure all cases in the available time, setting by setting, then probe ops."""
     meter = Meter(options.device)
-    began = time.monotonic()
+    start = time.monotonic()
     names = [n for n in MODELS if not options.only or n in options.only.split(",")]
     answer: dict[str, Any] = {
         "torch": torch.__version__,
@@ -158,18 +158,18 @@ def run(options: argparse.Namespace) -> None:
         "probes": {},
         "errors": {},
     }
-    saved = began
+    saved = start
 
-    def left() -> float:
-        return float(options.seconds - (time.monotonic() - began))
+    def seconds_left() -> float:
+        return float(options.seconds - (time.monotonic() - start))
 
-    def keep(kind: str, name: str, setting: Setting, keep_s: float) -> None:
+    def record(kind: str, name: str, setting: Setting, min_left_s: float) -> None:
         nonlocal saved
-        if left() < keep_s:
+        if seconds_left() < min_left_s:
             return
         case = setting.name(name)
         try:
-            answer[kind][case] = (measured if kind == "cases" else probed)(name, setting, meter)
+            answer[kind][case] = (measure_steps if kind == "cases" else probe_ops)(name, setting, meter)
         except FAILURES as error:
             answer["errors"][f"{kind} {case}"] = f"{type(error).__name__}: {str(error)[:300]}"
         if time.monotonic() - saved > 20:
@@ -179,10 +179,10 @@ def run(options: argparse.Namespace) -> None:
     work = [("cases", n, s) for s in SETTINGS[:5] for n in names] + [("probes", n, s) for s in PROBED for n in names]
     work += [("cases", n, s) for s in SETTINGS[5:] for n in names]
     for at, (kind, name, setting) in enumerate(work[: options.most]):
-        keep(kind, name, setting, 3.0)
+        record(kind, name, setting, 3.0)
         if at % 100 == 0:
-            print(f"{at} of {len(work)}, {options.seconds - left():.0f} s", flush=True)
-    answer["wall_s"] = options.seconds - left()
+            print(f"{at} of {len(work)}, {options.seconds - seconds_left():.0f} s", flush=True)
+    answer["wall_s"] = options.seconds - seconds_left()
     write_json(options.out, answer)
     done = ", ".join(f"{len(answer[kind])} {kind}" for kind in ("cases", "probes", "errors"))
     print(f"{done}, {answer['wall_s']:.0f} s, {options.out.stat().st_size / 1e6:.2f} MB")

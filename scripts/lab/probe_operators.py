@@ -1,6 +1,6 @@
-"""The grid of everything but convolutions: each case builds its tensors and says how to run forward, once.
+"""The grid of all ops except convolutions.
 
-A builder takes a device and the case's parameters; it returns the function to run and the leaves to differentiate for.
+A builder takes a device and the case's parameters. It returns the function that runs forward and the leaves that need gradients.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scripts.lab.probe_function_cases import (
     steps_cases,
 )
 from scripts.lab.probe_layer_cases import attentions_cases, norms_cases, products_cases, recurrent_cases
-from scripts.lab.probe_runs import measured
+from scripts.lab.probe_runs import measure_case
 
 
 def operators() -> dict[str, list[Case]]:
-    """All groups by name; inside a group the order is shuffled, so that a cut loses no kind whole."""
+    """All groups by name. Each group is shuffled, so that a shortened run still covers every kind."""
     groups = {
         "recurrent": recurrent_cases,
         "products": products_cases,
@@ -35,22 +35,22 @@ def operators() -> dict[str, list[Case]]:
         "images": images_cases,
         "steps": steps_cases,
     }
-    made = {name: list(make()) for name, make in groups.items()}
-    made["repeatable"] = [
-        Case(c.name, c.parameters, deterministic=True) for n in ("recurrent", "images") for c in made[n][::23]
+    cases_by_group = {name: list(make()) for name, make in groups.items()}
+    cases_by_group["repeatable"] = [
+        Case(c.name, c.parameters, deterministic=True) for n in ("recurrent", "images") for c in cases_by_group[n][::23]
     ]
-    for name, cases in made.items():
+    for name, cases in cases_by_group.items():
         random.Random(name).shuffle(cases)
-    return made
+    return cases_by_group
 
 
-def walked(meter: Meter) -> list[str]:
-    """What each case says that can't run on the meter's device; for a check of the grid without CUDA."""
-    wrong = []
+def failing_cases(meter: Meter) -> list[str]:
+    """The cases that fail on the meter's device, with their errors; checks the grid without CUDA."""
+    failures = []
     for name, cases in operators().items():
         for case in cases:
             try:
-                measured(case, meter)
+                measure_case(case, meter)
             except FAILURES as error:
-                wrong.append(f"{name} {case.name} {case.parameters}: {type(error).__name__}: {str(error)[:140]}")
-    return wrong
+                failures.append(f"{name} {case.name} {case.parameters}: {type(error).__name__}: {str(error)[:140]}")
+    return failures

@@ -1,4 +1,4 @@
-"""Measures one case of the grid op by op: forward and backward, first and steady."""
+"""Measurement of one case of the grid op by op: forward and backward, first and steady pass."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 from scripts.lab import (
-    probe_functions,  # noqa: F401  (it enters its builders)
-    probe_layers,  # noqa: F401  (likewise)
+    probe_functions,  # noqa: F401  (registers its builders)
+    probe_layers,  # noqa: F401  (registers its builders)
 )
 from scripts.lab.probe_case import BUILDERS, Case, Work
-from scripts.lab.probe_device import SLOW_S, STUCK_S, Meter, OpMeter, configured, tensors_of
+from scripts.lab.probe_device import SLOW_S, STUCK_S, Meter, OpMeter, library_flags, tensors_of
 
-MOST_OPS: Final = 100
+MAX_OPS: Final = 100
 
 
-def measured(case: Case, meter: Meter) -> dict[str, Any]:
-    """Every op's figures in the first and in the steady pass, the phases' totals, and the allocations of what took any.
+def measure_case(case: Case, meter: Meter) -> dict[str, Any]:
+    """The figures of every op in the first and the steady pass, the phases' totals, and the allocations of the largest ops.
 
-    A pass that is slow is the case's last: `slow_s` says how long it took. A first pass that is stuck stands for both.
+    A slow pass ends the case, with its time in `slow_s`. A very slow first pass also counts as the steady one.
     """
     dtype = str(case.parameters.get("dtype", "tf32"))
-    with configured(dtype, deterministic=case.deterministic):
+    with library_flags(dtype, deterministic=case.deterministic):
         meter.wait()
         work, leaves = BUILDERS[case.name](meter.device, **case.parameters)
         first = _pass(work, leaves, meter, frozenset())
@@ -34,12 +34,12 @@ def measured(case: Case, meter: Meter) -> dict[str, Any]:
         aligned = [op[:2] for op in first.ops] == [op[:2] for op in steady.ops]
         earlier = first.ops if aligned else steady.ops
         rows = [
-            [i, *op, None if op[3] == was[3] else was[3]]
-            for i, (op, was) in enumerate(zip(steady.ops, earlier, strict=True))
+            [i, *op, None if op[3] == earlier_op[3] else earlier_op[3]]
+            for i, (op, earlier_op) in enumerate(zip(steady.ops, earlier, strict=True))
         ]
-        if len(rows) > MOST_OPS:
-            row["left_out"] = len(rows) - MOST_OPS
-            rows = sorted(sorted(rows, key=lambda op: -hidden(op[4]))[:MOST_OPS], key=lambda op: op[0])
+        if len(rows) > MAX_OPS:
+            row["left_out"] = len(rows) - MAX_OPS
+            rows = sorted(sorted(rows, key=lambda op: -temporary_bytes(op[4]))[:MAX_OPS], key=lambda op: op[0])
         row["ops"] = rows
         row["aligned"] = aligned
         if steady.unmetered:
@@ -47,7 +47,7 @@ def measured(case: Case, meter: Meter) -> dict[str, Any]:
         if steady.took_s > SLOW_S:
             row["slow_s"] = round(steady.took_s, 3)
             return row
-        taking = [i for i, op in enumerate(steady.ops) if hidden(op[3]) >= 512]
+        taking = [i for i, op in enumerate(steady.ops) if temporary_bytes(op[3]) >= 512]
         if taking and meter.tracing:
             events = _pass(work, leaves, meter, frozenset(taking[:24])).events
             row["ev"] = {str(i): e for i, e in events.items()}
@@ -55,15 +55,15 @@ def measured(case: Case, meter: Meter) -> dict[str, Any]:
     return row
 
 
-def hidden(figures: list[int]) -> int:
-    """What an op took and gave back, or keeps without returning it: whichever is more."""
+def temporary_bytes(figures: list[int]) -> int:
+    """An op's temporary memory: bytes freed before it returns, or kept but not returned, whichever is more."""
     peak, growth, returned, _ = figures
     return max(peak - max(growth, 0), growth - returned)
 
 
 @dataclass(frozen=True, slots=True)
-class _Passed:
-    """What one pass told."""
+class _PassResult:
+    """The figures of one pass."""
 
     ops: list[list[Any]]
     totals: dict[str, list[int]]
@@ -72,8 +72,8 @@ class _Passed:
     took_s: float
 
 
-def _pass(work: Work, leaves: list[Tensor], meter: Meter, traced: frozenset[int]) -> _Passed:
-    """Forward, and backward unless nothing asks for it or forward was stuck."""
+def _pass(work: Work, leaves: list[Tensor], meter: Meter, traced: frozenset[int]) -> _PassResult:
+    """Run forward, then backward unless no leaf needs gradients or forward was too slow."""
     totals: dict[str, list[int]] = {}
     meter.reset()
     started = time.perf_counter()
@@ -89,4 +89,4 @@ def _pass(work: Work, leaves: list[Tensor], meter: Meter, traced: frozenset[int]
             totals["bwd"] = ops.phase_total()
             del gradients, out, seeds
         del result
-    return _Passed(ops.ops, totals, ops.events, ops.unmetered, time.perf_counter() - started)
+    return _PassResult(ops.ops, totals, ops.events, ops.unmetered, time.perf_counter() - started)

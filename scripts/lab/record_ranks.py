@@ -1,4 +1,4 @@
-"""Records a data-parallel training in which one rank has extra work of a known length: a trace per rank, and the truth.
+"""Record a data-parallel training in which one rank has extra work: one trace per rank, and the ground truth.
 
     python -m scripts.lab.record_ranks --out ranks                      # NCCL on all CUDA devices, else Gloo on the CPU
     python -m scripts.lab.record_ranks --device cuda --ranks 2 --straggler 1 --extra-ms 8 --out ranks
@@ -6,18 +6,18 @@
     python -m scripts.lab.record_ranks --device cuda --ranks 2 --thin --out tests/fixtures/traces/ranks_cuda
     python -m scripts.lab.record_ranks --device cuda --ranks 2 --small --straggler 0 --extra-ms 3 --thin --out tests/fixtures/traces/ranks_cuda_small
 
-Takes less than 90 s and leaves less than 8 MB: `rank0.json.gz`, `rank1.json.gz`, … and `truth.json`, which holds, by clocks that
-the profiler has no part in (CUDA events on a GPU, else the host's):
+A run takes less than 90 s and writes less than 8 MB: `rank0.json.gz`, `rank1.json.gz`, … and `truth.json`. The truth is measured
+by clocks independent of the profiler (CUDA events on a GPU, else the host's clock):
 
-- `step_ms`: a step without the profiler, with the extra work; `plain_step_ms`: without it; medians per rank;
-- `traced_step_ms`: the traced steps, one by one, from the start of one to the start of the next;
-- `extra_ms`: the extra work of the straggler's traced steps, one by one.
+- `step_ms`: the median step per rank without the profiler, with the extra work; `plain_step_ms`: without the extra work;
+- `traced_step_ms`: each traced step, from its start to the start of the next;
+- `extra_ms`: the extra work in each traced step of the straggler.
 
-The extra work is matrix products in the forward pass, between two layers. Names of the machine are taken out of the traces.
-With `--thin` so is what tells neither when the device worked nor who launched that: about half of the size is left.
+The extra work is matrix products between two layers of the forward pass. Machine names are removed from the traces. `--thin` also
+removes events that show neither device work nor its launch, about half of the size.
 """
 
-# ruff: noqa: E501 - commands as they are typed
+# ruff: noqa: E501 - long commands
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ CALIBRATION: Final = 10
 
 DEVICE: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 CALLS: Final = frozenset({"cuda_runtime", "cuda_driver"})
-# Of an event, what `--thin` keeps: the rest tells how kernels were laid out, not when they ran.
-KEPT: Final = frozenset(
+# Arguments of an event that `--thin` keeps. The others describe how kernels were configured, not when they ran.
+KEPT_ARGUMENTS: Final = frozenset(
     {
         "External id",
         "correlation",
@@ -73,7 +73,7 @@ KEPT: Final = frozenset(
 
 
 class Order(NamedTuple):
-    """What to record."""
+    """The options of a recording."""
 
     device: str
     ranks: int
@@ -87,7 +87,7 @@ class Order(NamedTuple):
 
 
 class Extra(nn.Module):
-    """Matrix products of about a given length, on ranks that have any; passes its input through."""
+    """Matrix products of roughly the requested duration, if this rank has any; returns its input unchanged."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -96,13 +96,13 @@ class Extra(nn.Module):
         self.clock: Clock | None = None
 
     def work(self) -> None:
-        """The products, whose results nobody needs."""
+        """Compute the products and discard the results."""
         matrix = self.get_buffer("matrix")
         for _ in range(self.products):
             torch.mm(matrix, matrix)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x`, after the work."""
+        """Do the work and return `x`."""
         if self.products:
             with torch.no_grad():
                 if self.clock is not None:
@@ -114,7 +114,7 @@ class Extra(nn.Module):
 
 
 class Net(nn.Module):
-    """Convolutions wide enough that their gradients fill more than one of DDP's buckets."""
+    """Convolutions whose gradients fill more than one DDP bucket."""
 
     def __init__(self, width: int, depth: int, extra: Extra) -> None:
         super().__init__()
@@ -133,14 +133,14 @@ class Net(nn.Module):
 
 
 class Clock:
-    """Instants, on the device where there is one: they cost no synchronisation when they are taken."""
+    """Timestamps without synchronization: CUDA events, or the host's clock without a device."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
         self._marks: list[Any] = []
 
     def mark(self) -> None:
-        """Takes the present instant."""
+        """Record a timestamp."""
         if self._cuda:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -149,7 +149,7 @@ class Clock:
             self._marks.append(time.perf_counter_ns())
 
     def between_ms(self) -> list[float]:
-        """From each mark to the next."""
+        """The times between successive timestamps, in ms."""
         if self._cuda:
             torch.cuda.synchronize()
             return [a.elapsed_time(b) for a, b in zip(self._marks, self._marks[1:], strict=False)]
@@ -166,7 +166,7 @@ class Loop:
         self.extra = Extra(2048 if gpu else 128).to(device)
         width, depth, batch, side = (24, 3, 2, 12) if order.small else (512, 12, 16, 32) if gpu else (48, 4, 4, 24)
         net = Net(width, depth, self.extra).to(device)
-        # small buckets: several all-reduces a step, some of them beside the rest of backward
+        # small buckets: several all-reduces per step, some of them overlap with backward
         self.model = DistributedDataParallel(
             net, device_ids=[rank] if gpu else None, bucket_cap_mb=0.02 if order.small else 8
         )
@@ -175,19 +175,19 @@ class Loop:
         self.labels = torch.randint(0, 10, (batch,), device=device)
 
     def step(self) -> None:
-        """One step, as anybody would write it."""
+        """One ordinary training step."""
         loss = F.cross_entropy(self.model(self.images), self.labels)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
     def wait(self) -> None:
-        """Until the device has done all it was given."""
+        """Synchronize the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
     def products_for(self, ms: float) -> int:
-        """How many products take `ms`."""
+        """The number of products that take `ms`."""
         self.extra.products = CALIBRATION
         self.extra.work()
         self.wait()
@@ -198,7 +198,7 @@ class Loop:
         return max(1, round(ms / one_ms))
 
     def timed_ms(self) -> float:
-        """The median step, unprofiled."""
+        """The median step in ms without the profiler."""
         for _ in range(WARM_UP):
             self.step()
         dist.barrier()
@@ -210,38 +210,39 @@ class Loop:
         return statistics.median(clock.between_ms())
 
 
-def thinned(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace with its device work, the calls that enqueued it, the operators around those, and the marks of steps."""
+def reduce_trace(trace: dict[str, Any]) -> dict[str, Any]:
+    """Reduce the trace to device work, its launches, the operators around the launches, and step marks."""
     events = trace["traceEvents"]
-    linked = {one["args"]["correlation"] for one in events if one.get("cat") in DEVICE}
-    calls = [one for one in events if one.get("cat") in CALLS and one["args"].get("correlation") in linked]
+    linked = {event["args"]["correlation"] for event in events if event.get("cat") in DEVICE}
+    calls = [event for event in events if event.get("cat") in CALLS and event["args"].get("correlation") in linked]
     launched: dict[int, list[float]] = {}
-    for one in sorted(calls, key=lambda call: call["ts"]):
-        launched.setdefault(one["tid"], []).append(one["ts"])
+    for event in sorted(calls, key=lambda call: call["ts"]):
+        launched.setdefault(event["tid"], []).append(event["ts"])
 
-    def around_a_launch(one: dict[str, Any]) -> bool:
-        times = launched.get(one["tid"], [])
-        first = bisect.bisect_left(times, one["ts"])
-        return first < len(times) and times[first] < one["ts"] + one["dur"]
+    def around_a_launch(event: dict[str, Any]) -> bool:
+        times = launched.get(event["tid"], [])
+        first = bisect.bisect_left(times, event["ts"])
+        return first < len(times) and times[first] < event["ts"] + event["dur"]
 
-    kept = [*calls]
-    for one in events:
-        category = one.get("cat")
+    kept_events = [*calls]
+    for event in events:
+        category = event.get("cat")
         if (
             category in DEVICE
             or category in ("user_annotation", "fwdbwd", None)
-            or (category == "cpu_op" and around_a_launch(one))
+            or (category == "cpu_op" and around_a_launch(event))
         ):
-            kept.append(one)
-    kept.sort(key=lambda one: float(one.get("ts", 0)))
-    kept = [
-        {**one, "args": {k: v for k, v in one["args"].items() if k in KEPT}} if "args" in one else one for one in kept
+            kept_events.append(event)
+    kept_events.sort(key=lambda event: float(event.get("ts", 0)))
+    kept_events = [
+        {**event, "args": {k: v for k, v in event["args"].items() if k in KEPT_ARGUMENTS}} if "args" in event else event
+        for event in kept_events
     ]
-    return {**trace, "traceEvents": kept}
+    return {**trace, "traceEvents": kept_events}
 
 
 def rank_main(rank: int, order: Order, meeting: str) -> None:
-    """One rank's process: times, traces, writes both."""
+    """The process of one rank: measures and traces the steps, and writes the results."""
     torch.set_num_threads(1)
     gpu = order.device == "cuda"
     device = torch.device("cuda", rank) if gpu else torch.device("cpu")
@@ -274,14 +275,14 @@ def rank_main(rank: int, order: Order, meeting: str) -> None:
             if number == 1 + order.steps:
                 steps.mark()
             if number == 1:
-                loop.wait()  # so that nothing of the steps before is in the trace
+                loop.wait()  # keeps earlier steps out of the trace
             profiler.step()
     truth["traced_step_ms"] = steps.between_ms()
     truth["extra_ms"] = extras.between_ms()[::2]
     text = re.sub(r'("(?:host_name|traceName)"\s*:\s*)"[^"]*"', r'\1""', raw.read_text())
     raw.unlink()
     if order.thin:
-        text = json.dumps(thinned(json.loads(text)), separators=(",", ":"))
+        text = json.dumps(reduce_trace(json.loads(text)), separators=(",", ":"))
     (order.out / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     gathered: list[Any] = [None] * order.ranks
     dist.all_gather_object(gathered, truth)
@@ -299,33 +300,31 @@ def rank_main(rank: int, order: Order, meeting: str) -> None:
 
 
 def main() -> None:
-    """Starts a process per rank."""
+    """Start one process per rank."""
     line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     line.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.device_count() > 1 else "cpu")
     line.add_argument("--ranks", type=int, help="default: all CUDA devices, or 2")
     line.add_argument("--straggler", type=int, default=1, help="the rank with extra work (default 1)")
-    line.add_argument("--extra-ms", type=float, default=8.0, help="about how much of it per step (default 8)")
+    line.add_argument("--extra-ms", type=float, default=8.0, help="approximate extra work per step (default 8)")
     line.add_argument("--steps", type=int, default=4, help="traced steps (default 4)")
     line.add_argument("--small", action="store_true", help="a network whose traces are small")
-    line.add_argument("--stack", action="store_true", help="with module calls: traces are several times larger")
-    line.add_argument(
-        "--thin", action="store_true", help="without what tells neither when the device worked nor who launched that"
-    )
+    line.add_argument("--stack", action="store_true", help="record module calls: traces are several times larger")
+    line.add_argument("--thin", action="store_true", help="remove events that show neither device work nor its launch")
     line.add_argument("--out", type=Path, required=True, metavar="DIR")
-    asked = line.parse_args()
-    ranks = asked.ranks or (torch.cuda.device_count() if asked.device == "cuda" else 2)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    if asked.device == "cpu":
+    options = line.parse_args()
+    ranks = options.ranks or (torch.cuda.device_count() if options.device == "cuda" else 2)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.device == "cpu":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     order = Order(
-        device=asked.device, ranks=ranks, straggler=asked.straggler, extra_ms=asked.extra_ms, steps=asked.steps, small=asked.small,
-        stack=asked.stack, thin=asked.thin, out=asked.out.resolve(),
+        device=options.device, ranks=ranks, straggler=options.straggler, extra_ms=options.extra_ms, steps=options.steps, small=options.small,
+        stack=options.stack, thin=options.thin, out=options.out.resolve(),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         processes.spawn(  # type: ignore[attr-defined,no-untyped-call]
             rank_main, args=(order, str(Path(folder) / "meeting")), nprocs=ranks
         )
-    for file in sorted(asked.out.iterdir()):
+    for file in sorted(options.out.iterdir()):
         print(f"{file}  {file.stat().st_size:,} bytes")
 
 

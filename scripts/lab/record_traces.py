@@ -1,14 +1,14 @@
-"""Records the small traces that the tests read. Below 2 minutes and 4 MB for all of them, on either device::
+"""Record the small traces of the tests. All of them take less than 2 minutes and 4 MB, on a CPU or a GPU::
 
     python -m scripts.lab.record_traces                                # both sets on the CPU, into tests/fixtures/traces
     python -m scripts.lab.record_traces --device cuda                  # the same networks on a CUDA device
-    python -m scripts.lab.record_traces --set strangers --case eager   # one of one set (repeatable)
+    python -m scripts.lab.record_traces --set strangers --case eager   # one case of one set (repeatable)
 
-Two sets. `marked`: steps with the package's own marks, as `analyze` traces them. `strangers`: an ordinary training loop with
-torch's profiler around it (stacks, shapes), as anybody records one, each with a truth beside it: which sizes are which module's.
+There are two sets. `marked`: steps with the package's own marks, as `analyze` traces them. `strangers`: an ordinary training loop
+under torch.profiler (with stacks and shapes), each with a file of the ground truth: the sizes of each module.
 
-Names of the machine, its user and its files are taken out, and of the strangers what `thinned` says; the rest is as
-torch.profiler wrote it.
+Names of the machine, its user and its files are removed, and `reduce_trace` shrinks the second set. Everything else is
+unchanged output of torch.profiler.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SETS: Final = ("marked", "strangers")
 
 
 class Widths(nn.Module):
-    """A network whose layers all have widths of their own, so that a kernel's owner can be told from its shapes.
+    """A network whose layers have distinct widths, so that shapes identify the module of a kernel.
 
-    `redo`: how the block's activations are had again in backward: kept, or computed anew by either kind of checkpoint.
+    `redo`: None saves the block's activations; otherwise the block is checkpointed, with this value of `use_reentrant`.
     """
 
     def __init__(self, redo: bool | None = None) -> None:
@@ -72,7 +72,7 @@ CASES: Final[dict[str, tuple[Callable[[], nn.Module], Mode]]] = {
 
 
 def record_marked(name: str, device: str, folder: Path) -> list[Path]:
-    """Traces the case called `name` on `device` with our marks; returns the file written."""
+    """Trace the case called `name` on `device` with the package's marks. Returns the written files."""
     build, mode = CASES[name]
     torch.manual_seed(0)
     images = torch.randn(2, 3, 8, 8)
@@ -86,17 +86,17 @@ def record_marked(name: str, device: str, folder: Path) -> list[Path]:
         device=device,
     )
     runner = Runner(target)
-    runner.step()  # what a process does once is in no step
+    runner.step()  # keeps one-time work out of the traced steps
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "trace.json"
         traced_steps(runner, STEPS, raw)
         text = raw.read_text()
     path = folder / f"{name}.{device}.json.gz"
-    return [written(path, text)]
+    return [write_trace(path, text)]
 
 
-def record_stranger(name: str, device: str, folder: Path) -> list[Path]:
-    """Traces a plain training loop of the case called `name` on `device`; returns the trace and the file of its truth."""
+def record_plain_loop(name: str, device: str, folder: Path) -> list[Path]:
+    """Trace a plain training loop of the case called `name` on `device`. Returns the trace and its ground truth."""
     torch.manual_seed(0)
     network = width_networks.CASES[name]().to(device)
     criterion = nn.CrossEntropyLoss()
@@ -112,11 +112,11 @@ def record_stranger(name: str, device: str, folder: Path) -> list[Path]:
         optimizer.step()
         return float(loss.item())
 
-    with width_networks.watched(network, criterion) as watch:
+    with width_networks.watch_modules(network, criterion) as watch:
         images, words, labels = (each.to(device) for each in next(iter(loader)))
         criterion(network(images, words), labels).backward()
     for _, batch in zip(range(3), loader, strict=False):
-        step(batch)  # compiles, tunes, allocates: what a process does once is in no step
+        step(batch)  # compiles, searches algorithms, allocates: keeps one-time work out of the traced steps
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -148,57 +148,61 @@ def record_stranger(name: str, device: str, folder: Path) -> list[Path]:
     }
     beside = folder / f"{name}.{device}.truth.json"
     beside.write_text(json.dumps(truth, separators=(",", ":")) + "\n")
-    return [written(folder / f"{name}.{device}.json.gz", thinned(text)), beside]
+    return [write_trace(folder / f"{name}.{device}.json.gz", reduce_trace(text)), beside]
 
 
-def written(path: Path, text: str) -> Path:
-    """`path`, with the trace in it; the same trace gives the same bytes."""
+def write_trace(path: Path, text: str) -> Path:
+    """Write the trace to `path` and return `path`. The same trace gives the same bytes."""
     path.write_bytes(gzip.compress(anonymous(text).encode(), mtime=0))
     return path
 
 
 FOLDERS: Final = r"(?:site|dist)-packages|lib/python[\d.]+|torchinductor_\w+|tests|scripts(?:/\w+)*"
-# Calls that begin and end within torch's own machinery, which every loop has by the thousand; and builtin functions.
+# Python calls inside torch's internals, of which every loop has thousands, and builtin functions.
 WITHIN_TORCH: Final = (
     r"weakref|typing|abc|contextlib|torch/(?:_jit_internal|_tensor|_ops|_utils|_dynamo|compiler|overrides|utils/checkpoint"
     r"|utils/_contextlib|autograd/grad_mode|autograd/function|autograd/graph|nn/modules/module|nn/functional)"
 )
-CALL: Final = (  # one whole event
+CALL: Final = (  # one complete event
     rf'  \{{\n\s*"ph": "X",\s*"cat": "python_function",\s*"name": "(?:<built-in|{WITHIN_TORCH})[^{{}}]*\{{[^{{}}]*\}}\s*\}},\n'
 )
 
 
 def anonymous(text: str) -> str:
-    """The trace without the names of the machine and of the folders its files are in."""
+    """Remove the names of the machine and of the files' folders from the trace."""
     text = re.sub(r'("(?:host_name|traceName|trace_id)"\s*:\s*)"[^"]*"', r'\1""', text)
-    # a function's file, from the package that brings it on: no folder of anybody's
+    # a function's file, starting from its package: no personal folders
     text = re.sub(rf'"(?:[^"\s(]*/)?(?:{FOLDERS})/([^"]*\(\d+\): )', r'"\1', text)
-    return re.sub(r'"/(?:[^"\s]*/)?([^"/\s]+)"', r'"\1"', text)  # other files: their names alone
+    return re.sub(r'"/(?:[^"\s]*/)?([^"/\s]+)"', r'"\1"', text)  # other files: only their names
 
 
-def thinned(text: str) -> str:
-    """The trace without what makes it large and says nothing of owners: calls of torch's own machinery, and strides."""
+def reduce_trace(text: str) -> str:
+    """Remove large events that do not help attribution: calls of torch's internals, and strides."""
     return re.sub(r'"Input Strides": .*?, (?="Input Dims")', "", re.sub(CALL, "", text))
 
 
 def main() -> None:
-    """Records what is asked for."""
+    """Record the selected traces."""
     line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     line.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     line.add_argument(
-        "--out", type=Path, default=FOLDER, metavar="DIR", help="strangers go into its folder `strangers`"
+        "--out",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
+        help="output folder; the set `strangers` is written into its subfolder",
     )
     line.add_argument("--set", action="append", choices=SETS, help="only this set (repeatable)")
-    line.add_argument("--case", action="append", metavar="NAME", help="only this one (repeatable)")
-    asked = line.parse_args()
+    line.add_argument("--case", action="append", metavar="NAME", help="only this case (repeatable)")
+    options = line.parse_args()
     torch.set_num_threads(1)
-    for each in asked.set or SETS:
-        folder = asked.out if each == "marked" else asked.out / each
+    for each in options.set or SETS:
+        folder = options.out if each == "marked" else options.out / each
         folder.mkdir(parents=True, exist_ok=True)
-        names, record = (CASES, record_marked) if each == "marked" else (width_networks.CASES, record_stranger)
+        names, record = (CASES, record_marked) if each == "marked" else (width_networks.CASES, record_plain_loop)
         for name in names:
-            if asked.case is None or name in asked.case:
-                for path in record(name, asked.device, folder):
+            if options.case is None or name in options.case:
+                for path in record(name, options.device, folder):
                     print(f"{path}  {path.stat().st_size:,} bytes")
 
 

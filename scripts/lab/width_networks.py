@@ -1,7 +1,7 @@
-"""Networks in which every layer's sizes occur nowhere else, and what their sizes say of whose an operator is.
+"""Networks whose layers have unique sizes, and the ground truth of attribution by size.
 
-A trace holds the sizes that operators were called with. Where no two modules share any, sizes alone tell the owner of forward
-and backward work, whatever names and numbers the trace has beside them: a truth that a reader of traces can be held to.
+A trace contains the sizes of operators' inputs. If no two modules share a size, sizes alone identify the module of forward and
+backward work, without names or sequence numbers. This ground truth tests the attribution engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLASSES: Final = 43
 
 
 class Scale(torch.autograd.Function):
-    """A function with a backward of its own, which the profiler knows by its name alone."""
+    """A custom autograd function: the profiler only knows its name."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class Scale(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor]:
-        """Gradients of both."""
+        """The gradients of both inputs."""
         x, weight = ctx.saved_tensors
         (grad,) = grads
         return grad * weight, (grad * x).sum((0, 2, 3), keepdim=True)[0]
@@ -54,7 +54,7 @@ class Scaled(nn.Module):
 
 
 class Branches(nn.Module):
-    """Two convolutions of the same input, side by side."""
+    """Two parallel convolutions of the same input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Branches(nn.Module):
         self.right = nn.Conv2d(5, 11, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Both outputs, one after the other."""
+        """Both outputs, concatenated."""
         return torch.cat([self.left(x), self.right(x)], 1)
 
 
@@ -74,15 +74,15 @@ class Twice(nn.Module):
         self.shared = nn.Conv2d(18, 18, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The layer's output of its own output."""
+        """Apply the layer twice."""
         twice: Tensor = self.shared(self.shared(x))
         return twice
 
 
 class Network(nn.Module):
-    """Images and words to classes: branches, a shared layer, a function of its own, a block that may be checkpointed.
+    """Classifies images and words: branches, a shared layer, a custom function, a block that may be checkpointed.
 
-    `redo`: how the block's activations are had again in backward.
+    `redo`: how backward gets the block's activations.
     """
 
     def __init__(self, redo: Redo) -> None:
@@ -114,10 +114,11 @@ class Network(nn.Module):
 
 
 @dataclass(slots=True)
-class Watch:
-    """What one step's module calls had: `names` as torch's profiler names modules, in the order of their first calls.
+class ModuleShapes:
+    """The names, shapes and nesting of one step's module calls.
 
-    `paths`: a name's place among the model's modules; `calls`: the names around its call, itself last.
+    `names`: the modules' names in torch.profiler, in the order of first calls. `paths`: each name's module path. `calls`: the
+    names of the enclosing calls, the module itself last.
     """
 
     names: dict[int, str] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class Watch:
     activations: dict[str, list[Shape]] = field(default_factory=dict)
 
     def truth(self) -> dict[str, Any]:
-        """As JSON: per module its path, the calls around it, and the sizes that are its alone."""
+        """The ground truth as JSON: each module's path, enclosing calls, and unique sizes."""
         return {
             name: {
                 "path": self.paths[name],
@@ -140,30 +141,30 @@ class Watch:
 
 
 @contextmanager
-def watched(*roots: nn.Module) -> Iterator[Watch]:
-    """Fills a `Watch` from the module calls of the block, under `roots`."""
-    watch = Watch()
+def watch_modules(*roots: nn.Module) -> Iterator[ModuleShapes]:
+    """Record the module calls under `roots` while the block runs."""
+    module_shapes = ModuleShapes()
     open_calls: list[str] = []
     of_class: dict[str, int] = {}
     paths = {id(module): path for root in roots for path, module in root.named_modules()}
 
     def before(module: nn.Module, inputs: Any) -> None:
         kind = type(module).__name__
-        if id(module) not in watch.names:
-            watch.names[id(module)] = f"{kind}_{of_class.setdefault(kind, 0)}"
+        if id(module) not in module_shapes.names:
+            module_shapes.names[id(module)] = f"{kind}_{of_class.setdefault(kind, 0)}"
             of_class[kind] += 1
-        name = watch.names[id(module)]
+        name = module_shapes.names[id(module)]
         open_calls.append(name)
-        watch.paths[name] = paths[id(module)]
-        watch.calls.setdefault(name, list(open_calls))
+        module_shapes.paths[name] = paths[id(module)]
+        module_shapes.calls.setdefault(name, list(open_calls))
         own = (tuple(parameter.shape) for parameter in module.parameters(recurse=False))
-        watch.parameters.setdefault(name, [shape for each in own for shape in (each, each[::-1])])
+        module_shapes.parameters.setdefault(name, [shape for each in own for shape in (each, each[::-1])])
 
     def after(module: nn.Module, inputs: Any, output: Any) -> None:
         name = open_calls.pop()
         leaf = not any(True for _ in module.children())
-        seen = [tuple(each.shape) for each in (*inputs, output) if isinstance(each, Tensor)] if leaf else []
-        watch.activations.setdefault(name, []).extend(shape for shape in seen if len(shape) > 1)
+        shapes = [tuple(each.shape) for each in (*inputs, output) if isinstance(each, Tensor)] if leaf else []
+        module_shapes.activations.setdefault(name, []).extend(shape for shape in shapes if len(shape) > 1)
 
     handles = [
         handle
@@ -172,13 +173,13 @@ def watched(*roots: nn.Module) -> Iterator[Watch]:
         for handle in (module.register_forward_pre_hook(before), module.register_forward_hook(after))
     ]
     try:
-        yield watch
+        yield module_shapes
     finally:
         for handle in handles:
             handle.remove()
 
 
-# What containers do themselves, in the words of their forward: cat of both branches; mean, and the sum with the words' part.
+# Operators in the containers' own forward: cat of both branches; mean, and the sum with the words' part.
 OWN_WORK: Final[dict[str, list[Shape]]] = {
     "Branches_0": [(BATCH, 7, 16, 16), (BATCH, 11, 16, 16), (BATCH, 18, 16, 16)],
     "Network_0": [(BATCH, 29, 8, 8), (BATCH, 29, 1, 1), (BATCH, 29)],
@@ -193,13 +194,13 @@ CASES: Final[dict[str, Callable[[], Network]]] = {
 
 
 class Examples(torch.utils.data.Dataset[tuple[Tensor, Tensor, Tensor]]):
-    """Images, words and labels, made up."""
+    """Synthetic images, words and labels."""
 
     def __len__(self) -> int:
-        """Enough for every step that is recorded."""
+        """Enough examples for every recorded step."""
         return 32 * BATCH
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The example at `index`, the same each time."""
+        """The example at `index`, always the same."""
         image = torch.linspace(-1, 1, 3 * 16 * 16).reshape(3, 16, 16) * (index + 1)
         return image, torch.tensor(index % WORDS), torch.tensor(index % CLASSES)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_kit.comparison.compare import compare
-from profiler_kit.comparison.efficiency import apportioned
+from profiler_kit.comparison.efficiency import apportion
+from profiler_kit.comparison.sentences import WITHIN_NOISE
 from profiler_kit.records.comparison import Comparison, EfficiencySplit
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
@@ -72,7 +73,7 @@ WHOLE = st.integers(min_value=0, max_value=10**12)
 @given(WHOLE, st.lists(st.integers(min_value=1, max_value=10**15), min_size=1, max_size=30))
 def test_shares_are_whole_and_sum_to_the_whole(whole: int, weights: list[int]) -> None:
     owners = {(str(i), "forward"): Fraction(weight) for i, weight in enumerate(weights)}
-    shares = apportioned(whole, owners)  # type: ignore[arg-type]
+    shares = apportion(whole, owners)  # type: ignore[arg-type]
     assert sum(shares.values()) == whole
     for owner, weight in owners.items():
         assert abs(shares[owner] - whole * weight / sum(weights)) < 1  # type: ignore[index]
@@ -103,8 +104,7 @@ def test_the_layer_that_makes_the_difference_is_named_with_its_algorithm() -> No
         split = only(found)
         assert_sums(split)
         assert split.work_ns == 0
-        assert "None of the 5 ms between them is work" in split.sentence
-        assert "the forward pass of old's conv, by direct convolution in fp32" in split.sentence
+        assert "The forward pass of old's conv adds 5 ms, with direct convolution in fp32" in split.sentence
         assert "(new's conv: FFT in fp32 at an effective " in split.sentence
         assert any(split.sentence in one for one in found.sentences)
 
@@ -132,7 +132,10 @@ def test_the_measured_parts_of_a_convolution_come_before_its_kernels() -> None:
 def test_time_outside_of_kernels_is_named_where_it_is_most() -> None:
     slow = net("old", {"conv": 10**9}, timed(20, [layer("conv", 4)]))
     fast = net("new", {"conv": 10**9}, timed(5, [layer("conv", 4)]))
-    assert "16 ms of old's step pass outside of the layers' kernels (new: 1 ms)" in only(compare(slow, fast)).sentence
+    split = only(compare(slow, fast))
+    assert (split.a.rest_ns, split.b.rest_ns) == (16_000_000, 1_000_000)
+    assert "16 ms" in split.sentence
+    assert "(new: 1 ms)" in split.sentence
 
 
 def test_what_both_sides_lose_alike_is_no_reason() -> None:
@@ -144,7 +147,7 @@ def test_what_both_sides_lose_alike_is_no_reason() -> None:
     fast = net("new", macs, timed(15, [layer("conv", 2), layer("norm", 12, family="norm")]))
     split = only(compare(slow, fast))
     assert max(split.a.layers, key=lambda one: one.beyond_ns).path == "norm"
-    assert "5 ms the forward pass of old's conv, by direct convolution in fp32" in split.sentence
+    assert "The forward pass of old's conv adds 5 ms" in split.sentence
 
 
 def test_a_loss_spread_over_many_layers_blames_none() -> None:
@@ -152,7 +155,9 @@ def test_a_loss_spread_over_many_layers_blames_none() -> None:
     slow = net("old", macs, timed(20, [layer(path, 2) for path in macs]))
     fast = net("new", macs, timed(10, [layer(path, 1) for path in macs]))
     sentence = only(compare(slow, fast)).sentence
-    assert "10 ms less efficiency, spread over 10 layers: 1 ms the forward pass of old's block.0 at most" in sentence
+    assert "10 layers" in sentence
+    assert "10 ms" in sentence
+    assert "1 ms in the forward pass of old's block.0" in sentence
 
 
 def test_recomputation_counts_as_backward() -> None:
@@ -168,7 +173,7 @@ def test_nothing_is_explained_where_nothing_differs() -> None:
     other = net("b", {"conv": 10**9}, timed(10.1, [layer("conv", 8)]))
     found = compare(same, other)
     assert found.efficiencies == ()
-    assert "Runs differ by as much anyway." in found.sentences[0]
+    assert WITHIN_NOISE in found.sentences[0]
 
 
 @pytest.mark.parametrize("missing", ["trace", "count", "clock"])
@@ -191,8 +196,9 @@ def test_work_follows_the_batch_that_a_configuration_runs() -> None:
     found = compare(a, b)
     assert found.times[0].work_ratio == 2
     assert found.times[0].per_sample_ratio == pytest.approx(1.07 / 2)
-    assert "Per sample a takes 1.87x the time (8 and 16 a step)" in found.times[0].sentence
-    assert any("Under batch=2x a step holds 8 examples of a and 16 of b" in note for note in found.notes)
+    assert (found.times[0].a_samples, found.times[0].b_samples) == (8, 16)
+    assert "a takes 1.87x the time" in found.times[0].sentence
+    assert any("batch=2x" in note and "8 examples of a and 16 of b" in note for note in found.notes)
     split = only(found)
     assert_sums(split)
     assert split.b.flops == 2 * split.a.flops
@@ -204,7 +210,8 @@ def test_configurations_of_one_name_with_other_settings_do_not_compare() -> None
         net(name, {"conv": 10**9}, timed(ms, [], config=c)) for name, ms, c in zip("ab", (10, 20), configs, strict=True)
     )
     row = next(one for one in compare(a, b).metrics if one.metric == "step_ns")
-    assert (row.verdict, row.reason) == ("not_comparable", "configuration mine had other flags")
+    assert row.verdict == "not_comparable"
+    assert "configuration mine" in row.reason
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +232,8 @@ def test_the_measured_networks_are_taken_apart_exactly(measured: Comparison) -> 
 
 def test_in_plain_fp32_direct_convolution_meets_fft(measured: Comparison) -> None:
     split = next(one for one in measured.efficiencies if one.config == "no-tf32")
-    assert "the forward pass of ConvNetV0's conv2, by direct convolution in fp32" in split.sentence
+    assert "The forward pass of ConvNetV0's conv2 adds " in split.sentence
+    assert ", with direct convolution in fp32" in split.sentence
     assert "(ConvNetV1's conv_r1: FFT in fp32 at an effective " in split.sentence
     forward = {one.path: one for side in (split.a, split.b) for one in side.layers if one.phase == "forward"}
     assert forward["conv_r1"].flops_per_s is not None

@@ -83,7 +83,7 @@ def test_device_times_count_where_both_sides_have_them() -> None:
     found = layer_changes(static(nodes), static(nodes), before, after)
     assert found[0].path == "b"
     assert found[0].device_ns_change == 2_000_000
-    assert (found[0].kind, found[0].change) == ("changed", "same work, other time")
+    assert (found[0].kind, found[0].change) == ("changed", "same work, different time")
     assert sum(one.a.device_ns or 0 for one in found) == 2_500_000
     assert {one.path for one in found} == {"a", "b", "(optimizer)"}
     untimed = layer_changes(static(nodes), static(nodes), before, None)
@@ -110,7 +110,7 @@ def test_config_differences_name_what_changed() -> None:
     assert config_difference("50->40, k15, p7", "50->60, k15, p7") == "50->40 => 50->60"
     assert config_difference("", "8") == "nothing => 8"
     assert config_difference("p=0.5, inplace=True", "p=0.1") == "p 0.5 => 0.1; inplace True => default"
-    assert config_difference("a", "a ") == "written otherwise"
+    assert config_difference("a", "a ") == "different spelling"
 
 
 NODES = st.lists(

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from published_traces import PUBLISHED, published
 from trace_reports import kernel, ms, trace
 
-from profiler_kit.comparison.trace_names import Timed, aligned, dropped, operator_key, same_root
+from profiler_kit.comparison.trace_alignment import (
+    TimedEntry,
+    align_entries,
+    drop_outermost,
+    operator_key,
+    wrapper_depths,
+)
 from profiler_kit.comparison.trace_ranks import compare_ranks
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.errors import NotComparableError
@@ -44,8 +50,8 @@ def changed(one: TraceSummary, **fields: Any) -> TraceSummary:
     return replace(one, **fields)
 
 
-def named(name: str, ns: int, phase: str = "") -> Timed:
-    return Timed(name, ns, 1, phase)
+def named(name: str, ns: int, phase: str = "") -> TimedEntry:
+    return TimedEntry(name, ns, 1, phase)
 
 
 def assert_sums_hold(compared: TraceComparison) -> None:
@@ -91,15 +97,15 @@ def test_phases_and_causes_sum_to_the_span_whatever_the_steps(a: TraceSummary, b
 
 
 entries = st.lists(
-    st.builds(Timed, st.sampled_from(["aten::a", "aten::cudnn_a", "aten::b_", "c", "d"]), st.integers(0, 99), st.just(1),
+    st.builds(TimedEntry, st.sampled_from(["aten::a", "aten::cudnn_a", "aten::b_", "c", "d"]), st.integers(0, 99), st.just(1),
               st.sampled_from(["", "forward"]), st.sampled_from(["x", "y"])), max_size=8
 )  # fmt: skip
 
 
 @given(entries, entries)
-def test_every_entry_stands_in_one_row(a: list[Timed], b: list[Timed]) -> None:
+def test_every_entry_stands_in_one_row(a: list[TimedEntry], b: list[TimedEntry]) -> None:
     for key in (None, operator_key):
-        rows = aligned(a, b, key)
+        rows = align_entries(a, b, key)
         assert sum(row.a_ns for row in rows) == sum(one.ns for one in a)
         assert sum(row.b_ns for row in rows) == sum(one.ns for one in b)
         assert sum(row.a_calls for row in rows) == len(a)
@@ -113,7 +119,7 @@ def test_operators_of_2021_meet_those_of_now() -> None:
         named("aten::add_", 5),
     ]
     b = [named("aten::convolution_backward", 40), named("aten::add_", 5), named("aten::gelu", 1)]
-    backward, gelu, same = aligned(a, b, operator_key)
+    backward, gelu, same = align_entries(a, b, operator_key)
     assert (backward.name, backward.a_ns, backward.b_ns, backward.alike) == ("convolution_backward", 50, 40, "alike")
     assert backward.a_names == ("aten::cudnn_convolution_backward_input", "aten::cudnn_convolution_backward_weight")
     assert backward.b_names == ("aten::convolution_backward",)
@@ -132,14 +138,14 @@ def test_kernels_of_two_gpus_meet_by_what_they_do() -> None:
 def test_module_paths_meet_below_what_wraps_the_model() -> None:
     inside = ["ResNet_0.Conv2d_0", "ResNet_0.Sequential_0.Conv2d_1"]
     wrapped = [f"DistributedDataParallel_0.{path}" for path in inside]
-    assert same_root(inside, inside) == (0, 0)
-    assert same_root(inside, wrapped) == (0, 1)
-    assert same_root(wrapped, inside) == (1, 0)
-    assert same_root(["A.x", "A.y"], ["B.x", "B.y"]) == (1, 1)
-    assert same_root(["a"], ["b"]) == (0, 0)
-    assert same_root([], []) == (0, 0)
-    assert dropped("a.b.c", 1) == "b.c"
-    assert dropped("a", 1) is None
+    assert wrapper_depths(inside, inside) == (0, 0)
+    assert wrapper_depths(inside, wrapped) == (0, 1)
+    assert wrapper_depths(wrapped, inside) == (1, 0)
+    assert wrapper_depths(["A.x", "A.y"], ["B.x", "B.y"]) == (1, 1)
+    assert wrapper_depths(["a"], ["b"]) == (0, 0)
+    assert wrapper_depths([], []) == (0, 0)
+    assert drop_outermost("a.b.c", 1) == "b.c"
+    assert drop_outermost("a", 1) is None
 
 
 def test_modules_are_compared_by_phase_under_their_common_names() -> None:
@@ -164,8 +170,8 @@ def test_the_same_work_is_said_to_be_so_and_the_cause_named() -> None:
     told = " ".join(compared.sentences)
     assert "Over 3 steps each, after takes 277 ms (75 %) less than before: 370 ms -> 93 ms" in told
     assert "The work on the device is the same: 90 ms and 90 ms" in told
-    assert "after is 277 ms less waiting for data (280 ms -> 3 ms)." in told
-    assert any("a single sample" in note for note in compared.notes)
+    assert "waiting for data -277 ms (280 ms -> 3 ms)." in told
+    assert any("single sample" in note for note in compared.notes)
 
 
 def test_a_trace_beside_itself_differs_in_nothing() -> None:
@@ -173,7 +179,7 @@ def test_a_trace_beside_itself_differs_in_nothing() -> None:
     compared = compare_traces(whole, whole)
     assert compared.same_work
     assert compared.span.change_ns == 0
-    assert "as long as" in compared.sentences[0]
+    assert "the same time as" in compared.sentences[0]
     assert not any(row.change_ns for rows in (compared.phases, compared.causes, compared.kernels) for row in rows)
 
 
@@ -187,10 +193,8 @@ def test_ranks_are_compared_by_the_mean_of_those_that_both_have() -> None:
     for part in ("span", "busy", "idle", "phases", "causes", "noise", "per"):
         assert getattr(ranks, part) == getattr(alone, part)
     assert ranks.a.steps == alone.a.steps
-    assert ranks.notes[:2] == (
-        "Times are means over ranks 1, 2; calls are those of all together.",
-        "Ranks 0, 5 are only in one and left out.",
-    )
+    assert "ranks 1, 2" in ranks.notes[0]
+    assert "Ranks 0, 5" in ranks.notes[1]
 
 
 @given(st.lists(summaries(), min_size=4, max_size=4), st.integers(0, 4))
@@ -203,19 +207,19 @@ def test_means_of_ranks_sum_to_the_span_too(each: list[TraceSummary], count: int
 
 
 def test_ranks_that_have_nothing_in_common_are_not_compared() -> None:
-    with pytest.raises(NotComparableError, match="no rank is in both: rank 0 and ranks 1, 2"):
+    with pytest.raises(NotComparableError, match="rank 0 and ranks 1, 2"):
         compare_ranks({0: trace()}, {1: trace(), 2: trace()}, names=("a", "b"))
     uneven = {0: changed(trace(), steps=steps(1, 1)), 1: changed(trace(), steps=steps(1))}
-    with pytest.raises(NotComparableError, match="b: its ranks' traces hold 1 to 2 steps"):
+    with pytest.raises(NotComparableError, match=r"b: .* 1 to 2 steps"):
         compare_ranks({0: trace(), 1: trace()}, uneven, names=("a", "b"))
 
 
 @pytest.mark.parametrize(
     ("a", "b", "noise", "said"),
     [
-        ((10, 12), (10, 10, 10), 0.02, "Fewer than three steady steps in"),
-        ((10, 10.1, 10), (10, 10, 10), 0.02, "the least that two runs are taken to differ by"),
-        ((10, 11, 10), (10, 10, 10), 0.1, "differs by up to 10 % and 0 %: 10 % is taken for noise."),
+        ((10, 12), (10, 10, 10), 0.02, "fewer than three steady steps"),
+        ((10, 10.1, 10), (10, 10, 10), 0.02, "the minimum for two runs"),
+        ((10, 11, 10), (10, 10, 10), 0.1, "by up to 10 % and 0 %: the noise is 10 %."),
     ],
 )
 def test_the_noise_is_how_far_steps_differ_where_both_have_three(
@@ -263,7 +267,7 @@ def test_waits_of_the_host_are_compared_whatever_the_phase() -> None:
 def test_a_device_and_a_host_share_no_clock() -> None:
     with pytest.raises(NotComparableError, match="share no clock"):
         compare_traces(trace(), replace(trace(), clock="host"))
-    with pytest.raises(NotComparableError, match="no work"):
+    with pytest.raises(NotComparableError, match="no timed work"):
         compare_traces(trace(), replace(trace(), span_ns=0))
 
 
@@ -314,7 +318,7 @@ def test_the_loader_s_workers_do_the_same_work_and_wait_less() -> None:
     assert (data.a_ns // 10**6, data.b_ns // 10**6) == (283, 2)
     told = " ".join(compared.sentences)
     assert "The work on the device is the same: 603.6 ms and 614.4 ms" in told
-    assert "resnet50_num_workers_4 is 280.9 ms less waiting for data (283.7 ms -> 2.77 ms)" in told
+    assert "waiting for data -280.9 ms (283.7 ms -> 2.77 ms)" in told
 
 
 @published

@@ -279,7 +279,7 @@ def test_no_compiler_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise exc.InvalidCxxCompiler
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", missing)
-    with pytest.raises(TargetError, match=r"torch.compile needs a C\+\+ compiler, and none is here"):
+    with pytest.raises(TargetError, match=r"C\+\+ compiler"):
         prepared(tmp_path, net(), "compile")
 
 

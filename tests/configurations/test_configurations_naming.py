@@ -90,35 +90,35 @@ def test_a_flag_means_nothing_where_there_is_no_such_choice() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("fastest", "'fastest' is unknown"),
-        ("default+", "'' is unknown"),
-        ("benchmark=1", "'benchmark=1' is unknown"),
-        ("default (again)", "is unknown"),
-        ("channels_last=2", "it takes no value"),
-        ("no_item=", "it needs a value"),
-        ("batch", "it needs a value"),
-        ("batch=", "it needs a value"),
+        ("fastest", "'fastest'"),
+        ("default+", "unknown word ''"),
+        ("benchmark=1", "unknown word 'benchmark=1'"),
+        ("default (again)", "unknown word"),
+        ("channels_last=2", "does not take a value"),
+        ("no_item=", "needs a value"),
+        ("batch", "needs a value"),
+        ("batch=", "needs a value"),
         ("batch=0", "not a number from 1"),
         ("batch=-1", "neither a number of rows"),
         ("batch=1.5", "neither a number of rows"),
         ("batch=99999999999", "neither a number of rows"),
         ("batch=9999999999", "not a number from 1"),
-        ("batch=0x", "leaves no batch"),
-        ("batch=1x", "is no other batch"),
-        ("batch=2+batch=4", "batch is given twice"),
-        ("compile=fast", "is none of default, reduce-overhead"),
+        ("batch=0x", "empty batch"),
+        ("batch=1x", "does not change the batch"),
+        ("batch=2+batch=4", "batch is set twice"),
+        ("compile=fast", "default, reduce-overhead"),
         ("amp_bf16+amp_fp16", "exclude each other"),
-        ("dtype=half", "is none of float32"),
-        ("checkpoint", "it needs a value"),
-        ("checkpoint=a=b", "no path of a module"),
-        ("checkpoint=a b", "no path of a module"),
-        ("memory_limit", "it needs a value"),
+        ("dtype=half", "not one of float32"),
+        ("checkpoint", "needs a value"),
+        ("checkpoint=a=b", "not a module path"),
+        ("checkpoint=a b", "not a module path"),
+        ("memory_limit", "needs a value"),
         ("memory_limit=much", "is not bytes"),
-        ("memory_limit=0", "no memory at all"),
+        ("memory_limit=0", "at least 1 byte"),
         ("benchmark_limit=-1", "not a number of algorithms"),
         ("benchmark_limit=all", "not a number of algorithms"),
-        ("threads=0", "neither a number of threads nor half"),
-        ("threads", "it needs a value"),
+        ("threads=0", "neither a number of threads nor"),
+        ("threads", "needs a value"),
     ],
 )
 @pytest.mark.parametrize("plain", [CUDA, CPU], ids=["cuda", "cpu"])
@@ -178,12 +178,12 @@ def test_a_file_without_axes_is_told(text: str, tmp_path: Path, monkeypatch: pyt
     name = f"no_axes_{len(text)}"
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
-    with pytest.raises(TypeError, match=f"{name}.py: wants AXES"):
+    with pytest.raises(TypeError, match=rf"{name}\.py: .*AXES"):
         all_axes()
 
 
 def test_two_axes_of_one_name_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zz_again.py").write_text("from profiler_kit.configurations.axes.batch import AXES as AXES\n")
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
-    with pytest.raises(TypeError, match="there is an axis 'batch' already"):
+    with pytest.raises(TypeError, match="'batch'"):
         all_axes()

@@ -54,18 +54,18 @@ def test_a_list_says_sizes_or_whole_shapes(text: str, inputs: list[InputInfo], w
 @pytest.mark.parametrize(
     ("text", "inputs", "words"),
     [
-        ("", [IMAGE], "neither shapes nor a file"),
-        ("192,", [IMAGE], "neither shapes nor a file"),
+        ("", [IMAGE], "neither a list of shapes nor"),
+        ("192,", [IMAGE], "neither a list of shapes nor"),
         ("nowhere.txt", [IMAGE], "No such file"),
         ("192,abc", [IMAGE], "No such file"),
         ("0", [IMAGE], "a size is 0"),
-        ("8x3x224", [IMAGE], "3 sizes, but 'x' is 8x3x256x256, with 2 of them to change"),
+        ("8x3x224", [IMAGE], "3 sizes, but 'x' is 8x3x256x256, with 2 dimensions"),
         ("8x4x224x224", [IMAGE], "dimension 1 is 4, but 'x' is 8x3x256x256"),
         ("32x32x32x32", [SIGNAL], "4 sizes"),
-        ("64", [ROWS], "no dimension is known to be a size"),
-        ("auto", [ROWS], "auto knows no size to change"),
+        ("64", [ROWS], "'x' is 64x784"),
+        ("auto", [ROWS], "auto: 'x' is 64x784"),
         ("auto", [of("scale")], "no input has dimensions"),
-        ("\0", [IMAGE], "it is no text file"),
+        ("\0", [IMAGE], "not a text file"),
     ],
 )
 def test_a_text_that_is_no_schedule_says_what_where_and_what_to_do(
@@ -128,7 +128,7 @@ def test_generated_images_are_twelve_sizes_around_the_present_one(edge: int, bat
         assert 1 <= last[0].shape[0] < batch
         assert last[0].shape[1:] == cycles[0][-2].shape[1:]
     else:
-        assert "the batch is 1" in made.notes[-1]
+        assert "batch size is 1" in made.notes[-1]
 
 
 def test_sizes_around_common_ones_are_multiples_of_eight_or_sixteen() -> None:
@@ -185,5 +185,5 @@ def test_the_batch_follows_where_it_was_the_same() -> None:
 
 def test_notes_say_which_inputs_follow() -> None:
     made = schedule("96", (IMAGE, of("mask", 8, 256, 256, dtype="bool"), of("template", 8, 3, 64, 64)))
-    assert made.notes == ("x changes, mask with it; template stays as it is.",)
+    assert made.notes == ("x changes, mask with it; template stays unchanged.",)
     assert schedule("96", (IMAGE,)).notes == ()

@@ -75,10 +75,10 @@ def test_an_unknown_capability_has_the_nearest_older_architecture(capability: in
 
 
 @pytest.mark.parametrize("option", ["--gpu", "--hardware"])
-@pytest.mark.parametrize("asked", ["", "x", "h300", "nvidia", "rtx", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
-def test_an_unknown_device_is_refused_with_the_choices(asked: str, option: str) -> None:
+@pytest.mark.parametrize("name", ["", "x", "h300", "nvidia", "rtx", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
+def test_an_unknown_device_is_refused_with_the_choices(name: str, option: str) -> None:
     with pytest.raises(UsageError) as error:
-        find(asked, option, devices(), also="; or else")
+        find(name, option, devices(), also="; or else")
     assert error.value.where == option
     assert error.value.hint is not None
     assert error.value.hint.startswith("one of: ")

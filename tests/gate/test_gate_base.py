@@ -110,7 +110,7 @@ def test_the_base_is_counted_in_a_worktree_and_says_so(repo: Repo) -> None:
     assert fake.argv[:2] == [sys.executable, worktree_child.__file__]
     assert fake.argv[4:] == ["count", "models/net.py", "--batch", "4", "--quiet", "-f", "json"]
     commit = repo.git("rev-parse", "main")
-    assert found.notes[0] == f"commit {commit[:10]}, where HEAD left main"
+    assert found.notes[0] == f"commit {commit[:10]} (merge base of HEAD and main)"
     assert not fake.cwd.exists()
 
 
@@ -144,15 +144,24 @@ def test_the_merge_base_counts_not_the_tip(repo: Repo) -> None:
 
 
 def test_the_usual_bases_are_tried_in_order(repo: Repo) -> None:
-    assert find_base(None, repo.top).told.endswith("where HEAD left main")
+    assert "HEAD and main" in find_base(None, repo.top).description
     repo.git("update-ref", "refs/remotes/origin/main", "main")
-    assert find_base(None, repo.top).told.endswith("where HEAD left origin/main")
+    assert "HEAD and origin/main" in find_base(None, repo.top).description
     repo.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
-    assert find_base(None, repo.top).told.endswith("where HEAD left origin/HEAD")
+    assert "HEAD and origin/HEAD" in find_base(None, repo.top).description
 
 
-def test_a_base_that_is_head_is_said(repo: Repo) -> None:
-    assert "only uncommitted changes differ" in find_base("change", repo.top).told
+@pytest.mark.parametrize("rev", ["HEAD", "change"])
+def test_a_base_equal_to_head_is_described_as_head(repo: Repo, rev: str) -> None:
+    found = find_base(rev, repo.top)
+    head = repo.git("rev-parse", "HEAD")
+    assert found.commit == head
+    assert found.description == f"HEAD (the working tree is compared with the last commit, {head[:10]})"
+
+
+def test_a_branch_behind_head_is_described_by_its_merge_base(repo: Repo) -> None:
+    main = repo.git("rev-parse", "main")
+    assert find_base("main", repo.top).description == f"commit {main[:10]} (merge base of HEAD and main)"
 
 
 def test_the_index_and_the_working_tree_stay_as_they_are(repo: Repo) -> None:
@@ -266,7 +275,7 @@ def test_a_saved_report_is_a_base_without_git(tmp_path: Path, monkeypatch: pytes
     for rev in ("report.json", str(tmp_path / "report.json"), "."):
         found = base_report(rev, ["net.py"], repo=tmp_path, runner=Fake())
         assert found.static == saved.static
-        assert "saved report" in found.notes[0]
+        assert found.notes[0] == f"saved report {rev}, created {saved.created}"
     with pytest.raises(ReportError):
         base_report("missing.json", ["net.py"], repo=tmp_path, runner=Fake())
 
@@ -280,25 +289,25 @@ def test_a_saved_report_is_a_base_without_git(tmp_path: Path, monkeypatch: pytes
             "return it",
         ),
         (Fake(-6, "x", signal_name="SIGABRT"), "ended by SIGABRT", "checkout"),
-        (Fake(-15, "", timed_out=True, signal_name="SIGTERM"), "not done after", "checkout"),
+        (Fake(-15, "", timed_out=True, signal_name="SIGTERM"), "not finished after", "checkout"),
         (Fake(1, "Traceback\nValueError: boom"), "ValueError: boom", "checkout"),
     ],
 )
 def test_a_base_that_fails_is_called_the_base(repo: Repo, fake: Fake, said: str, hint: str) -> None:
     with pytest.raises(TargetError) as caught:
         base_report("main", ["models/net.py"], repo=repo.top, runner=fake)
-    assert caught.value.message.startswith("the BASE failed, not this change: ")
+    assert "the base" in caught.value.message
     assert said in caught.value.message
     assert hint in str(caught.value.hint)
-    assert "where HEAD left main" in str(caught.value.where)
+    assert str(caught.value.where) == find_base("main", repo.top).description
 
 
 def test_paths_into_the_checkout_lead_into_the_worktree(tmp_path: Path) -> None:
     top, there = tmp_path / "top", tmp_path / "base"
     (top / "src").mkdir(parents=True)
-    assert worktree_child.moved(str(top / "src"), top, there) == str(there / "src")
-    assert worktree_child.moved(str(top), top, there) == str(there)
-    assert worktree_child.moved("/usr/lib", top, there) == "/usr/lib"
+    assert worktree_child.path_in_worktree(str(top / "src"), top, there) == str(there / "src")
+    assert worktree_child.path_in_worktree(str(top), top, there) == str(there)
+    assert worktree_child.path_in_worktree("/usr/lib", top, there) == "/usr/lib"
 
 
 def width_of(rev: str, argv: list[str], repo: Path) -> int:
@@ -361,11 +370,11 @@ def test_end_to_end_a_base_that_does_not_load(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "main")
     repo.write("models/net.py", "import torch\nraise ValueError('broken then')\n")
     repo.commit()
-    repo.git("checkout", "--quiet", "-b", "mended")
+    repo.git("checkout", "--quiet", "-b", "fixed")
     repo.write("models/net.py", NET.format(package=""))
     repo.commit()
     with pytest.raises(KitError) as caught:
         base_report("main", ["models/net.py"], repo=repo.top, timeout_s=120)
     assert caught.value.exit_code == 3
-    assert "the BASE failed, not this change" in caught.value.message
+    assert "the base" in caught.value.message
     assert "broken then" in caught.value.message

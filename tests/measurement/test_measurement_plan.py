@@ -76,7 +76,7 @@ def test_only_keeps_the_named_ones_in_the_plan_s_order() -> None:
 
 
 def test_only_an_unknown_name_is_an_error_that_lists_the_choices() -> None:
-    with pytest.raises(UsageError, match="no configuration 'fastest'") as caught:
+    with pytest.raises(UsageError, match="'fastest'") as caught:
         plan("cudnn", only=["fastest"])
     assert caught.value.hint is not None
     assert "cudnn-off" in caught.value.hint
@@ -115,16 +115,16 @@ def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("batch=8", "batch is 8 already"),
-        ("benchmark+batch=1.01x", "batch is 8 already"),
+        ("batch=8", "already 8"),
+        ("benchmark+batch=1.01x", "already 8"),
         ("threads=2", "nothing on a CUDA device"),
-        ("amp_bf16", "under bfloat16 autocast already"),
+        ("amp_bf16", "already runs under bfloat16"),
         ("fused_optimizer", "inference has"),
-        ("checkpoint=a", "inference keeps nothing"),
+        ("checkpoint=a", "inference saves nothing"),
         ("channels_last", "four or five dimensions"),
-        ("dtype=float32", "float32 already"),
+        ("dtype=float32", "already float32"),
         ("matmul_tf32", "matrix products run in bfloat16"),
-        ("compile", "compiled already"),
+        ("compile", "already compiled"),
     ],
 )
 def test_what_is_pointless_is_a_note_instead_of_a_run(name: str, reason: str) -> None:

@@ -42,7 +42,7 @@ def markdown(document: Document) -> str:
 
 def test_the_verdict_comes_first() -> None:
     document = check_document(result("flops=+10%", "params=+5%"))
-    assert document.title == "net: 1 of 2 budgets broken, please read"
+    assert document.title == "net: 1 of 2 budgets broken"
     assert [one.title for one in document.sections][:3] == ["Budgets", "Why", "Layers"]
     rows = next(block for block in section(document, "Budgets").blocks if isinstance(block, Table)).rows
     by_name = {row[0]: row for row in rows}
@@ -62,7 +62,7 @@ def test_why_names_the_layers_with_their_share() -> None:
     [
         (("params=+5%",), "1 budget kept"),
         (("params=+5%", "saved=+5%"), "all 2 budgets kept"),
-        (("flops=+1%", "macs=+1%", "params=+5%"), "2 of 3 budgets broken, please read"),
+        (("flops=+1%", "macs=+1%", "params=+5%"), "2 of 3 budgets broken"),
         ((), "no budgets set"),
     ],
 )

@@ -13,7 +13,14 @@ from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.noise import FLOOR, Noise
-from profiler_kit.statistics.report_noise import ASSUMED_NOISE, LEAST_NOISE, noise_between, overlap, side, step_verdict
+from profiler_kit.statistics.report_noise import (
+    ASSUMED_PROCESS_NOISE,
+    MIN_REPORT_NOISE,
+    intervals_overlap,
+    noise_between,
+    side,
+    step_verdict,
+)
 
 LAYERS = [node("conv", macs=1000)]
 
@@ -52,8 +59,8 @@ def test_a_failed_run_or_repetition_says_nothing_of_noise() -> None:
 
 
 def test_where_nothing_ran_twice_processes_are_taken_to_differ() -> None:
-    assert verdict([run(ms=10)], [run(ms=10 * (1 + 0.9 * ASSUMED_NOISE))])[0] == "noise"
-    assert verdict([run(ms=10)], [run(ms=10 * (1 + 1.2 * ASSUMED_NOISE))])[0] == "worse"
+    assert verdict([run(ms=10)], [run(ms=10 * (1 + 0.9 * ASSUMED_PROCESS_NOISE))])[0] == "noise"
+    assert verdict([run(ms=10)], [run(ms=10 * (1 + 1.2 * ASSUMED_PROCESS_NOISE))])[0] == "worse"
 
 
 def test_the_second_process_of_each_side_is_found_whether_it_is_a_run_or_not() -> None:
@@ -99,9 +106,9 @@ def test_a_search_that_ends_otherwise_is_noise_of_its_own_configuration_only() -
 
 def test_the_second_process_s_interval_counts_too() -> None:
     first, second = twice(10, 10.02), twice(10.5, 10.01)
-    assert overlap(first, second, Noise(None))
-    assert not overlap(first, run(ms=10.5), Noise(None))
-    assert not overlap(run(ms=10), replace(run(ms=11), step_ns=None), Noise(None))
+    assert intervals_overlap(first, second, Noise(None))
+    assert not intervals_overlap(first, run(ms=10.5), Noise(None))
+    assert not intervals_overlap(run(ms=10), replace(run(ms=11), step_ns=None), Noise(None))
     wide = replace(
         twice(10.5, 10.5), repeat=Repeat(step_ns=Interval(median=10_500_000, low=10_000_000, high=11_000_000))
     )
@@ -111,8 +118,8 @@ def test_the_second_process_s_interval_counts_too() -> None:
 def test_a_gain_has_to_be_there_twice() -> None:
     """Each process of one side is faster than each of the other, but hardly so the second time."""
     slow, quick = twice(10.8, 10.476), twice(9.936, 10.266)  # 8 % and 2 %
-    assert not overlap(slow, quick, Noise(None))
-    assert verdict([slow], [quick]) == ("noise", "second processes do not show it again")
+    assert not intervals_overlap(slow, quick, Noise(None))
+    assert verdict([slow], [quick]) == ("noise", "the repeats do not confirm it")
     assert verdict([slow], [twice(9.936, 9.8)])[0] == "better"
 
 
@@ -123,7 +130,10 @@ def test_a_row_compares_the_steps_as_they_are_whatever_they_hold() -> None:
 
 
 def test_a_gain_is_never_claimed_below_the_least_noise() -> None:
-    assert verdict([twice(10, 10)], [twice(10 * (1 + LEAST_NOISE / 2), 10 * (1 + LEAST_NOISE / 2))])[0] == "noise"
+    assert (
+        verdict([twice(10, 10)], [twice(10 * (1 + MIN_REPORT_NOISE / 2), 10 * (1 + MIN_REPORT_NOISE / 2))])[0]
+        == "noise"
+    )
 
 
 DRAWS = 200

@@ -1,1 +1,1 @@
-"""Drop-in: one file per family of axes, each with ``AXES``, a tuple of `Axis`. Nothing here imports torch at its top."""
+"""Drop-in folder of axes: one file per family with ``AXES``, a tuple of `Axis`. No file imports torch at module level."""

@@ -1,4 +1,4 @@
-"""The batch size."""
+"""The axis of the batch size."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Final
 from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
-LARGEST: Final = 2**31 - 1
-_WRITTEN: Final = re.compile(r"(?P<number>[0-9]{1,10}(?:\.[0-9]{1,6})?)(?P<times>x?)")
+MAX_ROWS: Final = 2**31 - 1
+_BATCH: Final = re.compile(r"(?P<number>[0-9]{1,10}(?:\.[0-9]{1,6})?)(?P<times>x?)")
 
 
 def _read(value: str) -> str:
-    match = _WRITTEN.fullmatch(value.strip().lower())
+    match = _BATCH.fullmatch(value.strip().lower())
     if match is None or ("." in match["number"] and not match["times"]):
-        raise ValueError(f"{value!r} is neither a number of rows, as 16, nor a factor, as 2x or 0.5x")
+        raise ValueError(f"{value!r} is neither a number of rows (16) nor a factor (2x, 0.5x)")
     if not match["times"]:
-        if not 1 <= int(match["number"]) <= LARGEST:
-            raise ValueError(f"{value!r} is not a number from 1 to {LARGEST}")
+        if not 1 <= int(match["number"]) <= MAX_ROWS:
+            raise ValueError(f"{value!r} is not a number from 1 to {MAX_ROWS}")
         return str(int(match["number"]))
     factor = float(match["number"])
-    if not 0 < factor <= LARGEST or factor == 1:
-        raise ValueError(f"{value!r} leaves no batch" if factor == 0 else f"{value!r} is no other batch")
+    if not 0 < factor <= MAX_ROWS or factor == 1:
+        raise ValueError(f"{value!r} leaves an empty batch" if factor == 0 else f"{value!r} does not change the batch")
     return f"{factor:.6f}".rstrip("0").rstrip(".") + "x"
 
 
 def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     if info is not None and info.has_loader:
-        return "the target's own loader decides how large its batches are, and a step without the loader is another one"
-    rows = next((given.shape[0] for given in info.inputs if given.shape), None) if info is not None else None
+        return "the target's own data loader sets the batch size"
+    rows = next((tensor.shape[0] for tensor in info.inputs if tensor.shape), None) if info is not None else None
     if rows is None:
         return None
-    asked_rows = max(1, math.floor(rows * float(value[:-1]) + 0.5)) if value.endswith("x") else int(value)
-    return f"the target's batch is {rows:,} already" if asked_rows == rows else None
+    new_rows = max(1, math.floor(rows * float(value[:-1]) + 0.5)) if value.endswith("x") else int(value)
+    return f"the target's batch size is already {rows:,}" if new_rows == rows else None
 
 
 def _spec(value: str, spec: TargetSpec) -> TargetSpec:
@@ -47,7 +47,9 @@ def _spec(value: str, spec: TargetSpec) -> TargetSpec:
 def _runner(value: str, runner: StepControls) -> None:
     info = runner.info
     if info.inputs_from == "loader" and not info.has_loader:
-        runner.notes.append("The loader was not used: every step had the same batch, of rows of its first one.")
+        runner.notes.append(
+            "The data loader was not used: every step had the same batch, from rows of the loader's first batch."
+        )
 
 
 AXES: Final = (
@@ -55,7 +57,7 @@ AXES: Final = (
         name="batch",
         values="N|Fx",
         bare="",
-        doc="another batch size: so many rows, or a multiple of the target's own, as 2x or 0.5x; rows repeat",
+        doc="another batch size: a number of rows, or a multiple of the target's batch (2x, 0.5x); existing rows are repeated",
         devices=EVERYWHERE,
         read=_read,
         pointless=_pointless,

@@ -1,4 +1,4 @@
-"""What bounds the choice of algorithms: how many are tuned, how much memory there is, whether they must repeat."""
+"""Axes that limit the choice of algorithms: number of timed algorithms, memory limit, deterministic algorithms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from profiler_kit import units
 from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
 from profiler_kit.errors import UsageError
 
-_MOST_TUNED: Final = 10**6
+_MAX_ALGORITHMS: Final = 10**6
 _SIZES: Final = {
     "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1,
 }  # fmt: skip
@@ -25,7 +25,7 @@ def size_text(size_bytes: int) -> str:
 def _read_size(value: str) -> str:
     size_bytes = units.parse_bytes(value)
     if size_bytes < 1:
-        raise ValueError(f"{value!r} is no memory at all")
+        raise ValueError(f"{value!r} must be at least 1 byte")
     return size_text(size_bytes)
 
 
@@ -34,20 +34,22 @@ def _memory_limit(value: str, runner: StepControls) -> None:
 
     device = runner.device
     if device.type != "cuda":
-        raise UsageError(f"memory_limit={value}: only a CUDA device's allocator takes one", hint="leave it out")
+        raise UsageError(
+            f"memory_limit={value}: only a CUDA device's allocator has a limit", hint="leave memory_limit out"
+        )
     limit_bytes = units.parse_bytes(value)
     total_bytes = torch.cuda.get_device_properties(device).total_memory
     if limit_bytes >= total_bytes:
         raise UsageError(
-            f"memory_limit={value}: the device has {units.bytes_text(total_bytes)}", hint="take a limit below that"
+            f"memory_limit={value}: the device has {units.bytes_text(total_bytes)}", hint="choose a lower limit"
         )
-    torch.cuda.empty_cache()  # what loading left cached counts against the limit
-    # by number: a device without one means the current device, which torch wants as None here
+    torch.cuda.empty_cache()  # blocks cached during loading count against the limit
+    # by index: the index of a device without a number is None, which torch takes as the current device
     torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, device.index)
 
 
 def _read_limit(value: str) -> str:
-    if not (value.isdecimal() and value.isascii()) or int(value) > _MOST_TUNED:
+    if not (value.isdecimal() and value.isascii()) or int(value) > _MAX_ALGORITHMS:
         raise ValueError(f"{value!r} is not a number of algorithms (0: all)")
     return str(int(value))
 
@@ -61,7 +63,7 @@ def _benchmark_limit(value: str, device: str) -> None:
 def _deterministic_algorithms(value: str, device: str) -> None:
     import torch
 
-    # read when cuBLAS makes its handle: with the default workspaces its results may differ between streams
+    # cuBLAS reads it when it creates a handle: with the default workspaces, results may differ between streams
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 
@@ -72,14 +74,14 @@ AXES: Final = (
         values="N",
         bare="",
         flag="benchmark",
-        doc="benchmark times at most N algorithms for each call (torch's default: 10; 0: all)",
+        doc="benchmark times at most N algorithms per call (torch's default: 10; 0: all)",
         devices=frozenset({"cuda"}),
         read=_read_limit,
         process=_benchmark_limit,
     ),
     Axis(
         name="deterministic_algorithms",
-        doc="torch.use_deterministic_algorithms: every op repeats bit by bit, or fails where it can't",
+        doc="torch.use_deterministic_algorithms: every op is bitwise reproducible, or fails",
         devices=EVERYWHERE,
         process=_deterministic_algorithms,
     ),
@@ -87,7 +89,7 @@ AXES: Final = (
         name="memory_limit",
         values="SIZE",
         bare="",
-        doc="torch's allocator gets at most SIZE, as 4GiB, of the device: algorithms that need more give way",
+        doc="limit torch's CUDA allocator to SIZE (4GiB): algorithms with larger workspaces are not chosen",
         devices=frozenset({"cuda"}),
         read=_read_size,
         runner=_memory_limit,

@@ -1,4 +1,4 @@
-"""Fewer launches from the host: torch.compile and CUDA graphs."""
+"""Axes that reduce kernel launches: torch.compile and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from profiler_kit.records.target import TargetInfo
 _DEFAULT: Final = "default"
 _WITH_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 _MODES: Final = (_DEFAULT, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_WITHOUT: Final = "take --also without compile"
+_WITHOUT_COMPILE: Final = "measure without compile"
 
 
 def _read(value: str) -> str:
     if value in (ON, _DEFAULT):
-        return ON  # written without a value
+        return ON  # the name without a value means the default mode
     if value not in _MODES:
-        raise ValueError(f"{value!r} is none of {', '.join(_MODES)}")
+        raise ValueError(f"{value!r} is not one of {', '.join(_MODES)}")
     return value
 
 
 def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     if value == "reduce-overhead" and device == "cpu":
-        return "what it adds to compile are CUDA graphs"
+        return "reduce-overhead only adds CUDA graphs to compile"
     if info is not None and any(note.startswith("torch.compile: the whole model") for note in info.notes):
-        return "the target is compiled already"
+        return "the target is already compiled"
     return None
 
 
@@ -38,24 +38,27 @@ def _compile(value: str, runner: StepControls) -> None:
 
     _require_compiler(runner.device)
     mode = None if value == ON else value
-    compiled: Any = torch.compile(runner.runs, mode=mode)  # a module again, which its types don't say
+    compiled: Any = torch.compile(runner.runs, mode=mode)  # also a module, but not typed as one
     runner.run_as(compiled)
     runner.unseen = "compiled code allocates and launches without torch's dispatcher"
     runner.memory_apart = mode in _WITH_GRAPHS
 
 
 def _require_compiler(device: object) -> None:
-    """Raises TargetError where what torch.compile builds with is not there; said now, as one line, instead of in a step."""
+    """Raise TargetError before the first step if torch.compile has no compiler on this machine."""
     if getattr(device, "type", "") == "cuda":
         from torch.utils._triton import has_triton
 
         if not has_triton():
             raise TargetError(
-                "torch.compile needs Triton, which is not installed or does not know this device", hint=_WITHOUT
+                "torch.compile needs Triton, which is not installed or does not support this device",
+                hint=_WITHOUT_COMPILE,
             )
-        # Triton builds its launchers in C
+        # Triton compiles its launchers as C code
         if sys.platform == "linux" and not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-            raise TargetError("torch.compile needs a C compiler, and neither gcc nor clang is here", hint=_WITHOUT)
+            raise TargetError(
+                "torch.compile needs a C compiler, and neither gcc nor clang is installed", hint=_WITHOUT_COMPILE
+            )
         return
     if getattr(device, "type", "") != "cpu":
         return
@@ -65,13 +68,13 @@ def _require_compiler(device: object) -> None:
         cpp_builder.get_cpp_compiler()
     except exc.InvalidCxxCompiler as error:
         raise TargetError(
-            "torch.compile needs a C++ compiler, and none is here", hint=f"install g++, or {_WITHOUT}"
+            "torch.compile needs a C++ compiler, and none is installed", hint=f"install g++, or {_WITHOUT_COMPILE}"
         ) from error
 
 
 def _capture(value: str, runner: StepControls) -> None:
     runner.capture_graphs()
-    runner.unseen = "a CUDA graph replays without torch's dispatcher, from memory of its own"
+    runner.unseen = "a CUDA graph replays without torch's dispatcher, from its own memory pool"
     runner.memory_apart = True
 
 
@@ -79,7 +82,7 @@ AXES: Final = (
     Axis(
         name="compile",
         values="MODE",
-        doc=f"the model under torch.compile; MODE: {', '.join(_MODES[1:])}. The first step compiles",
+        doc=f"the model compiled by torch.compile; MODE: {', '.join(_MODES[1:])}. The first step compiles",
         devices=frozenset({"cuda", "cpu", "mps"}),
         read=_read,
         pointless=_pointless,
@@ -87,7 +90,7 @@ AXES: Final = (
     ),
     Axis(
         name="cuda_graph",
-        doc="forward and backward of the model replayed as CUDA graphs; loss and optimizer as they are. The first step captures",
+        doc="forward and backward replayed as CUDA graphs; loss and optimizer stay unchanged. The first step captures",
         devices=frozenset({"cuda"}),
         runner=_capture,
     ),

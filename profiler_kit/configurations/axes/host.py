@@ -1,4 +1,4 @@
-"""What a CPU computes with: threads, oneDNN."""
+"""Axes of the CPU: threads and oneDNN."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ from profiler_kit.records.target import TargetInfo
 
 _CPU: Final = frozenset({"cpu"})
 _HALF: Final = "half"
-_MOST_THREADS: Final = 4096
+_MAX_THREADS: Final = 4096
 
 
 def _read(value: str) -> str:
     if value == _HALF:
         return value
-    if not (value.isdecimal() and value.isascii()) or not 1 <= int(value) <= _MOST_THREADS:
-        raise ValueError(f"{value!r} is neither a number of threads nor {_HALF}")
+    if not (value.isdecimal() and value.isascii()) or not 1 <= int(value) <= _MAX_THREADS:
+        raise ValueError(f"{value!r} is neither a number of threads nor {_HALF!r}")
     return str(int(value))
 
 
 def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     import torch
 
-    now = torch.get_num_threads()
+    current = torch.get_num_threads()
     if value == _HALF:
-        return "torch uses one thread as it is" if now == 1 else None
-    return f"torch uses {value} as it is" if int(value) == now else None
+        return "torch already uses one thread" if current == 1 else None
+    return f"torch already uses {value} threads" if int(value) == current else None
 
 
 def _threads(value: str, runner: StepControls) -> None:
     import torch
 
-    # after loading: half of what the model's own file may have set
+    # after loading: the model's file may have set a number, which is halved
     torch.set_num_threads(max(1, torch.get_num_threads() // 2) if value == _HALF else int(value))
 
 
 def _no_onednn(value: str, device: str) -> None:
     import torch
 
-    # one by one: set_flags would set the precision of matrix products too
+    # not by set_flags, which would also set the precision of matrix products
     mkldnn: Any = torch.backends.mkldnn
     mkldnn.enabled = False
 
 
-def _no_onednn_is_pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
+def _no_onednn_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
     import torch
 
-    return None if torch.backends.mkldnn.is_available() else "this torch is built without oneDNN"
+    return None if torch.backends.mkldnn.is_available() else "this torch build has no oneDNN"
 
 
 AXES: Final = (
     Axis(
         name="no_onednn",
-        doc="without oneDNN: torch's own CPU code for what it would have done",
+        doc="oneDNN disabled: torch's native CPU kernels instead",
         devices=_CPU,
-        pointless=_no_onednn_is_pointless,
+        pointless=_no_onednn_skip_reason,
         process=_no_onednn,
     ),
     Axis(
         name="threads",
         values=f"N|{_HALF}",
         bare="",
-        doc="so many threads within an op; half: of those that torch would use",
+        doc="number of threads within an op; half: half of torch's current number",
         devices=_CPU,
         read=_read,
         pointless=_pointless,

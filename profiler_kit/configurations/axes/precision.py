@@ -1,4 +1,4 @@
-"""How numbers are kept and computed with: autocast, the model's own type, TF32 in matrix products, memory layout."""
+"""Axes of precision and layout: autocast, dtype, TF32 in matrix products, channels_last."""
 
 from __future__ import annotations
 
@@ -8,51 +8,55 @@ from typing import Final
 from profiler_kit.configurations.axis import EVERYWHERE, Axis
 from profiler_kit.records.target import TargetInfo
 
-_AMP: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}  # what spec.amp calls them
+_AMP: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}  # by the names of spec.amp
 _DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
 
 
 def _amp(name: str, doc: str, devices: frozenset[str]) -> Axis:
     amp = _AMP[name]
 
-    def pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
+    def skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
         if info is None:
             return None
         if info.amp == amp:
-            return f"the target runs under {amp} autocast already"
-        # autocast narrows float32 and leaves the rest
-        return f"the model is {info.dtype}, which autocast leaves" if info.dtype not in (None, "float32") else None
+            return f"the target already runs under {amp} autocast"
+        # autocast only casts float32
+        return (
+            f"the model is {info.dtype}, and autocast only casts float32"
+            if info.dtype not in (None, "float32")
+            else None
+        )
 
     return Axis(
         name=name,
         doc=doc,
         devices=devices,
         excludes=frozenset(_AMP) - {name},
-        pointless=pointless,
+        pointless=skip_reason,
         spec=lambda value, spec: replace(spec, amp=amp),
     )
 
 
 def _dtype(value: str) -> str:
     if value not in _DTYPES:
-        raise ValueError(f"{value!r} is none of {', '.join(_DTYPES)}")
+        raise ValueError(f"{value!r} is not one of {', '.join(_DTYPES)}")
     return value
 
 
-def _dtype_is_pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
+def _dtype_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
     if info is not None and (info.dtype or "float32") == value:
-        return f"the model is {value} already"
+        return f"the model is already {value}"
     return None
 
 
 def _matmul_tf32(value: str, device: str) -> None:
     import torch
 
-    # by the older switch, as for convolutions: it exists in every version, and the two ways must not be mixed
+    # the older switch, as for convolutions: all versions have it, and it must not be mixed with the newer one
     torch.backends.cuda.matmul.allow_tf32 = True
 
 
-def _matmul_tf32_is_pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
+def _matmul_tf32_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
     if info is None:
         return None
     if info.amp is not None:
@@ -60,11 +64,11 @@ def _matmul_tf32_is_pointless(value: str, device: str, info: TargetInfo | None) 
     return f"the model is {info.dtype}" if info.dtype not in (None, "float32") else None
 
 
-def _channels_last_is_pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
+def _channels_last_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
     if info is None:
         return None
     if info.channels_last:
-        return "the target is in channels_last already"
+        return "the target already uses channels_last"
     if not any(len(tensor.shape) in (4, 5) for tensor in info.inputs):
         return "no input has four or five dimensions"
     return None
@@ -75,26 +79,26 @@ AXES: Final = (
     _amp("amp_fp16", "forward and loss under float16 autocast, without a gradient scaler", frozenset({"cuda", "mps"})),
     Axis(
         name="channels_last",
-        doc="model and inputs in NHWC memory layout",
+        doc="model and inputs in channels_last (NHWC) memory layout",
         devices=EVERYWHERE,
-        pointless=_channels_last_is_pointless,
+        pointless=_channels_last_skip_reason,
         spec=lambda value, spec: replace(spec, channels_last=True),
     ),
     Axis(
         name="dtype",
         values="TYPE",
         bare="",
-        doc=f"model and floating inputs cast to a type: {', '.join(_DTYPES)}",
+        doc=f"model and floating-point inputs cast to TYPE: {', '.join(_DTYPES)}",
         devices=EVERYWHERE,
         read=_dtype,
-        pointless=_dtype_is_pointless,
+        pointless=_dtype_skip_reason,
         spec=lambda value, spec: replace(spec, dtype=value),
     ),
     Axis(
         name="matmul_tf32",
-        doc="float32 matrix products outside convolutions in TF32 (torch's default: no)",
+        doc="TF32 in float32 matrix products; convolutions stay unchanged (torch's default: off)",
         devices=frozenset({"cuda"}),
-        pointless=_matmul_tf32_is_pointless,
+        pointless=_matmul_tf32_skip_reason,
         process=_matmul_tf32,
     ),
 )

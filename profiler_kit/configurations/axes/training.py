@@ -1,4 +1,4 @@
-"""What a training loop may do otherwise: activation checkpointing, a fused optimizer, a loss that nobody reads."""
+"""Axes of the training step: activation checkpointing, fused optimizer, a loss that is not read."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from profiler_kit.records.target import TargetInfo
 
 def _module_path(value: str) -> str:
     if any(character.isspace() or character in ",+=" for character in value):
-        raise ValueError(f"{value!r} is no path of a module")
+        raise ValueError(f"{value!r} is not a module path")
     return value
 
 
-def _keeps_nothing(value: str, device: str, info: TargetInfo | None) -> str | None:
-    return "inference keeps nothing for backward" if info is not None and info.mode == "infer" else None
+def _checkpoint_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
+    return "inference saves nothing for backward" if info is not None and info.mode == "infer" else None
 
 
-def _of_training(value: str, device: str, info: TargetInfo | None) -> str | None:
+def _training_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
     return "inference has neither a loss nor an optimizer" if info is not None and info.mode == "infer" else None
 
 
@@ -32,24 +32,24 @@ AXES: Final = (
         values="PATH",
         bare="",
         several=True,
-        doc="the module at PATH keeps its inputs alone for backward, and runs its forward again there",
+        doc="activation checkpointing: the module at PATH saves only its inputs, and backward repeats its forward",
         devices=EVERYWHERE,
         read=_module_path,
-        pointless=_keeps_nothing,
+        pointless=_checkpoint_skip_reason,
         runner=lambda value, runner: runner.checkpoint(value.split(",")),
     ),
     Axis(
         name="fused_optimizer",
-        doc="the optimizer with fused=True, else as it is",
+        doc="the optimizer with fused=True, otherwise unchanged",
         devices=EVERYWHERE,
-        pointless=_of_training,
+        pointless=_training_skip_reason,
         runner=lambda value, runner: runner.fuse_optimizer(),
     ),
     Axis(
         name="no_item",
-        doc="the loss is not read in each step, so that the host need not wait for the device",
+        doc="steps do not read the loss, so the host does not wait for the device",
         devices=frozenset({"cuda"}),
-        pointless=_of_training,
+        pointless=_training_skip_reason,
         runner=_no_item,
     ),
 )

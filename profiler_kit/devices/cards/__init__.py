@@ -1,4 +1,4 @@
-"""The devices, a file per family of cards: each has ``DEVICES``, a tuple of entries. Adding a card is adding one entry.
+"""Drop-in folder of devices: one file per family of cards with ``DEVICES``, a tuple of `Device`.
 
-A file also adds a family by being here. Datasheets that print tensor figures "with sparsity" are halved in the entries.
+A new card is one entry; a new family is one file. Tensor peaks that a datasheet states "with sparsity" are halved in the entries.
 """

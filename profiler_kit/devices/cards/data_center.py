@@ -42,7 +42,7 @@ _L40S: Final = "NVIDIA L40S datasheet: https://resources.nvidia.com/en-us-l40s/l
 
 
 def _a100(label: str, short: tuple[str, ...], names: tuple[str, ...], bandwidth: float, source: str) -> Device:
-    """An A100: the variants differ in their memory alone."""
+    """An A100. The variants differ only in memory."""
     peaks = Peaks(fp32=19.5e12, tf32=156e12, fp16=312e12, bf16=312e12, bandwidth=bandwidth, source=source)
     return Device(
         label=label, short=short, names=names, architecture=SM80, multiprocessors=Figure(108, PRINTED), peaks=peaks

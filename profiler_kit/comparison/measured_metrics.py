@@ -1,0 +1,138 @@
+"""Verdicts on measured metrics: a difference counts only if it exceeds the noise of intervals and of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_words
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.report_noise import noise_between, side, step_verdict, within_noise_reason
+from profiler_kit.units import Unit, percent
+
+# The caching allocator serves the same program from the same blocks. Only the workspaces that libraries request vary.
+PEAK_NOISE_SHARE: Final = 0.01
+
+STEP_TIME: Final = "step_ns"
+DEVICE_TIME: Final = "device_ns"
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredMetric:
+    key: str
+    title: str
+    unit: Unit
+    value: Callable[[ConfigRun], int | None]
+
+
+_METRICS: Final = (
+    _MeasuredMetric(STEP_TIME, "Step time, median", "ns", lambda run: run.step_ns.median if run.step_ns else None),
+    _MeasuredMetric(DEVICE_TIME, "Device time, step", "ns", lambda run: run.device_ns),
+    _MeasuredMetric("peak_allocated_bytes", "Peak memory, measured", "bytes", lambda run: run.peak_allocated_bytes),
+)
+
+
+def measured_rows(
+    a: Report, b: Report, sides: tuple[Side, Side], shared_runs: Sequence[tuple[ConfigRun, ConfigRun]]
+) -> tuple[MetricRow, ...]:
+    """The measured metrics of every shared configuration; a single row ``failed`` if a side failed."""
+    rows: list[MetricRow] = []
+    for a_run, b_run in shared_runs:
+        failure = failure_reason(a_run, b_run, sides)
+        mismatch = environment_reason(a, b, a_run, b_run)
+        for metric in _METRICS:
+            values = metric.value(a_run), metric.value(b_run)
+            if values == (None, None) and not (failure and metric.key == STEP_TIME):
+                continue
+            verdict: Verdict = "failed"
+            reason = failure
+            if not failure:
+                verdict, reason = _judge(a, b, a_run, b_run, sides, metric, mismatch)
+            rows.append(
+                MetricRow(
+                    metric=metric.key,
+                    title=_title(metric, a_run, b_run),
+                    unit=metric.unit,
+                    config=a_run.config.name,
+                    a=values[0],
+                    b=values[1],
+                    ratio=values[1] / values[0] if values[0] and values[1] is not None else None,
+                    verdict=verdict,
+                    reason=reason,
+                )
+            )
+    return tuple(rows)
+
+
+def _title(metric: _MeasuredMetric, a_run: ConfigRun, b_run: ConfigRun) -> str:
+    if metric.key != DEVICE_TIME:
+        return metric.title
+    timed_run = a_run if a_run.device_ns is not None else b_run
+    return f"{clock_words(timed_run.clock).capitalize()}, step"
+
+
+def failure_reason(a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> str:
+    """Which side failed and why; empty if none did."""
+    failures = [
+        f"{side.label} failed ({run.failure.kind}): {run.failure.message}".replace("\nhint: ", "; ")
+        for side, run in zip(sides, (a_run, b_run), strict=True)
+        if run.failure is not None
+    ]
+    return "; ".join(failures)
+
+
+def environment_reason(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun) -> str:
+    """Why measurements of the two runs are not comparable; empty if they are."""
+    if a.target.mode != b.target.mode:
+        return f"different modes: {a.target.mode} and {b.target.mode}"
+    if a.target.arithmetic != b.target.arithmetic:
+        return f"different arithmetic: {a.target.arithmetic} and {b.target.arithmetic}"
+    if (a_run.config.flags, a_run.config.settings) != (b_run.config.flags, b_run.config.settings):
+        return f"configuration {a_run.config.name} has different flags"
+    before, after = a_run.environment, b_run.environment
+    if before is None or after is None:
+        return "" if before is after else "one report does not record its environment"
+    for label, a_value, b_value in (
+        ("device", before.device_name, after.device_name),
+        ("device", before.device.partition(":")[0], after.device.partition(":")[0]),
+        ("torch", before.torch, after.torch),
+        ("CUDA", before.cuda, after.cuda),
+        ("cuDNN", before.cudnn, after.cudnn),
+        ("number of threads", before.threads, after.threads),
+    ):
+        if a_value != b_value:
+            return f"different {label}: {a_value or 'none'} and {b_value or 'none'}"
+    return ""
+
+
+def _judge(
+    a: Report,
+    b: Report,
+    a_run: ConfigRun,
+    b_run: ConfigRun,
+    sides: tuple[Side, Side],
+    metric: _MeasuredMetric,
+    mismatch: str,
+) -> tuple[Verdict, str]:
+    before, after = metric.value(a_run), metric.value(b_run)
+    if mismatch:
+        return "not_comparable", mismatch
+    if before is None or after is None:
+        return "not_comparable", f"{sides[0 if before is None else 1].label} has no value"
+    if metric.key == DEVICE_TIME and a_run.clock != b_run.clock:
+        return "not_comparable", f"different clocks: {a_run.clock} and {b_run.clock}"
+    if before == after:
+        return "same", ""
+    if metric.key == STEP_TIME:
+        return step_verdict(a, b, a_run, b_run)
+    if metric.unit == "bytes":
+        limit, reason = PEAK_NOISE_SHARE, f"less than {percent(PEAK_NOISE_SHARE, 2)} apart"
+    else:
+        run_sides = side(a, a_run), side(b, b_run)
+        noise = noise_between(a, b, *run_sides)
+        limit, reason = noise.limit(*run_sides), within_noise_reason(noise, *run_sides)
+    if abs(after - before) <= limit * max(before, after):
+        return "noise", reason
+    return ("better" if after < before else "worse"), ""
