@@ -10,15 +10,16 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.cross_check import cross_checks
-from profiler_kit.counting.memo import Memo, memo_for_modes
 from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.modules import describe_modules
+from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.loading import Target
 from profiler_kit.loading.compiled import nothing_compiled
 from profiler_kit.loading.kinds import StepError, on_first_kind
+from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restore import unchanged
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
@@ -89,7 +90,7 @@ def _count(target: Target, convention: Convention, *, cross_check: bool) -> Stat
     )
 
 
-def _trace(target: Target, memo: Memo, convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
+def _trace(target: Target, memo: Memo[OpFacts], convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
         try:
             return trace_step(target, memo, convention), ()

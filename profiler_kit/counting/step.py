@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from profiler_kit.counting.conventions import Convention
-from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.module_calls import ModuleCall, ModuleWatch, output_tensors
-from profiler_kit.counting.operands import spec_of
+from profiler_kit.counting.operands import OpFacts, spec_of
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import telling
+from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.ownership import parameter_owners
 from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor, TensorSpec
 
@@ -81,7 +81,7 @@ class SavedStorages:
 
 
 def trace_step(
-    target: Target, memo: Memo | None = None, convention: Convention | None = None, *, watch_saved: bool = True
+    target: Target, memo: Memo[OpFacts] | None = None, convention: Convention | None = None, *, watch_saved: bool = True
 ) -> StepTrace:
     """Run `target`'s step once (in ``infer`` mode its forward pass) and return the records. `memo` makes this faster.
 

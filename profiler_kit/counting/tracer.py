@@ -9,10 +9,10 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 from profiler_kit.counting.conventions import Convention, OpCall
-from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.module_calls import ModuleWatch
 from profiler_kit.counting.operands import OpFacts, Plan, plan_op, run_higher_order, run_op
 from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.stand_ins import stand_in
 from profiler_kit.records.counts import CountPhase, OpRecord
 
@@ -24,11 +24,13 @@ class Tracer(WholeFlexAttention):
     a module is called while a node runs, the op is forward work that is repeated: phase ``recompute``.
     """
 
-    def __init__(self, watch: ModuleWatch, memo: Memo | None = None, convention: Convention | None = None) -> None:
+    def __init__(
+        self, watch: ModuleWatch, memo: Memo[OpFacts] | None = None, convention: Convention | None = None
+    ) -> None:
         """`memo`: results of repeated calls; None runs every call. `convention`: None is ``kit``."""
         super().__init__()
         self._watch = watch
-        self._memo = Memo(limit=0) if memo is None else memo
+        self._memo: Memo[OpFacts] = Memo(limit=0) if memo is None else memo
         self._op_cost = None if convention is None else convention.op_cost
         self._on_op = None if convention is None else convention.on_op
         self._plans: dict[torch._ops.OpOverload, Plan] = {}

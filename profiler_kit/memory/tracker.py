@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.devices.device import Architecture, Device, Figure
 from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.ownership import Ownership
 from profiler_kit.loading.place import shown, user_frame
 from profiler_kit.loading.signature import op_name, signature
@@ -75,6 +77,7 @@ class Tracker(WholeFlexAttention):
         self._device = device
         self._config = config or LibraryConfig()
         self._watched = watched
+        self._memo: Memo[None] = memo_for_modes(_get_current_dispatch_mode_stack())
         self._live: dict[int, Lifetime] = {}
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
         self._handles: set[str] = set()
@@ -152,7 +155,7 @@ class Tracker(WholeFlexAttention):
             kwargs = {}
         if self.phase == "backward" and adds_in_place(func, args, kwargs):
             return ADD_IN_PLACE(*args)  # as autograd does without a mode
-        out = (stand_in(func, args) or func)(*args, **kwargs)
+        out = self._run(func, args, kwargs)
         plan = self._plans.get(id(func)) or self._plan(func)
         if isinstance(out, Tensor):
             self._lifetime(out, plan.name)
@@ -166,6 +169,18 @@ class Tracker(WholeFlexAttention):
         if plan.uses_blas:
             for handle, size in _blas_handles(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
                 self.use_handle(handle, size, plan.name)
+        return out
+
+    def _run(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call; of a repeated call from the memo, without running it."""
+        key = self._memo.key(func, args, kwargs) if type(func) is OpOverload else None
+        entry = None if key is None else self._memo.find(key)
+        if entry is not None:
+            return entry.result(func, args, kwargs)
+        kernel = stand_in(func, args) or (func if key is None else self._memo.kernel(func, args))
+        out = kernel(*args, **kwargs)
+        if key is not None:
+            self._memo.store(key, func, args, out, None)
         return out
 
     def _plan(self, func: Any) -> _Plan:

@@ -1,18 +1,17 @@
-"""Counts models of torchvision, transformers and timm, checks them against what is published, and writes docs/zoo.md.
+"""Count models of torchvision, transformers and timm, compare them with published figures, and write docs/zoo.md.
 
-Needs torchvision, transformers and timm; any of them may be missing, and its part is then left out of what is printed::
+Uses torchvision, transformers and timm. The printed page skips a package that is not installed::
 
     pip install numpy transformers && pip install --no-deps timm torchvision   # keeps the torch you have
-    python -m scripts.docs.check_zoo            # prints the summary; exit status 1 where a published figure is missed
-    python -m scripts.docs.check_zoo --write    # writes docs/zoo.md as well
+    python -m scripts.docs.check_zoo            # prints the summary; exit status 1 if a published figure differs
+    python -m scripts.docs.check_zoo --write    # also writes docs/zoo.md
 
-torchvision publishes, with its weights, the multiply-accumulates of a forward pass in eval mode (``_ops``, in 10^9, rounded
-to three places) and the number of parameters. A model agrees when the parameters are equal and the MACs differ by at most
-0.1 %, or by 0.001 G. The models are built as their weights want them (with the auxiliary
-head of the segmentation nets, say), on the input of the weights' own preprocessing; optical flow names none, 512x512
-reproduces it. transformers' configurations are built small; they are counted as a training step, and no op may be
-without a known cost. timm publishes nothing with its package: its models are counted as a training step too, of
-two images, since one is too few for some batch norms.
+torchvision publishes MACs of a forward pass in eval mode (``_ops``, in 10^9, rounded to three places) and the number of
+parameters with its weights. A model agrees if the parameters are equal and the MACs differ by at most 0.1 % or 0.001 G. Models
+are built with the arguments of their weights (such as the auxiliary head of segmentation networks), on the input size of the
+weights' preprocessing. Optical flow has no such size; 512x512 reproduces its figure. transformers models have small
+configurations and are counted as a training step; every op must have a known cost. timm publishes no figures: its models are
+counted as a training step with two images, since some batch norms need two.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.target import TargetSpec
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "zoo.md"
-MOST_RELATIVE: Final = 1e-3
-MOST_GIGA: Final = 1e-3
+MAX_RELATIVE_ERROR: Final = 1e-3
+MAX_GIGA_ERROR: Final = 1e-3
 
 # ruff: noqa: E501
-# One configuration a line: what is built, and the arguments that make it small.
+# One configuration per line: kind, model class, and the arguments of a small configuration.
 _TEXT: Final = (
     "hidden_size=64",
     "num_hidden_layers=2",
@@ -98,9 +97,9 @@ CONFIGURATIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("vision and text", "CLIPModel", ("text_config={'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':128}", "vision_config={'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':128,'image_size':64}")),
 )  # fmt: skip
 
-# Where a published figure is of another model than the builder makes without weights, and in what.
+# Models whose published figure is for another model than the builder returns without weights: the difference.
 EXPLAINED: Final = {
-    "torchvision:fcos_resnet50_fpn": "its weights come with batch norms frozen to buffers, whose 53,120 numbers are parameters here",
+    "torchvision:fcos_resnet50_fpn": "the published weights have frozen batch norms: 53,120 numbers are buffers there and parameters here",
 }
 # A sample of timm's families, one of each.
 TIMM: Final = (
@@ -116,7 +115,7 @@ TIMM: Final = (
 
 @dataclass(frozen=True)
 class Counted:
-    """A target that was counted, or what it failed with."""
+    """The count of a target, or its error."""
 
     target: str
     family: str
@@ -127,62 +126,63 @@ class Counted:
     published_params: int | None = None
 
     @property
-    def misses_giga(self) -> float | None:
-        """By how many 10^9 the MACs differ from what is published."""
+    def giga_error(self) -> float | None:
+        """Absolute difference of MACs from the published figure, in 10^9; None without one."""
         if self.static is None or self.published_giga is None:
             return None
         return abs(self.static.forward.macs / 1e9 - self.published_giga)
 
     @property
     def macs_agree(self) -> bool:
-        """Whether the published MACs are met; so it is where none are."""
-        missed = self.misses_giga
-        return missed is None or missed <= max(MOST_RELATIVE * (self.published_giga or 0.0), MOST_GIGA)
+        """Whether the MACs agree with the published figure; true without one."""
+        error = self.giga_error
+        return error is None or error <= max(MAX_RELATIVE_ERROR * (self.published_giga or 0.0), MAX_GIGA_ERROR)
 
     @property
     def params_agree(self) -> bool:
-        """Whether the published number of parameters is met exactly; so it is where none is."""
+        """Whether the number of parameters equals the published one; true without one."""
         return self.static is None or self.published_params in (None, self.static.params)
 
     @property
     def agrees(self) -> bool:
-        """Whether all published figures are met; where none are, whether all ops are known."""
+        """Whether all published figures agree; without any, whether every op has a known cost."""
         if self.static is None or (self.published_giga is None and self.static.uncounted):
             return False
         return self.macs_agree and self.params_agree
 
 
 def main() -> int:
-    """Counts all, prints the page, writes it when asked to; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Counts the models of the zoos, and checks what is published.")
+    """Count all models, print the page, write it with ``--write``; return the exit status."""
+    parser = argparse.ArgumentParser(description="Count models of three zoos and compare them with published figures.")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(PAGE.parent.parent)}")
     parser.add_argument("--only", choices=tuple(PARTS), action="append", help="only this zoo (repeatable)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     define_missing_ops()
-    found: dict[str, list[Counted]] = {}
+    results: dict[str, list[Counted]] = {}
     for name, part in PARTS.items():
-        if given.only is not None and name not in given.only:
+        if options.only is not None and name not in options.only:
             continue
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             print(f"{name} is not installed", file=sys.stderr)
             continue
-        found[name] = part()
-    text = page(found)
+        results[name] = part()
+    text = page(results)
     print(text)
-    if given.write and len(found) < len(PARTS):
-        print("not written: the page holds all zoos", file=sys.stderr)
+    if options.write and len(results) < len(PARTS):
+        missing = ", ".join(sorted(set(PARTS) - set(results)))
+        print(f"not written: the page needs all zoos, and these are missing: {missing}", file=sys.stderr)
         return 2
-    if given.write:
+    if options.write:
         PAGE.write_text(text)
-    everything = [one for part in found.values() for one in part]
-    return 0 if all(one.agrees or one.error or one.target in EXPLAINED for one in everything) else 1
+    models = [model for zoo in results.values() for model in zoo]
+    return 0 if all(model.agrees or model.error or model.target in EXPLAINED for model in models) else 1
 
 
 def counted(family: str, spec: TargetSpec, **published: Any) -> Counted:
-    """The static count of `spec`, or its error; with what is published of it."""
+    """Count `spec`. `published`: the published figures of the model."""
     started = time.perf_counter()
     static, error = None, ""
     try:
@@ -195,30 +195,29 @@ def counted(family: str, spec: TargetSpec, **published: Any) -> Counted:
 
 
 def torchvision_models() -> list[Counted]:
-    """Every model of torchvision with published figures, its forward pass on the input they were taken with."""
+    """Count the forward pass of every torchvision model with published figures, on the published input size."""
     import torchvision  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     models: Any = torchvision.models
-    found = []
+    counts = []
     for name in models.list_models():
-        weights = models.get_model_weights(name)
-        seen = set()
-        for one in weights:
-            meta, (shape, count) = one.meta, input_shape(one)
-            if "_ops" not in meta or (shape, meta["_ops"]) in seen:
+        figures = set()
+        for weights in models.get_model_weights(name):
+            meta, (shape, count) = weights.meta, input_shape(weights)
+            if "_ops" not in meta or (shape, meta["_ops"]) in figures:
                 continue
-            seen.add((shape, meta["_ops"]))
-            family = type(one.transforms()).__name__
+            figures.add((shape, meta["_ops"]))
+            family = type(weights.transforms()).__name__
             inputs = (",".join(map(str, shape)),) * count
             spec = TargetSpec(
                 spec=f"torchvision:{name}", mode="infer", inputs=inputs, kwargs=published_form(name, shape[-1])
             )
-            found.append(counted(family, spec, published_giga=meta["_ops"], published_params=meta["num_params"]))
-    return found
+            counts.append(counted(family, spec, published_giga=meta["_ops"], published_params=meta["num_params"]))
+    return counts
 
 
 def published_form(name: str, size: int) -> tuple[str, ...]:
-    """The arguments with which `name` is built when its weights are loaded, where they differ from its defaults."""
+    """The arguments that torchvision uses to build `name` with weights, if they differ from the defaults."""
     if name.startswith(("deeplabv3", "fcn")):
         return ("aux_loss=True",)
     if name.endswith("googlenet"):
@@ -229,12 +228,12 @@ def published_form(name: str, size: int) -> tuple[str, ...]:
 
 
 def transformers_models() -> list[Counted]:
-    """The configurations above, a training step of each."""
+    """Count a training step of each configuration above."""
     return [counted(family, TargetSpec(spec=f"hf:{name}", kwargs=kw)) for family, name, kw in CONFIGURATIONS]
 
 
 def timm_models() -> list[Counted]:
-    """The sample above, a training step of each."""
+    """Count a training step of each timm model above."""
     return [counted("timm", TargetSpec(spec=f"timm:{name}", batch=2)) for name in TIMM]
 
 
@@ -245,81 +244,86 @@ PARTS: Final[dict[str, Callable[[], list[Counted]]]] = {
 }
 
 
-def page(found: dict[str, list[Counted]]) -> str:
-    """docs/zoo.md."""
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", *found))
+def page(results: dict[str, list[Counted]]) -> str:
+    """The text of docs/zoo.md."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", *results))
     parts = [
-        "# Models of real life",
+        "# Models from libraries",
         "<!-- Written by scripts/docs/check_zoo.py --write. Run it with torchvision, transformers and timm installed. -->",
-        f"What `profiler-kit count` makes of the models of three zoos, built from their configs without weights ({versions}, "
-        "CPU build). The script says what is checked against what.",
+        "Which models of torchvision, transformers and timm does `profiler-kit count` support, and do its figures agree with "
+        f"published ones? Models are built from their configurations, without weights ({versions}, CPU build). The docstring of "
+        "the script defines agreement.",
     ]
-    if "torchvision" in found:
-        parts += _torchvision(found["torchvision"])
+    if "torchvision" in results:
+        parts += _torchvision(results["torchvision"])
     for name, title in (("transformers", "## transformers"), ("timm", "## timm")):
-        if name in found:
-            parts += _steps(title, found[name])
+        if name in results:
+            parts += _steps(title, results[name])
     return "\n\n".join(parts) + "\n"
 
 
-def _torchvision(found: Sequence[Counted]) -> list[str]:
-    ran = [one for one in found if one.static is not None]
-    agree = [one for one in ran if one.agrees]
-    giga, one_off = max(((one.misses_giga or 0.0, one.target) for one in ran if one.macs_agree), default=(0.0, "none"))
-    rough = sum((one.misses_giga or 0.0) > MOST_RELATIVE * (one.published_giga or 1.0) for one in ran if one.macs_agree)
-    names = len({one.target for one in found})
-    rows = ["| kind | published | run here | MACs agree | parameters equal |", "|---|--:|--:|--:|--:|"]
-    for kind in sorted({one.family for one in found}):
-        of_kind = [one for one in found if one.family == kind]
-        run = [one for one in of_kind if one.static is not None]
-        agreeing, equal = sum(one.macs_agree for one in run), sum(one.params_agree for one in run)
+def _torchvision(models: Sequence[Counted]) -> list[str]:
+    ran = [model for model in models if model.static is not None]
+    same_macs = [model for model in ran if model.macs_agree]
+    agree = [model for model in ran if model.agrees]
+    giga, worst = max(((model.giga_error or 0.0, model.target) for model in same_macs), default=(0.0, "none"))
+    rough = sum((model.giga_error or 0.0) > MAX_RELATIVE_ERROR * (model.published_giga or 1.0) for model in same_macs)
+    names = len({model.target for model in models})
+    rows = ["| kind | published | counted | MACs agree | parameters equal |", "|---|--:|--:|--:|--:|"]
+    for kind in sorted({model.family for model in models}):
+        of_kind = [model for model in models if model.family == kind]
+        run = [model for model in of_kind if model.static is not None]
+        agreeing, equal = sum(model.macs_agree for model in run), sum(model.params_agree for model in run)
         rows.append(f"| {kind} | {len(of_kind)} | {len(run)} | {agreeing} | {equal} |")
     parts = [
         "## torchvision",
-        f"{names} models publish {len(found)} different figures (some for several image sizes). {len(ran)} run here; "
-        f"{sum(one.macs_agree for one in ran)} agree in MACs, {sum(one.params_agree for one in ran)} in parameters, "
-        f"{len(agree)} in both. The largest difference among those that agree in MACs is {giga:.4f} G ({one_off}); "
-        f"{rough} of them differ by more than 0.1 %, but by less than the 0.001 G that the published figures resolve.",
+        f"{names} models have {len(models)} published figures (some for several image sizes). {len(ran)} were counted: "
+        f"{len(same_macs)} agree in MACs, {sum(model.params_agree for model in ran)} in parameters, "
+        f"{len(agree)} in both. The largest difference among those that agree in MACs is {giga:.4f} G ({worst}). "
+        f"{rough} of them differ by more than 0.1 %, but by less than 0.001 G, the resolution of the published figures.",
         "\n".join(rows),
     ]
-    missed = [one for one in ran if not one.agrees]
-    if missed:
+    differing = [model for model in ran if not model.agrees]
+    if differing:
         lines = [
-            "| model | counted GMACs | published | counted parameters | published | why |",
+            "| model | counted GMACs | published | counted parameters | published | reason |",
             "|---|--:|--:|--:|--:|---|",
         ]
-        for one in missed:
-            assert one.static is not None
+        for model in differing:
+            assert model.static is not None
             lines.append(
-                f"| {one.target} | {one.static.forward.macs / 1e9:.3f} | {one.published_giga} | "
-                f"{one.static.params:,} | {one.published_params:,} | {EXPLAINED.get(one.target, 'unknown')} |"
+                f"| {model.target} | {model.static.forward.macs / 1e9:.3f} | {model.published_giga} | "
+                f"{model.static.params:,} | {model.published_params:,} | {EXPLAINED.get(model.target, 'unknown')} |"
             )
-        parts += ["Not in agreement:", "\n".join(lines)]
-    return parts + _failures(found)
+        parts += ["Different figures:", "\n".join(lines)]
+    return parts + _failures(models)
 
 
-def _steps(title: str, found: Sequence[Counted]) -> list[str]:
-    ran = [one for one in found if one.static is not None]
-    whole = [one for one in ran if one.static is not None and not one.static.uncounted]
+def _steps(title: str, models: Sequence[Counted]) -> list[str]:
+    ran = [model for model in models if model.static is not None]
+    complete = [model for model in ran if model.static is not None and not model.static.uncounted]
     rows = [
         "| model | kind | parameters | forward MACs | step FLOPs | counted on | uncounted ops |",
         "|---|---|--:|--:|--:|---|---|",
     ]
-    for one in ran:
-        assert one.static is not None
-        static = one.static
+    for model in ran:
+        assert model.static is not None
+        static = model.static
         ops = ", ".join(f"{op.op} ({op.calls})" for op in static.uncounted) or "none"
         note = next(
             (n.split(":")[0].removeprefix("counted on ") for n in static.notes if n.startswith("counted on")), "meta"
         )
         rows.append(
-            f"| {one.target.partition(':')[2]} | {one.family} | {static.params:,} | {static.forward.macs / 1e6:,.1f} M | "
+            f"| {model.target.partition(':')[2]} | {model.family} | {static.params:,} | {static.forward.macs / 1e6:,.1f} M | "
             f"{static.step.flops / 1e6:,.1f} M | {_kind_of_tensors(note)} | {ops} |"
         )
-    seconds = sorted(one.seconds for one in ran)
-    middle = f"; half of them in less than {seconds[len(seconds) // 2]:.2g} s" if seconds else ""
-    said = f"{len(found)} models, {len(ran)} counted as a training step, {len(whole)} without an uncounted op{middle}."
-    return [title, said, "\n".join(rows), *_failures(found)]
+    seconds = sorted(model.seconds for model in ran)
+    median_time = f" The median time is {seconds[len(seconds) // 2]:.2g} s." if seconds else ""
+    summary = (
+        f"{len(models)} models. {len(ran)} were counted as a training step, {len(complete)} of them without an uncounted op."
+        f"{median_time}"
+    )
+    return [title, summary, "\n".join(rows), *_failures(models)]
 
 
 def _kind_of_tensors(note: str) -> str:
@@ -329,20 +333,20 @@ def _kind_of_tensors(note: str) -> str:
     return "meta"
 
 
-def _reason(one: Counted) -> str:
-    said = one.error.partition(": ")[2] or one.error
-    return said.partition(". ")[0].partition("raised ")[2] or said.partition(". ")[0]
+def _reason(model: Counted) -> str:
+    message = model.error.partition(": ")[2] or model.error
+    return message.partition(". ")[0].partition("raised ")[2] or message.partition(". ")[0]
 
 
-def _failures(found: Sequence[Counted]) -> list[str]:
-    reasons = Counter(_reason(one) for one in found if one.error)
+def _failures(models: Sequence[Counted]) -> list[str]:
+    reasons = Counter(_reason(model) for model in models if model.error)
     if not reasons:
         return []
     lines = []
     for reason, times in reasons.most_common():
-        names = [one.target for one in found if one.error and _reason(one) == reason]
+        names = [model.target for model in models if model.error and _reason(model) == reason]
         lines.append(f"- {times} ({', '.join(names)}): {reason}")
-    return ["Not run here:", "\n".join(lines)]
+    return ["Not counted:", "\n".join(lines)]
 
 
 if __name__ == "__main__":

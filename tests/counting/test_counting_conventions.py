@@ -21,10 +21,10 @@ from profiler_kit.counting import conventions as family
 from profiler_kit.counting import count_both, count_target
 from profiler_kit.counting.conventions import OpCall, conventions, find_convention
 from profiler_kit.counting.conventions.flop_counter import op_cost
-from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.loading import Target, from_model
+from profiler_kit.loading.op_memo import Memo
 from profiler_kit.records.counts import Cost, StaticCount
 
 Mode = Literal["train", "infer"]

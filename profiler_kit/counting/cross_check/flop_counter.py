@@ -21,12 +21,12 @@ from profiler_kit.counting.cross_check.tally import (
     unexplained_row,
     with_failure,
 )
-from profiler_kit.counting.memo import memo_for_modes
 from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import StepError
+from profiler_kit.loading.op_memo import memo_for_modes
 from profiler_kit.loading.place import first_line
 from profiler_kit.loading.restore import unchanged
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, OpRecord, TensorSpec

@@ -29,13 +29,13 @@ from profiler_kit.counting.cross_check.tally import (
     with_failure,
 )
 from profiler_kit.counting.function_calls import FunctionCalls
-from profiler_kit.counting.memo import memo_for_modes
 from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import StepError, free_bytes
+from profiler_kit.loading.op_memo import memo_for_modes
 from profiler_kit.loading.place import first_line
 from profiler_kit.loading.restore import unchanged
 from profiler_kit.records.counts import CountPhase, CrossCheck

@@ -1,8 +1,8 @@
-"""A memo of op calls on meta tensors: the cost and the results of a repeated call are computed once.
+"""A memo of op calls on meta tensors: the results of a repeated call, and facts about it, are computed once.
 
 Meta tensors have no values. The op, the shapes, strides and dtypes of its tensors, and its other arguments decide the
-result of a call. Many meta kernels are written in Python and take longer than the rest of the count. A repeated call
-therefore reuses the facts of the first call. Three rules decide whether the op runs again:
+result of a call. Many meta kernels are written in Python and take longer than the rest of a count. A repeated call
+therefore reuses the facts of the first call, such as its cost. Three rules decide whether the op runs again:
 
 - **new**: the op returns new tensors without running. The op is in ``aten``, its schema has no aliases and writes nothing,
   and it returns tensors only. The first call must return new, separate, strided meta tensors, as ``empty_strided`` makes
@@ -27,17 +27,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import torch
 
-from profiler_kit.counting.batch_norm_memo import BatchNormMemo
-from profiler_kit.counting.operands import OpFacts, tensors_in
+from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.batch_norm_memo import BatchNormMemo
 from profiler_kit.loading.values import ValueShadow, is_small
 
 # The memo stops growing here: a model whose shapes never repeat gains nothing from it.
 MAX_CALLS: Final = 8192
 
+Facts = TypeVar("Facts")
 Key = tuple[Any, ...]
 ResultKind = Literal["new", "first argument", "run", "unknown"]
 
@@ -51,10 +52,10 @@ _TENSORS: Final = frozenset(("Tensor", "Optional[Tensor]", "List[Tensor]"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MemoEntry:
+class MemoEntry(Generic[Facts]):
     """The facts of a call and the source of its result: `make`, else the op itself if `run`, else the first argument."""
 
-    facts: OpFacts
+    facts: Facts
     run: bool
     make: Callable[[], Any] | None
 
@@ -65,8 +66,8 @@ class MemoEntry:
         return op(*args, **kwargs) if self.run else args[0]
 
 
-class Memo:
-    """The memo of one count."""
+class Memo(Generic[Facts]):
+    """The memo of one run of a step, with `Facts` about each call."""
 
     def __init__(self, limit: int = MAX_CALLS, is_observed: Callable[[torch.Tensor], bool] | None = None) -> None:
         """`limit`: maximum number of calls; 0 turns the memo off. `is_observed`: whether another mode observes a tensor."""
@@ -74,7 +75,7 @@ class Memo:
         self._is_observed = is_observed
         # keyed by id, since torch hashes ops in Python; the stored op keeps its id valid
         self._result_kinds: dict[int, tuple[ResultKind, torch._ops.OpOverload]] = {}
-        self._entries: dict[Key, MemoEntry] = {}
+        self._entries: dict[Key, MemoEntry[Facts]] = {}
         self._batch_norm = BatchNormMemo()
         self.find = self._entries.get  # a bound method of the dict, since every op calls it
 
@@ -108,7 +109,7 @@ class Memo:
         """The function to run for a call that has a key and no entry: `op` or its substitute."""
         return self._batch_norm.find(op, args) or op
 
-    def store(self, key: Key, op: torch._ops.OpOverload, args: Sequence[Any], out: Any, facts: OpFacts) -> None:
+    def store(self, key: Key, op: torch._ops.OpOverload, args: Sequence[Any], out: Any, facts: Facts) -> None:
         """Store a call after it ran. `key` was computed before the call."""
         if len(self._entries) >= self._limit:
             return
@@ -189,8 +190,8 @@ def _tensor_factory(tensor: Any, storages: set[int]) -> Callable[[], torch.Tenso
     return make if make().untyped_storage().nbytes() == storage.nbytes() else None
 
 
-def memo_for_modes(modes: Sequence[object]) -> Memo:
-    """A new memo for a count inside these dispatch modes. They must still see every op that they need."""
+def memo_for_modes(modes: Sequence[object]) -> Memo[Any]:
+    """A new memo for a run inside these dispatch modes. They must still see every op that they need."""
     if not modes:
         return Memo()
     return Memo(is_observed=is_small) if all(type(mode) is ValueShadow for mode in modes) else Memo(limit=0)
