@@ -83,7 +83,7 @@ def needed_gradients(node_name: str, inputs: int) -> tuple[bool, ...]:
     Some fused backward ops have no output mask. Their autograd node, named ``<node_name>Backward<n>``, has the
     information. If another node runs, every gradient counts as needed.
     """
-    node: Any = torch._C._current_autograd_node()  # None outside backward, whatever the stub says
+    node: Any = torch._C._current_autograd_node()  # None outside backward, although the stub excludes it
     if node is None or node.name().rpartition("Backward")[0] != node_name:
         return (True,) * inputs
     edges = node.next_functions

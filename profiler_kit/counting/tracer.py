@@ -108,7 +108,7 @@ class Tracer(WholeFlexAttention):
 
     def _owner(self) -> tuple[str | int, CountPhase]:
         watch = self._watch
-        node: Any = torch._C._current_autograd_node()  # None outside backward, whatever the stub says
+        node: Any = torch._C._current_autograd_node()  # None outside backward, although the stub excludes it
         if self._phase != "backward":  # a node here means that forward computes gradients
             return watch.current if node is None else watch.of_node(node), self._phase
         if watch.stack:

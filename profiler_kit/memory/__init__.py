@@ -87,5 +87,5 @@ def device_here(place: str | None = None) -> Device:
         label=properties.name,
         names=(properties.name,),
         architecture=nearest_architecture(10 * properties.major + properties.minor),
-        multiprocessors=Figure(properties.multi_processor_count, f"asked of this machine's {properties.name}"),
+        multiprocessors=Figure(properties.multi_processor_count, f"queried from this machine's {properties.name}"),
     )

@@ -256,7 +256,7 @@ class Study:
         legal = self._accepted(variation, paths, reasons)
         if not activations:
             self._note(
-                "No activation can be switched to in place: every activation module is in place already, or is a function call."
+                "No activation module can change to in place: each is in place already, or the activation is a function call."
             )
         elif reasons:
             self._note(f"{len(legal)} of {len(activations)} activations work in place.")

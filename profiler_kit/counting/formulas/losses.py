@@ -58,7 +58,7 @@ def binary_cross_entropy_with_logits(
 
 # product, exponential, add, divide, scale by the gradient
 formula("aten.soft_margin_loss_backward")(per_argument(1, 5))
-# Per class: subtract from the target's score, add the margin, clamp, add; one target per row is taken.
+# Per class: subtract from the target's score, add the margin, clamp, add; one target per row.
 formula("aten.multi_margin_loss", "aten.multilabel_margin_loss_forward")(per_argument(0, 4))
 # Per class: the same three steps, and adding to the target's gradient.
 formula("aten.multi_margin_loss_backward", "aten.multilabel_margin_loss_backward")(per_argument(1, 4))

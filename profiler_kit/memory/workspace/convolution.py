@@ -61,18 +61,18 @@ def convolution_backward(call: OpCall, device: Device, config: LibraryConfig) ->
     return WorkspaceBytes(peak("low"), peak("likely"), peak("high"), source or of_weight.source)
 
 
-def pass_workspace(which: Pass, shape: Geometry, config: LibraryConfig) -> WorkspaceBytes:
+def pass_workspace(direction: Pass, shape: Geometry, config: LibraryConfig) -> WorkspaceBytes:
     """Workspace of one pass. A transposed convolution swaps forward and input gradient."""
     if not config.cudnn:
-        unfolded = shape.image_channels * shape.taps * shape.result_places * shape.element_bytes
+        unfolded = shape.image_channels * shape.taps * shape.result_positions * shape.element_bytes
         return WorkspaceBytes(0, unfolded // shape.groups, unfolded, _WITHOUT_CUDNN)
     if shape.is_transposed:
-        which = _FLIPPED.get(which, which)
+        direction = _FLIPPED.get(direction, direction)
     if shape.is_depthwise:
-        return _depthwise(which, shape)
-    if which == "weight_gradient":
+        return _depthwise(direction, shape)
+    if direction == "weight_gradient":
         return weight_gradient(shape)
-    return feature_map_pass(which, shape)
+    return feature_map_pass(direction, shape)
 
 
 def _bias_gradient(gradient: TensorFacts, device: Device) -> WorkspaceBytes:
@@ -80,14 +80,14 @@ def _bias_gradient(gradient: TensorFacts, device: Device) -> WorkspaceBytes:
     return exactly(reduce_bytes(gradient, dims, device), "the bias gradient is a sum: ATen/native/cuda/Reduce.cuh")
 
 
-def _depthwise(which: Pass, shape: Geometry) -> WorkspaceBytes:
+def _depthwise(direction: Pass, shape: Geometry) -> WorkspaceBytes:
     """Workspace of a depthwise convolution: zero except for some weight gradients and, rarely, input gradients.
 
     ATen's kernels need no workspace. cuDNN runs for some weight gradients.
     """
     copies = shape.copies_bytes
     is_3d = len(shape.kernel) == 3
-    if which == "weight_gradient":
+    if direction == "weight_gradient":
         if shape.is_channels_last:
             high = 15 * copies if is_3d else (7 if shape.precision == "tf32" else 2) * copies
             return WorkspaceBytes(0, int(_PARTIAL_SHARE * copies), high, _DEPTHWISE)
@@ -97,6 +97,6 @@ def _depthwise(which: Pass, shape: Geometry) -> WorkspaceBytes:
             return WorkspaceBytes(0, 0, copies + copies // 20, _DEPTHWISE)
         return NOTHING
     has_multiplier = shape.result_channels > shape.image_channels
-    if which == "input_gradient" and (has_multiplier or (shape.is_channels_last and is_3d)):
+    if direction == "input_gradient" and (has_multiplier or (shape.is_channels_last and is_3d)):
         return WorkspaceBytes(0, 0, copies * 9 // 2, _DEPTHWISE)
     return NOTHING

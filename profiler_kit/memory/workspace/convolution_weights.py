@@ -12,7 +12,7 @@ _COPIES: Final = "H100, cuDNN 9.19: copies with channels last, and partial sums 
 _PER_SAMPLE: Final = "H100, cuDNN 9.19: a matrix product per sample, then a sum"
 _EITHER: Final = "H100, cuDNN 9.19: no workspace, copies with channels last, or a transform"
 _PARTIAL_BYTES: Final = 4  # sums are in float32
-_TABLE: Final = 1 << 14
+_TABLE_BYTES: Final = 1 << 14
 _MAX_EXTRA_POINTWISE_BYTES: Final = 8 << 20
 _MAX_PER_SAMPLE_BYTES_MANY_PAIRS: Final = 32 << 20
 _MAX_PER_SAMPLE_BYTES_FEW_PAIRS: Final = 192 << 20
@@ -34,18 +34,18 @@ _TYPICAL_SPLITS: Final = 96
 _TILE_PAIRS: Final = 64 * 64
 _TILE_SIDE: Final = 128
 _MULTIPROCESSORS: Final = 132  # of the measured card
-_SMALL_KERNEL: Final = 9
+_MAX_SMALL_KERNEL_TAPS: Final = 9
 _PAIRS_PER_SPLIT: Final = 98_304
 _MAX_SPLITS_IN_HALF: Final = 13
-_LARGE_KERNEL: Final = 25
-_FEW_POSITIONS: Final = 16_384
+_MIN_LARGE_KERNEL_TAPS: Final = 25
+_MAX_FEW_POSITIONS: Final = 16_384
 _MAX_SPLITS_FEW_POSITIONS: Final = 5
 _MIN_SPLIT_POSITIONS: Final = {"half": 8192, "tf32": 2048, "float32": 2048, "float64": 2048}
 _POSITIONS_PER_SPLIT: Final = 32
 _MIN_TRANSFORM_PAIRS: Final = 1500  # fewer pairs never used a transform
-_MANY_PAIRS: Final = 8192
-_FEW_SAMPLES: Final = 4
-_FOURIER_KERNEL: Final = 5
+_MIN_FOURIER_PAIRS: Final = 8192
+_MAX_FEW_SAMPLES: Final = 4
+_MIN_FOURIER_KERNEL_SIDE: Final = 5
 _FACTOR_3D: Final = 2  # factor for three dimensions
 
 
@@ -74,7 +74,7 @@ def _partial(shape: Geometry) -> int:
 
 
 def _positions(shape: Geometry) -> int:
-    return shape.batch * shape.result_places
+    return shape.batch * shape.result_positions
 
 
 def _splits(shape: Geometry) -> int:
@@ -82,9 +82,9 @@ def _splits(shape: Geometry) -> int:
     if _positions(shape) < _MIN_SPLIT_POSITIONS[shape.precision]:
         return 0
     pairs = _pairs(shape)
-    if pairs >= _TILE_PAIRS and shape.taps <= _SMALL_KERNEL:
+    if pairs >= _TILE_PAIRS and shape.taps <= _MAX_SMALL_KERNEL_TAPS:
         return _splits_of_small_kernels(shape)
-    if shape.precision == "half" and shape.taps > _LARGE_KERNEL and _positions(shape) <= _FEW_POSITIONS:
+    if shape.precision == "half" and shape.taps > _MIN_LARGE_KERNEL_TAPS and _positions(shape) <= _MAX_FEW_POSITIONS:
         return min(_TYPICAL_PAIRS // pairs, _MAX_SPLITS_FEW_POSITIONS)
     typical = _TYPICAL_PAIRS if shape.precision == "half" or pairs >= _TILE_PAIRS else _TYPICAL_PAIRS * 2 // 3
     return min(typical // pairs, _TYPICAL_SPLITS)
@@ -93,8 +93,8 @@ def _splits(shape: Geometry) -> int:
 def _splits_of_small_kernels(shape: Geometry) -> int:
     """Number of splits for kernels of up to 3 x 3 with many channels: one tile of 128 x 128 per multiprocessor."""
     if shape.precision == "half":
-        high = _PAIRS_PER_SPLIT // _pairs(shape)
-        return min(high, _MAX_SPLITS_IN_HALF) if _positions(shape) > _FEW_POSITIONS else 0
+        splits = _PAIRS_PER_SPLIT // _pairs(shape)
+        return min(splits, _MAX_SPLITS_IN_HALF) if _positions(shape) > _MAX_FEW_POSITIONS else 0
     sides = -(-shape.image_channels // _TILE_SIDE) * -(-shape.result_channels // _TILE_SIDE)
     return _MULTIPROCESSORS // (shape.taps * sides)
 
@@ -103,19 +103,19 @@ def _max_split(shape: Geometry) -> int:
     dims_factor = _FACTOR_3D if len(shape.kernel) == 3 else 1
     pairs = _pairs(shape)
     table = _MAX_PAIRS["half" if shape.precision == "half" else "float"]
-    high = table[sum(shape.taps > bound for bound in _TAPS)][sum(pairs > bound for bound in _PAIRS)]
-    splits = min(dims_factor * high // pairs, -(-_positions(shape) // _POSITIONS_PER_SPLIT))
-    return shape.copies_bytes + max(splits, 1) * _partial(shape) + _TABLE
+    max_pairs = table[sum(shape.taps > bound for bound in _TAPS)][sum(pairs > bound for bound in _PAIRS)]
+    splits = min(dims_factor * max_pairs // pairs, -(-_positions(shape) // _POSITIONS_PER_SPLIT))
+    return shape.copies_bytes + max(splits, 1) * _partial(shape) + _TABLE_BYTES
 
 
 def _transform(shape: Geometry) -> int:
     pairs = shape.image_channels * shape.result_channels
     if pairs < _MIN_TRANSFORM_PAIRS:
         return 0
-    if min(shape.kernel) < _FOURIER_KERNEL:
+    if min(shape.kernel) < _MIN_FOURIER_KERNEL_SIDE:
         return winograd_bytes(shape)
-    is_small = _positions(shape) <= _FEW_POSITIONS and pairs >= _MANY_PAIRS
-    return fourier_bytes(shape) if is_small or shape.batch <= _FEW_SAMPLES else 0
+    is_small = _positions(shape) <= _MAX_FEW_POSITIONS and pairs >= _MIN_FOURIER_PAIRS
+    return fourier_bytes(shape) if is_small or shape.batch <= _MAX_FEW_SAMPLES else 0
 
 
 def _pointwise(shape: Geometry) -> WorkspaceBytes:
@@ -133,9 +133,9 @@ def _pointwise(shape: Geometry) -> WorkspaceBytes:
 def _is_one_product(shape: Geometry, per_sample: int) -> bool:
     """Whether one product over all samples is likely: products per sample are too large, or rows do not fill 16 bytes."""
     pairs = shape.image_channels * shape.result_channels
-    unfilled = shape.element_bytes == 4 and shape.result_places * shape.element_bytes % 16 > 0
-    high = _MAX_PER_SAMPLE_BYTES_MANY_PAIRS if pairs >= _MIN_MANY_PAIRS else _MAX_PER_SAMPLE_BYTES_FEW_PAIRS
-    return per_sample >= high or (unfilled and pairs >= _UNFILLED_PAIRS)
+    unfilled = shape.element_bytes == 4 and shape.result_positions * shape.element_bytes % 16 > 0
+    max_bytes = _MAX_PER_SAMPLE_BYTES_MANY_PAIRS if pairs >= _MIN_MANY_PAIRS else _MAX_PER_SAMPLE_BYTES_FEW_PAIRS
+    return per_sample >= max_bytes or (unfilled and pairs >= _UNFILLED_PAIRS)
 
 
 def _without_tensor_cores(shape: Geometry) -> WorkspaceBytes:

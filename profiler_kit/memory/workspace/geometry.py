@@ -45,12 +45,12 @@ class Geometry:
         return math.prod(self.kernel)
 
     @property
-    def image_places(self) -> int:
+    def image_positions(self) -> int:
         """Number of positions in one image."""
         return math.prod(self.image_sides)
 
     @property
-    def result_places(self) -> int:
+    def result_positions(self) -> int:
         """Number of positions in one result."""
         return math.prod(self.result_sides)
 
@@ -67,12 +67,12 @@ class Geometry:
     @property
     def image_bytes(self) -> int:
         """Bytes of the image."""
-        return self.batch * self.image_channels * self.image_places * self.element_bytes
+        return self.batch * self.image_channels * self.image_positions * self.element_bytes
 
     @property
     def result_bytes(self) -> int:
         """Bytes of the result."""
-        return self.batch * self.result_channels * self.result_places * self.element_bytes
+        return self.batch * self.result_channels * self.result_positions * self.element_bytes
 
     @property
     def weight_bytes(self) -> int:
@@ -92,12 +92,12 @@ class Geometry:
     @property
     def padded_image_bytes(self) -> int:
         """Bytes of a copy of the image with padded channels."""
-        return self.batch * self.padded_image_channels * self.image_places * self.element_bytes
+        return self.batch * self.padded_image_channels * self.image_positions * self.element_bytes
 
     @property
     def padded_result_bytes(self) -> int:
         """Bytes of a copy of the result with padded channels."""
-        return self.batch * self.padded_result_channels * self.result_places * self.element_bytes
+        return self.batch * self.padded_result_channels * self.result_positions * self.element_bytes
 
     @property
     def padded_weight_elements(self) -> int:

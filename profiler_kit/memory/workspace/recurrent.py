@@ -17,13 +17,19 @@ from profiler_kit.memory.workspace import LibraryConfig, OpCall, WorkspaceBytes,
 _SOURCE: Final = "H100, cuDNN 9.19: workspace per layer, weight, row and sample"
 _LAYER_BYTES: Final = 8 << 20
 _GATES: Final = {"lstm": 4, "gru": 3}
-_ROW: Final = {"lstm": (5, 1), "gru": (4, 2)}  # multiples of hidden and input size
-_SAMPLE: Final = {"lstm": 10, "gru": 5}
-_BOTH_WAYS: Final = {"lstm": 4, "gru": 1}  # extra multiples of the hidden size with both directions
-_MORE: Final = {"lstm": 16, "gru": 14}  # extra multiples of the hidden size per row, for small hidden sizes
-_SMALL: Final = {"lstm": (256, 128), "gru": (128, 128)}  # largest small hidden size: in half precision, in float32
-_PLAIN_MORE: Final = {True: 9, False: 4}  # for plain layers: {training: multiple}
-_PLAIN_SMALL: Final = (300, 300)
+_ROW_MULTIPLES: Final = {"lstm": (5, 1), "gru": (4, 2)}  # multiples of hidden and input size
+_SAMPLE_MULTIPLES: Final = {"lstm": 10, "gru": 5}
+_BIDIRECTIONAL_MULTIPLES: Final = {"lstm": 4, "gru": 1}  # extra multiples of the hidden size with both directions
+_SMALL_HIDDEN_MULTIPLES: Final = {
+    "lstm": 16,
+    "gru": 14,
+}  # extra multiples of the hidden size per row, for small hidden sizes
+_MAX_SMALL_HIDDEN: Final = {
+    "lstm": (256, 128),
+    "gru": (128, 128),
+}  # largest small hidden size: in half precision, in float32
+_PLAIN_SMALL_HIDDEN_MULTIPLES: Final = {True: 9, False: 4}  # for plain layers: {training: multiple}
+_PLAIN_MAX_SMALL_HIDDEN: Final = (300, 300)
 
 
 @rule("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
@@ -40,21 +46,21 @@ def recurrent(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceB
     rows, batch = options["rows"], options["batch"]
     gates = _GATES.get(kind, 1)
     weights = gates * hidden * directions * (inputs + (depth - 1) * directions * hidden + depth * hidden)
-    of_hidden, of_inputs = _ROW.get(kind, (4, 2))
+    of_hidden, of_inputs = _ROW_MULTIPLES.get(kind, (4, 2))
     if not train and kind != "lstm":
         of_hidden, of_inputs = (of_hidden if kind == "gru" else 2), 1
     row = directions * (of_hidden * hidden + of_inputs * inputs)
     if directions == 2:
-        row += _BOTH_WAYS.get(kind, 0) * hidden
-    sample = _SAMPLE.get(kind, 5) * hidden * directions * depth
+        row += _BIDIRECTIONAL_MULTIPLES.get(kind, 0) * hidden
+    sample = _SAMPLE_MULTIPLES.get(kind, 5) * hidden * directions * depth
     base = _LAYER_BYTES * directions * depth + size * (weights + rows * row + batch * sample)
-    more = size * rows * _MORE.get(kind, _PLAIN_MORE[train]) * hidden
-    spare = size * rows * inputs + more * (directions - 1)
+    extra = size * rows * _SMALL_HIDDEN_MULTIPLES.get(kind, _PLAIN_SMALL_HIDDEN_MULTIPLES[train]) * hidden
+    margin = size * rows * inputs + extra * (directions - 1)
     if options["packed"]:
         packed = WorkspaceBytes(
-            base * 4 // 5, base, base * 6 // 5 + more, _SOURCE + "; not measured for packed sequences"
+            base * 4 // 5, base, base * 6 // 5 + extra, _SOURCE + "; not measured for packed sequences"
         )
         return on_card(packed, device)
-    is_small = hidden <= _SMALL.get(kind, _PLAIN_SMALL)[size == 4]
-    likely = base + more if is_small else base
-    return on_card(WorkspaceBytes(base * 3 // 4, likely, base + base // 10 + more + spare, _SOURCE), device)
+    is_small = hidden <= _MAX_SMALL_HIDDEN.get(kind, _PLAIN_MAX_SMALL_HIDDEN)[size == 4]
+    likely = base + extra if is_small else base
+    return on_card(WorkspaceBytes(base * 3 // 4, likely, base + base // 10 + extra + margin, _SOURCE), device)
