@@ -24,7 +24,7 @@ def numel(spec: TensorSpec | None) -> int:
     return 0 if spec is None else prod(spec.shape)
 
 
-def first(out: Specs) -> TensorSpec | None:
+def first_tensor(out: Specs) -> TensorSpec | None:
     """The first tensor in an op's result; None without one."""
     if out is None or isinstance(out, TensorSpec):
         return out
@@ -69,7 +69,7 @@ def per_argument(place: int = 0, flops: int = 1) -> Callable[..., Cost]:
 
 def per_result(flops: int = 1) -> Callable[..., Cost]:
     """A formula: `flops` per element of the first tensor in the result."""
-    return lambda *_, out, **__: per_element(first(out), flops)
+    return lambda *_, out, **__: per_element(first_tensor(out), flops)
 
 
 def free(*_: Any, out: Any, **__: Any) -> Cost:

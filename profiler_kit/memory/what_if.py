@@ -152,12 +152,12 @@ class Study:
                     else "remove it",
                 )
 
-    def _fits(self, total: int, total_high: int) -> Literal["yes", "likely", "no"] | None:
+    def _fits(self, total_bytes: int, total_high_bytes: int) -> Literal["yes", "likely", "no"] | None:
         if self.fits_bytes is None:
             return None
-        if total > self.fits_bytes:
+        if total_bytes > self.fits_bytes:
             return "no"
-        return "yes" if total_high <= self.fits_bytes else "likely"
+        return "yes" if total_high_bytes <= self.fits_bytes else "likely"
 
     def _largest(self) -> Iterator[WhatIf]:
         """The largest batch that fits with the maximum workspace, then with the likely workspace."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import (
     contraction,
-    first,
+    first_tensor,
     free,
     is_float,
     numel,
@@ -39,7 +39,7 @@ def adaptive_positions(x: TensorSpec, y: TensorSpec, dims: int) -> int:
 
 def per_window(dims: int) -> Callable[..., Cost]:
     """A formula: 1 FLOP per kernel position and output element."""
-    return lambda x, kernel, *_, out, **__: per_element(first(out), window(kernel, dims))
+    return lambda x, kernel, *_, out, **__: per_element(first_tensor(out), window(kernel, dims))
 
 
 def per_window_backward(dims: int) -> Callable[..., Cost]:
@@ -51,7 +51,7 @@ def per_adaptive_window(dims: int) -> Callable[..., Cost]:
     """A formula: 1 FLOP per position in the window of each output element."""
 
     def cost(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-        y = first(out)
+        y = first_tensor(out)
         return Cost() if y is None or not is_float(x) else Cost(flops=adaptive_positions(x, y, dims))
 
     return cost
@@ -88,7 +88,7 @@ formula(
 @formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d")
 def fractional_max_pool(x: TensorSpec, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -> Cost:
     """1 FLOP per kernel position and output element."""
-    return per_element(first(out), prod(kernel))
+    return per_element(first_tensor(out), prod(kernel))
 
 
 # Forward: a product for each tap of each output element, and their sum. Backward: multiply and add for each tap of each

@@ -18,7 +18,7 @@ from profiler_kit.memory.emulation import Call, Emulation, emulates
 from profiler_kit.memory.emulation.autocast import HALF
 
 _ATEN: Final = torch.ops.aten
-_MOST_HEAD_SIZE: Final = 256
+_MAX_HEAD_SIZE: Final = 256
 _HEAD_MULTIPLE: Final = 8  # elements; for flash attention and cuDNN
 
 
@@ -58,7 +58,7 @@ def select_kernel(
     """The first kernel in the device's order that supports these tensors."""
     if query.dim() != 4 or not query.is_floating_point() or query.dtype is torch.float64:
         return "math"
-    if query.shape[-1] > _MOST_HEAD_SIZE or key.shape[-1] != value.shape[-1] or 0 in query.shape:
+    if query.shape[-1] > _MAX_HEAD_SIZE or key.shape[-1] != value.shape[-1] or 0 in query.shape:
         return "math"
     grouped = enable_gqa and query.shape[1] != key.shape[1]
     for kernel in device.architecture.attention.kernels:

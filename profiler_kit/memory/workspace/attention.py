@@ -18,7 +18,7 @@ _TILE: Final = 64  # queries per tile of the query's gradient
 _TILE_HEADER_BYTES: Final = 1 << 4  # lock and counter of a tile
 _FLASH_ROWS: Final = 128
 _FLASH_COLUMNS: Final = 32
-_MOST_SPLITS: Final = 128
+_MAX_SPLITS: Final = 128
 
 
 @rule("aten._scaled_dot_product_cudnn_attention_backward")
@@ -105,7 +105,7 @@ def _splits(query: TensorFacts, key: TensorFacts, device: Device) -> int:
     if tiles >= 0.8 * slots or not tiles:
         return 1
     shares: dict[int, float] = {}
-    for splits in range(1, min(_MOST_SPLITS, slots, blocks) + 1):
+    for splits in range(1, min(_MAX_SPLITS, slots, blocks) + 1):
         if splits == 1 or -(-blocks // splits) != -(-blocks // (splits - 1)):
             waves = tiles * splits / slots
             shares[splits] = waves / -(-tiles * splits // slots)

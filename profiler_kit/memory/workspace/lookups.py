@@ -106,7 +106,7 @@ def multinomial(call: OpCall, device: Device, config: LibraryConfig) -> Workspac
 
 
 @rule("aten.topk")
-def largest(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+def topk(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
     """Counts of long rows, which several blocks share; zero for short rows."""
     tensor = call.args[0]
     long = tensor.shape and max(tensor.shape) > 2 * _MAX_BLOCK_SORT
@@ -114,7 +114,7 @@ def largest(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceByt
 
 
 @rule("aten.roll", "aten._fft_c2r", "aten.cumprod")
-def one_copy(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+def input_copy(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
     """One copy: between two rolled dimensions, of the input that an inverse FFT destroys, or of a strided input."""
     tensor = call.args[0]
     if call.op == "aten.roll":

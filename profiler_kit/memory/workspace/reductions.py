@@ -36,14 +36,14 @@ def reduction(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceB
 
 
 @rule("aten.amax", "aten.amin", "aten.any", "aten.all")
-def choice(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+def elementwise_choice(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
     """Partial results in the tensor's dtype."""
     tensor = call.args[0]
     return exactly(reduce_bytes(tensor, _dims(call, 1), device, tensor.element_bytes), _SOURCE)
 
 
 @rule("aten.argmax", "aten.argmin", "aten.max", "aten.min", "aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
-def compound(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+def indexed_or_variance(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
     """Partial results of a value with its index, or of a mean with its variance."""
     if len(call.args) > 1 and isinstance(call.args[1], TensorFacts):
         return exactly(0, _SOURCE)  # elementwise maximum of two tensors
@@ -51,14 +51,14 @@ def compound(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBy
 
 
 @rule("aten.logsumexp")
-def log_sum(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+def logsumexp(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
     """The exponentials, and the larger buffer of the two reductions."""
     tensor = call.args[0]
     return exactly(tensor.nbytes + reduce_bytes(tensor, _dims(call, 1), device), _MEASURED)
 
 
 @rule(*_LOSSES)
-def loss(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+def elementwise_loss(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
     """The losses of the elements before the reduction."""
     at, reduced, unreduced = _LOSSES[call.op]
     reduction = call.args[at] if len(call.args) > at else call.kwargs.get("reduction", 1)
