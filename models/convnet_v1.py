@@ -1,6 +1,6 @@
-"""The "fast large network" of StackOverflow question 51124101: more parameters, but it halves the image first.
+"""The "fast large network" of StackOverflow question 51124101: more parameters, but the first layer halves the image.
 
-Maps a 3x256x256 image to two scores on a 64x64 map, by two branches that are concatenated.
+Maps a 3x256x256 image to two scores on a 64x64 map, with two concatenated branches.
 """
 
 import torch

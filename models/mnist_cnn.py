@@ -1,6 +1,6 @@
-"""A small digit classifier with its own DataLoader, so that the time to prepare data is part of a step.
+"""A small digit classifier with its own DataLoader: a step includes the time to load data.
 
-The digits are drawn, not downloaded: strokes, shifted, slanted and scaled at random, with noise on top.
+The digits are generated: strokes, randomly shifted, slanted and scaled, with noise.
 """
 
 from functools import cache
@@ -31,7 +31,7 @@ STROKES: dict[int, list[tuple[float, float, float, float]]] = {
 
 @cache
 def draw_digits(count: int = COUNT, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """`count` grey images (count, 28, 28) of uint8 and their labels, the same for the same seed."""
+    """`count` gray images (count, 28, 28) of uint8 and their labels, the same for the same seed."""
     random = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 10, (count,), generator=random)
 
@@ -46,7 +46,7 @@ def draw_digits(count: int = COUNT, seed: int = 0) -> tuple[Tensor, Tensor]:
     images = torch.empty(count, SIZE, SIZE)
     for digit, strokes in STROKES.items():
         rows = labels == digit
-        # pixel centres in the grid of the strokes
+        # pixel centers in the grid of the strokes
         v = (y - top[rows]) / scale[rows]
         u = (x - left[rows]) / scale[rows] - slant[rows] * (2 - v)
         distance = torch.full_like(u, torch.inf)

@@ -1,7 +1,7 @@
 """ResNet-18 and ResNet-50 for 1000 classes (He et al., "Deep Residual Learning for Image Recognition", 2015).
 
-Two models live here, so name one: ``models/resnet.py:resnet18`` or ``models/resnet.py:resnet50``.
-As in torchvision, the stride of a bottleneck sits on its 3x3 convolution.
+This file has two models. Name one: ``models/resnet.py:resnet18`` or ``models/resnet.py:resnet50``.
+As in torchvision, the 3x3 convolution of a bottleneck has the stride.
 """
 
 import torch

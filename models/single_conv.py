@@ -1,4 +1,4 @@
-"""One 3x3 convolution at a fixed shape: the usual little experiment with `torch.backends.cudnn.benchmark`."""
+"""One 3x3 convolution at a fixed shape: a typical experiment with `torch.backends.cudnn.benchmark`."""
 
 import torch
 from torch import Tensor, nn

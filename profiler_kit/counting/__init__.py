@@ -1,4 +1,4 @@
-"""Static facts: what one step asks for, counted in one pass over meta tensors, without real compute."""
+"""Static count of one training step: FLOPs, bytes and saved tensors, from one pass over meta tensors."""
 
 from __future__ import annotations
 
@@ -8,62 +8,64 @@ from typing import Final
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from profiler_kit.counting.conventions import Convention, by_name
+from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.cross_check import cross_checks
-from profiler_kit.counting.fold import by_module, by_op, by_phase, coverage_percent, uncounted
-from profiler_kit.counting.memo import Memo, memo_beside
+from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.modules import describe_modules
+from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
-from profiler_kit.counting.watch import output_tensors
+from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.loading import Target
 from profiler_kit.loading.compiled import nothing_compiled
 from profiler_kit.loading.kinds import StepError, on_first_kind
+from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restore import unchanged
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
-_NO_HOOKS: Final = "saved tensor hooks"  # what torch.func.grad, vjp, jacrev and hessian do not run beside
+# torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
+_HOOKS_REFUSED: Final = "saved tensor hooks"
 
 
 def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> StaticCount:
-    """What one step of `target` asks for: FLOPs, MACs, operand bytes, saved tensors, parameters, per module and in all.
+    """Count FLOPs, MACs, operand bytes, saved tensors and parameters of one step of `target`, per module and in total.
 
-    The model runs once, as it is written where it is compiled; it is left as it was. One whose control flow depends on
-    values is counted on another kind of tensors, at last on real ones (see `loading.kinds`); a note says so, and why.
-    `convention` names the definition of MACs and FLOPs (see `conventions`); bytes are the same under all.
+    The model runs once and is restored afterwards. Compiled parts run uncompiled. A model whose control flow depends on
+    tensor values is counted on another kind of tensors (see `loading.kinds`), and a note names the reason.
+    `convention` names the definition of MACs and FLOPs (see `conventions`). Bytes are the same under every convention.
 
-    Raises: TargetError where the model cannot be run, UsageError for an unknown convention.
+    Raises: TargetError if the model cannot run, UsageError for an unknown convention.
     """
-    return _counted(target, by_name(convention))
+    return _count_on_first_kind(target, find_convention(convention))
 
 
 def count_both(
     target: Target, convention: str = DEFAULT_CONVENTION, *, cross_check: bool = False
 ) -> tuple[StaticCount, StaticCount]:
-    """The count by `convention`, and the kit's own, on which findings and rooflines rest whatever is shown.
+    """Return two counts: by `convention`, and by the ``kit`` convention. Findings and rooflines always use the second.
 
-    With `cross_check` other counters run on the model too, and both counts hold what they said.
+    With `cross_check`, other counters run on the model too, and both counts include their results.
 
     Raises: as `count_target`.
     """
-    by_name(convention)
-    by_kit = _counted(target, by_name(DEFAULT_CONVENTION), cross_check=cross_check)
+    find_convention(convention)  # a wrong name fails before the model runs
+    by_kit = _count_on_first_kind(target, find_convention(DEFAULT_CONVENTION), cross_check=cross_check)
     if convention == DEFAULT_CONVENTION:
         return by_kit, by_kit
-    shown = count_target(target, convention=convention)
-    return replace(shown, cross_checks=by_kit.cross_checks), by_kit
+    by_convention = count_target(target, convention=convention)
+    return replace(by_convention, cross_checks=by_kit.cross_checks), by_kit
 
 
-def _counted(target: Target, convention: Convention, *, cross_check: bool = False) -> StaticCount:
+def _count_on_first_kind(target: Target, convention: Convention, *, cross_check: bool = False) -> StaticCount:
     load_entry_points()
     with nothing_compiled():
-        found = on_first_kind(target, lambda one: _count(one, convention, cross_check=cross_check))
-    notes = (*found.value.notes, *((f"counted {found.note}",) if found.note else ()))
-    return replace(found.value, device=found.kind, notes=notes)
+        result = on_first_kind(target, lambda variant: _count(variant, convention, cross_check=cross_check))
+    notes = (*result.value.notes, *((f"counted {result.note}",) if result.note else ()))
+    return replace(result.value, device=result.kind, notes=notes)
 
 
 def _count(target: Target, convention: Convention, *, cross_check: bool) -> StaticCount:
-    trace, notes = _traced(target, memo_beside(_get_current_dispatch_mode_stack()), convention)
+    trace, notes = _trace(target, memo_for_modes(_get_current_dispatch_mode_stack()), convention)
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -78,7 +80,7 @@ def _count(target: Target, convention: Convention, *, cross_check: bool) -> Stat
         backward=phases["backward"],
         recompute=phases["recompute"],
         saved_bytes=sum(item.tensor.nbytes for item in trace.saved),
-        uncounted=uncounted(trace.ops),
+        uncounted=uncounted_ops(trace.ops),
         modules=by_module(facts, trace.ops, trace.calls, trace.saved, target.info.loss),
         ops=totals,
         torch=torch.__version__,
@@ -88,12 +90,12 @@ def _count(target: Target, convention: Convention, *, cross_check: bool) -> Stat
     )
 
 
-def _traced(target: Target, memo: Memo, convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
+def _trace(target: Target, memo: Memo[OpFacts], convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
     with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
         try:
             return trace_step(target, memo, convention), ()
         except StepError as failed:
-            if _NO_HOOKS not in str(failed.error):
+            if _HOOKS_REFUSED not in str(failed.error):
                 raise
         trace = trace_step(target, memo, convention, watch_saved=False)
-    return trace, ("saved bytes are not known: torch.func's derivatives let nobody watch what is saved",)
+    return trace, ("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks",)

@@ -1,4 +1,4 @@
-"""The few computations that formulas share: element counts, and what a multiply-accumulate or an element costs."""
+"""Computations that formulas share: element counts, and costs per multiply-accumulate or per element."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def numel(spec: TensorSpec | None) -> int:
     return 0 if spec is None else prod(spec.shape)
 
 
-def first(out: Specs) -> TensorSpec | None:
-    """The first tensor of what an op returned."""
+def first_tensor(out: Specs) -> TensorSpec | None:
+    """The first tensor in an op's result; None without one."""
     if out is None or isinstance(out, TensorSpec):
         return out
     return next((spec for spec in out if spec is not None), None)
 
 
 def is_float(spec: TensorSpec) -> bool:
-    """Whether `spec` holds floating-point or complex numbers, the only ones whose pointwise arithmetic is FLOPs."""
+    """Whether `spec` is floating-point or complex. Pointwise arithmetic on other dtypes counts 0 FLOPs."""
     return spec.dtype.startswith(("float", "bfloat", "complex"))
 
 
 def contraction(macs: int, operand: TensorSpec) -> Cost:
-    """`macs` multiply-accumulates in the dtype of `operand`, as two FLOPs each."""
+    """Cost of `macs` multiply-accumulates in the dtype of `operand`: 2 FLOPs each, 4 real MACs per complex one."""
     real = macs * COMPLEX_MACS if operand.dtype.startswith("complex") else macs
     return Cost(macs=real, flops=2 * real)
 
 
 def product_macs(a: TensorSpec, b: TensorSpec) -> int:
-    """MACs of ``(..., n, k) @ (..., k, m)``, batch dimensions equal; of a sparse operand only what is stored.
+    """MACs of ``(..., n, k) @ (..., k, m)`` with equal batch dimensions.
 
-    Four-bit floats come two in one element, so that k is twice what the shape says.
+    Counts: stored elements only, for a sparse operand. A dtype that packs two four-bit floats per element doubles k.
     """
     macs = numel(a) * b.shape[-1]
     if a.stored is not None:
@@ -56,34 +56,34 @@ def product_macs(a: TensorSpec, b: TensorSpec) -> int:
 
 
 def per_element(spec: TensorSpec | None, flops: int = 1) -> Cost:
-    """`flops` for every element of `spec`; nothing where it holds no floating-point numbers."""
+    """Cost of `flops` per element of `spec`; zero for integer and boolean tensors."""
     if spec is None or not is_float(spec):
         return Cost()
     return Cost(flops=flops * numel(spec))
 
 
 def per_argument(place: int = 0, flops: int = 1) -> Callable[..., Cost]:
-    """A formula: `flops` for every element of the op's argument at `place`."""
+    """A formula: `flops` per element of the positional argument `place`."""
     return lambda *args, out, **_: per_element(args[place], flops)
 
 
 def per_result(flops: int = 1) -> Callable[..., Cost]:
-    """A formula: `flops` for every element of the first tensor that the op returns."""
-    return lambda *_, out, **__: per_element(first(out), flops)
+    """A formula: `flops` per element of the first tensor in the result."""
+    return lambda *_, out, **__: per_element(first_tensor(out), flops)
 
 
 def free(*_: Any, out: Any, **__: Any) -> Cost:
-    """The formula of ops that do no floating-point arithmetic."""
+    """A formula: no floating-point arithmetic."""
     return ZERO
 
 
-def gradients_wanted(node_name: str, inputs: int) -> tuple[bool, ...]:
-    """For each of an op's first `inputs` differentiable inputs: whether the backward that runs now passes a gradient on.
+def needed_gradients(node_name: str, inputs: int) -> tuple[bool, ...]:
+    """For each of an op's first `inputs` differentiable inputs: whether the running backward node needs its gradient.
 
-    Fused backward ops have no argument that says so. The autograd node does, if it is the op's own: it is called
-    `node_name` and ``Backward<n>``. Anywhere else all are wanted.
+    Some fused backward ops have no output mask. Their autograd node, named ``<node_name>Backward<n>``, has the
+    information. If another node runs, every gradient counts as needed.
     """
-    node: Any = torch._C._current_autograd_node()  # None outside backward, whatever the stub says
+    node: Any = torch._C._current_autograd_node()  # None outside backward, although the stub excludes it
     if node is None or node.name().rpartition("Backward")[0] != node_name:
         return (True,) * inputs
     edges = node.next_functions

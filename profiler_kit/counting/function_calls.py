@@ -1,7 +1,7 @@
-"""Calls of torch's functions, as `torch.jit.trace` sees them: whole, where the dispatcher sees the ops they are made of.
+"""Calls of torch's C++ functions, as `torch.jit.trace` records them: one call, not the ops that it consists of.
 
-A TorchFunctionMode is told of each. Functions written in Python would be told to it whole too, and so would hide the ones
-they call; while it lasts, torch's Python functions look for tensors that override them only, not for modes.
+A TorchFunctionMode receives every call. torch's Python functions would reach the mode too, and their inner C++ calls would
+then be hidden. While the mode is active, torch's Python functions therefore check for tensor subclasses only, not for modes.
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-Ended: TypeAlias = Callable[[str, tuple[Any, ...], Mapping[str, Any], Any], None]
+OnCall: TypeAlias = Callable[[str, tuple[Any, ...], Mapping[str, Any], Any], None]  # name, args, kwargs, result
 
-_ASKING: Final[tuple[ModuleType, ...]] = (torch.overrides, torch.nn.functional, torch.functional, torch._tensor)
+_OVERRIDE_CHECKERS: Final[tuple[ModuleType, ...]] = (
+    torch.overrides,
+    torch.nn.functional,
+    torch.functional,
+    torch._tensor,
+)
 _DISABLED: Final = torch._C._disabled_torch_function_impl
 
 
 class FunctionCalls(TorchFunctionMode):
-    """Tells `ended` of every call of a function that torch has in C++: its name, arguments and result.
+    """Call `on_call` after every call of a torch C++ function, with its name, arguments and result.
 
-    `running` is the name of the call under way, None outside any. What a custom autograd function does inside is not told; it
-    runs as ``PythonOp.<its class>``.
+    `running` is the name of the running call, None outside a call. A custom autograd function runs as one call named
+    ``PythonOp.<class name>``; calls inside it are not reported.
     """
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, on_call: OnCall) -> None:
         super().__init__()
-        self._ended = ended
+        self._on_call = on_call
         self.running: str | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -40,26 +45,26 @@ class FunctionCalls(TorchFunctionMode):
         name = _name(func)
         with self.call(name):
             out = func(*args, **kwargs)
-        self._ended(name, args, kwargs, out)
+        self._on_call(name, args, kwargs, out)
         return out
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Ops belong to the call `name` while it lasts."""
-        before, self.running = self.running, name
+        """Inside the block, ops belong to the call `name`."""
+        outer_call, self.running = self.running, name
         try:
             yield
         finally:
-            self.running = before
+            self.running = outer_call
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches for as long as the block runs, and leaves torch as it was."""
-        with _asking_for_tensors_only(), self._custom_functions_whole(), self:
+        """Report calls inside the block; restore torch afterwards."""
+        with _override_checks_ignore_modes(), self._custom_functions_as_one_call(), self:
             yield
 
     @contextmanager
-    def _custom_functions_whole(self) -> Iterator[None]:
+    def _custom_functions_as_one_call(self) -> Iterator[None]:
         original = torch.autograd.Function.__dict__["apply"]
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,15 +79,15 @@ class FunctionCalls(TorchFunctionMode):
 
 
 def _name(func: Any) -> str:
-    """The op's name: without the underscore of in-place variants, which a trace does not keep."""
+    """The op's name, without the underscore of in-place variants, as in a trace."""
     name: str = getattr(func, "__name__", type(func).__name__)
     if name.startswith("__"):
         return name.strip("_")
     return name.rstrip("_")
 
 
-def overridden(values: Iterable[Any]) -> bool:
-    """Whether one of `values` is of a class that overrides torch's functions."""
+def has_override(values: Iterable[Any]) -> bool:
+    """Whether the class of one of `values` overrides torch's functions."""
     return any(
         getattr(type(value), "__torch_function__", _DISABLED) is not _DISABLED
         for value in values
@@ -91,17 +96,22 @@ def overridden(values: Iterable[Any]) -> bool:
 
 
 @contextmanager
-def _asking_for_tensors_only() -> Iterator[None]:
-    answers = {
-        "has_torch_function": overridden,
-        "has_torch_function_unary": lambda value: overridden((value,)),
-        "has_torch_function_variadic": lambda *values: overridden(values),
+def _override_checks_ignore_modes() -> Iterator[None]:
+    checks = {
+        "has_torch_function": has_override,
+        "has_torch_function_unary": lambda value: has_override((value,)),
+        "has_torch_function_variadic": lambda *values: has_override(values),
     }
-    before = [(place, name, getattr(place, name)) for place in _ASKING for name in answers if hasattr(place, name)]
-    for place, name, _ in before:
-        setattr(place, name, answers[name])
+    originals = [
+        (module, name, getattr(module, name))
+        for module in _OVERRIDE_CHECKERS
+        for name in checks
+        if hasattr(module, name)
+    ]
+    for module, name, _ in originals:
+        setattr(module, name, checks[name])
     try:
         yield
     finally:
-        for place, name, original in before:
-            setattr(place, name, original)
+        for module, name, original in originals:
+            setattr(module, name, original)

@@ -1,4 +1,4 @@
-"""Metadata of tensors that are no plain block of memory: sparse ones know what they store, nested ones are ragged."""
+"""Shapes and bytes of sparse and nested tensors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from profiler_kit.records.counts import TensorSpec
 def spec_of_layout(tensor: torch.Tensor) -> TensorSpec:
     """The spec of a sparse or nested tensor.
 
-    A strided nested tensor is taken as if padded to its longest, (batch, longest ..., width), with the bytes that it holds; a
-    jagged one as the one row of values that it keeps, (1, sum of lengths, width). A sparse tensor has its full shape, the
-    elements it stores, and the bytes of those and of their indices. On a meta tensor there is no pattern: how much is stored
-    is unknown, and the bytes are the dense ones.
+    Shapes: a strided nested tensor has its padded shape, (batch, longest ..., width); a jagged one (1, sum of lengths,
+    width); a sparse one its full shape.
+    Units: bytes of stored values and, for sparse tensors, of indices. A sparse meta tensor has no stored pattern, so its
+    `stored` is None and its bytes are those of a dense tensor.
     """
     dtype = str(tensor.dtype).removeprefix("torch.")
     if tensor.is_nested and tensor.layout is torch.strided:
@@ -31,7 +31,7 @@ def spec_of_layout(tensor: torch.Tensor) -> TensorSpec:
         indices, values = (tensor._indices(),), tensor._values()
     else:
         by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
-        compressed, plain = ("crow_indices", "col_indices") if by_row else ("ccol_indices", "row_indices")
-        indices, values = (getattr(tensor, compressed)(), getattr(tensor, plain)()), tensor.values()
-    bytes_of = sum(part.numel() * part.dtype.itemsize for part in (*indices, values))
-    return TensorSpec(shape=shape, dtype=dtype, nbytes=bytes_of, stored=values.numel())
+        compressed_name, plain_name = ("crow_indices", "col_indices") if by_row else ("ccol_indices", "row_indices")
+        indices, values = (getattr(tensor, compressed_name)(), getattr(tensor, plain_name)()), tensor.values()
+    nbytes = sum(part.numel() * part.dtype.itemsize for part in (*indices, values))
+    return TensorSpec(shape=shape, dtype=dtype, nbytes=nbytes, stored=values.numel())

@@ -1,4 +1,4 @@
-"""What is known of a model's modules without running it: names, aliases, parameters, a short description."""
+"""Static facts of a model's modules: names, aliases, parameters, a short description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIG_WIDTH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """A module's names, class, description and the parameters it is the first to own."""
+    """A module's names, class, description and parameters. A shared parameter belongs to its first module."""
 
     path: str
     aliases: tuple[str, ...]
@@ -24,32 +24,32 @@ class ModuleFacts:
 
 
 def describe_modules(model: nn.Module) -> tuple[ModuleFacts, ...]:
-    """All modules of `model` in the order of ``named_modules()``, each once; a shared parameter counts at its first."""
+    """Facts of every module of `model`, once each, in the order of ``named_modules()``."""
     names: dict[int, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         names.setdefault(id(module), []).append(name)
-    owned: set[int] = set()
+    counted_ids: set[int] = set()
     facts = []
     for path, module in model.named_modules():
-        mine = [p for p in module._parameters.values() if p is not None and id(p) not in owned]
-        mine = list({id(p): p for p in mine}.values())
-        owned.update(id(p) for p in mine)
+        candidates = [p for p in module._parameters.values() if p is not None and id(p) not in counted_ids]
+        parameters = list({id(p): p for p in candidates}.values())
+        counted_ids.update(id(p) for p in parameters)
         facts.append(
             ModuleFacts(
                 path=path,
                 aliases=tuple(name for name in names[id(module)] if name != path),
                 class_name=type(module).__name__,
                 config=config_text(module),
-                params=sum(p.numel() for p in mine),
-                trainable_params=sum(p.numel() for p in mine if p.requires_grad),
-                param_bytes=sum(p.numel() * p.element_size() for p in mine),
+                params=sum(p.numel() for p in parameters),
+                trainable_params=sum(p.numel() for p in parameters if p.requires_grad),
+                param_bytes=sum(p.numel() * p.element_size() for p in parameters),
             )
         )
     return tuple(facts)
 
 
 def config_text(module: nn.Module) -> str:
-    """What distinguishes `module` from others of its class, short: ``3->64, k3, s2, g4``; "" if nothing does."""
+    """A short description of `module`'s settings: ``3->64, k3, s2, g4``; "" if it has none."""
     if isinstance(module, nn.modules.conv._ConvNd):
         return _convolution_text(module)
     if isinstance(module, nn.Linear):
@@ -67,7 +67,7 @@ def config_text(module: nn.Module) -> str:
     try:
         text = " ".join(module.extra_repr().split())
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        return ""  # extra_repr is the user's code; a description is not worth failing for
+        return ""  # extra_repr is user code; a description is optional
     return text if len(text) <= CONFIG_WIDTH else text[: CONFIG_WIDTH - 3] + "..."
 
 

@@ -1,4 +1,4 @@
-"""From an op's live arguments to metadata, and from its schema to what it reads and writes."""
+"""Metadata of an op's arguments and results, the operands it reads and writes, and its cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch._ops import HigherOrderOperator
 
 from profiler_kit.counting.arithmetic import per_element
-from profiler_kit.counting.formulas import Formula, find
+from profiler_kit.counting.formulas import Formula, find_formula
 from profiler_kit.counting.layouts import spec_of_layout
 from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
@@ -23,7 +23,7 @@ def _spec(shape: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> TensorSpec
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Shape, dtype and bytes of `tensor`. An element that several positions share (stride 0) counts once."""
+    """Shape, dtype and bytes of `tensor`. Counts: an element that several positions share (stride 0) once."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return spec_of_layout(tensor)
     shape = tuple(tensor.shape)
@@ -34,17 +34,17 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     return _spec(shape, tensor.dtype, elements * tensor.dtype.itemsize)
 
 
-def described(value: Any) -> Any:
-    """`value` with every tensor replaced by its spec."""
+def as_specs(value: Any) -> Any:
+    """`value` with a `TensorSpec` in place of every tensor."""
     if isinstance(value, torch.Tensor):
         return spec_of(value)
     if type(value) in (list, tuple) and any(isinstance(item, (torch.Tensor, list, tuple)) for item in value):
-        return tuple(described(item) for item in value)
+        return tuple(as_specs(item) for item in value)
     return value
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among `values` and in lists and tuples among them."""
+    """The tensors in `values`, also inside nested lists and tuples."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -54,15 +54,16 @@ def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How calls of one op are counted, decided once from its name, tags and schema.
+    """How to count calls of one op; decided once from its name, tags and schema.
 
-    `formula` None with `known` false is an op nobody knows. `written` are positions of arguments the op changes in
-    place, `unread` those of them that it overwrites unread; `outputs` are names of its ``out=`` arguments.
+    `is_known`: whether a formula or a rule gives the cost; otherwise the op is uncounted. `written`: positions of arguments
+    that the op changes in place. `unread`: those of them that it overwrites without reading. `outputs`: names of its
+    ``out=`` arguments. `composite`: whether the op is a composite of other ops and has no formula.
     """
 
     name: str
     formula: Formula | None
-    known: bool
+    is_known: bool
     pointwise: bool
     moves_nothing: bool
     written: frozenset[int]
@@ -71,13 +72,13 @@ class Plan:
     composite: bool
 
 
-def plan(op: torch._ops.OpOverload) -> Plan:
+def plan_op(op: torch._ops.OpOverload) -> Plan:
     """The plan for `op`: its formula, else a rule from its schema, else unknown.
 
-    The rules: a view (every result aliases an argument, none is written) moves nothing; a factory (no tensor goes in)
-    only writes; torch's own pointwise tag means 1 FLOP per output element.
+    Counts: a view (every result aliases an argument, none is written) moves no bytes; a factory (no tensor argument) only
+    writes; an op with torch's pointwise tag has 1 FLOP per output element.
     """
-    found = find(str(op))
+    formula = find_formula(str(op))
     schema = op._schema
     arguments = schema.arguments
     changed = [(i, a) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
@@ -89,15 +90,17 @@ def plan(op: torch._ops.OpOverload) -> Plan:
     factory = not any("Tensor" in str(a.type) for a in arguments if a.name not in outputs)
     pointwise = torch.Tag.pointwise in op.tags
     qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
-    composite = found is None and torch._C._dispatch_has_kernel_for_dispatch_key(qualified, "CompositeImplicitAutograd")
+    composite = formula is None and torch._C._dispatch_has_kernel_for_dispatch_key(
+        qualified, "CompositeImplicitAutograd"
+    )
     return Plan(
         name=str(op).rpartition(".")[0],
-        formula=found,
-        known=found is not None or is_view or factory or pointwise,
+        formula=formula,
+        is_known=formula is not None or is_view or factory or pointwise,
         pointwise=pointwise,
-        moves_nothing=is_view or (found is not None and found.moves == "nothing"),
+        moves_nothing=is_view or (formula is not None and formula.moves == "nothing"),
         written=written,
-        unread=written if found is not None and found.moves == "overwrite" else frozenset(),
+        unread=written if formula is not None and formula.moves == "overwrite" else frozenset(),
         outputs=outputs,
         composite=composite,
     )
@@ -105,7 +108,7 @@ def plan(op: torch._ops.OpOverload) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What one call of an op was given and what it returned, as metadata, each distinct tensor once."""
+    """Metadata of a call's arguments; each distinct tensor once in `reads` and in `changed`."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -114,57 +117,57 @@ class Operands:
     changed_ids: frozenset[int]
 
 
-def operands(how: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Operands:
-    """The operands of a call, looked at before it runs: an in-place op may change them."""
+def operands(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Operands:
+    """The operands of a call. Read them before the call: an in-place op may change their metadata."""
     reads: dict[int, TensorSpec] = {}
     changed: dict[int, TensorSpec] = {}
     for position, value in enumerate(args):
         for tensor in tensors_in((value,)):
-            if position not in how.unread:
+            if position not in plan.unread:
                 reads[id(tensor)] = spec_of(tensor)
-            if position in how.written:
+            if position in plan.written:
                 changed[id(tensor)] = spec_of(tensor)
     for name, value in kwargs.items():
         for tensor in tensors_in((value,)):
-            (changed if name in how.outputs else reads)[id(tensor)] = spec_of(tensor)
+            (changed if name in plan.outputs else reads)[id(tensor)] = spec_of(tensor)
     return Operands(
-        args=tuple(described(value) for value in args),
-        kwargs={name: described(value) for name, value in kwargs.items() if name not in how.outputs},
+        args=tuple(as_specs(value) for value in args),
+        kwargs={name: as_specs(value) for name, value in kwargs.items() if name not in plan.outputs},
         reads=tuple(reads.values()),
         changed=tuple(changed.values()),
         changed_ids=frozenset(changed),
     )
 
 
-def results(given: Operands, out: Any) -> tuple[TensorSpec, ...]:
-    """The tensors a call wrote: those it changed in place and those it made."""
-    made = {id(t): spec_of(t) for t in tensors_in((out,)) if id(t) not in given.changed_ids}
-    return given.changed + tuple(made.values())
+def written_specs(call: Operands, out: Any) -> tuple[TensorSpec, ...]:
+    """The tensors that a call wrote: those changed in place, then the new ones."""
+    new = {id(t): spec_of(t) for t in tensors_in((out,)) if id(t) not in call.changed_ids}
+    return call.changed + tuple(new.values())
 
 
-def cost(how: Plan, given: Operands, out: Any) -> Cost | None:
-    """The cost of a call, None where no formula and no rule says."""
-    if not how.known:
+def call_cost(plan: Plan, call: Operands, out: Any) -> Cost | None:
+    """The cost of a call; None without a formula or a rule."""
+    if not plan.is_known:
         return None
-    written = results(given, out)
-    own = ZERO
-    if how.formula is not None:
-        own = how.formula.function(*given.args, **given.kwargs, out=described(out))
-    elif how.pointwise and written and not how.moves_nothing:
-        own = per_element(written[0])
-    if how.moves_nothing or (how.formula is not None and how.formula.moves == "own"):
-        return own
-    return own + traffic(given.reads, written)
+    written = written_specs(call, out)
+    cost = ZERO
+    if plan.formula is not None:
+        cost = plan.formula.function(*call.args, **call.kwargs, out=as_specs(out))
+    elif plan.pointwise and written and not plan.moves_nothing:
+        cost = per_element(written[0])
+    if plan.moves_nothing or (plan.formula is not None and plan.formula.moves == "own"):
+        return cost
+    return cost + traffic(call.reads, written)
 
 
 def traffic(reads: Iterable[TensorSpec], written: Iterable[TensorSpec]) -> Cost:
-    """The bytes of operands that are each moved once."""
+    """The bytes of operands that move once each."""
     return Cost(read_bytes=sum(spec.nbytes for spec in reads), write_bytes=sum(spec.nbytes for spec in written))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpFacts:
-    """A call without its place: which op, what it reads and writes, and its cost, None where unknown."""
+    """A call without its module and phase: the op, the tensors it reads and writes, and its cost (None if unknown)."""
 
     op: str
     inputs: tuple[TensorSpec, ...]
@@ -172,20 +175,21 @@ class OpFacts:
     cost: Cost | None
 
 
-def run(op: Callable[..., Any], how: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
-    """Runs a call, and says what came back and the facts of it."""
-    given = operands(how, args, kwargs)
+def run_op(op: Callable[..., Any], plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
+    """Run a call; return its result and its facts."""
+    call = operands(plan, args, kwargs)
     out = op(*args, **kwargs)
-    return out, OpFacts(op=how.name, inputs=given.reads, outputs=results(given, out), cost=cost(how, given, out))
+    cost = call_cost(plan, call, out)
+    return out, OpFacts(op=plan.name, inputs=call.reads, outputs=written_specs(call, out), cost=cost)
 
 
 def run_higher_order(op: HigherOrderOperator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, OpFacts]:
-    """As `run`, for an op that takes functions, such as flex_attention: it has no schema, and changes nothing in place."""
+    """As `run_op`, for an op that takes functions, such as flex_attention. It has no schema and no in-place effect."""
     inputs = tuple({id(tensor): spec_of(tensor) for tensor in tensors_in((*args, *kwargs.values()))}.values())
     out = op(*args, **kwargs)
     outputs = tuple(spec_of(tensor) for tensor in tensors_in((out,)))
-    own, total = find(op.name()), None
-    if own is not None:
-        options = {name: described(value) for name, value in kwargs.items()}
-        total = own.function(*map(described, args), **options, out=described(out)) + traffic(inputs, outputs)
-    return out, OpFacts(op=f"higher_order.{op.name()}", inputs=inputs, outputs=outputs, cost=total)
+    formula, cost = find_formula(op.name()), None
+    if formula is not None:
+        options = {name: as_specs(value) for name, value in kwargs.items()}
+        cost = formula.function(*map(as_specs, args), **options, out=as_specs(out)) + traffic(inputs, outputs)
+    return out, OpFacts(op=f"higher_order.{op.name()}", inputs=inputs, outputs=outputs, cost=cost)

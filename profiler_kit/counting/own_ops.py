@@ -1,4 +1,4 @@
-"""Formulas that users bring for their own ops: registered from Python, or offered by an installed package's entry point."""
+"""Users' formulas for custom ops: registered from Python or by an installed package's entry point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache, wraps
 from importlib import metadata
 from typing import Any, Final, TypeVar, overload
 
-from profiler_kit.counting.formulas import Formula, Moves, builtin, offer
+from profiler_kit.counting.formulas import Formula, Moves, add_user_formula, has_builtin_formula
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.counts import Cost
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FormulaWarning(UserWarning):
-    """An installed package offers formulas that could not be loaded; its ops are listed as uncounted."""
+    """The formulas of an installed package could not be loaded. Its ops are listed as uncounted."""
 
 
 @overload
@@ -30,41 +30,41 @@ def register_formula(
 def register_formula(
     name: Any, function: F | None = None, *, moves: Moves = "operands", replace: bool = False
 ) -> F | Callable[[F], F]:
-    """Makes `function` the formula of the op `name`; without `function`, returns the decorator that does.
+    """Register `function` as the formula of the op `name`; without `function`, return a decorator.
 
-    `name` is ``"mylib::blend"``, ``"mylib.blend"``, either with ``.overload`` behind it, or the op itself
-    (``torch.ops.mylib.blend``). `function` is called with the op's own arguments, each tensor replaced by its shape, dtype and
-    bytes (`TensorSpec`), and with ``out=``, the same of what the op returned. It returns a `Cost`, or a number of FLOPs.
-    `moves` says how the bytes are found: see ``docs/counting.md``. A formula registered again takes the place of the former.
+    `name` is ``"mylib::blend"``, ``"mylib.blend"``, either with an ``.overload`` suffix, or the op itself
+    (``torch.ops.mylib.blend``). `function` receives the op's arguments with a `TensorSpec` (shape, dtype, bytes) in place of
+    every tensor, and ``out=``, the op's result in the same form. It returns a `Cost` or a number of FLOPs. `moves` defines
+    how bytes are counted: see ``docs/counting.md``. A second registration replaces the first.
 
-    Raises: UsageError where the kit has a formula for the op and `replace` is not set, or where arguments make no sense.
+    Raises: UsageError if the kit has a formula for the op and `replace` is false, or if an argument is invalid.
     """
     canonical = op_name(name)
     if moves not in ("operands", "overwrite", "nothing", "own"):
-        raise UsageError(f"moves={moves!r} is unknown", hint="take operands, overwrite, nothing or own")
-    if not replace and builtin(canonical):
-        raise UsageError(f"{canonical} has a formula already", hint="to put yours in its place, give replace=True")
+        raise UsageError(f"moves={moves!r} is unknown", hint="use operands, overwrite, nothing or own")
+    if not replace and has_builtin_formula(canonical):
+        raise UsageError(f"{canonical} already has a formula in the kit", hint="pass replace=True to use yours")
 
-    def register(given: F) -> F:
-        if not callable(given):
-            raise UsageError(f"the formula of {canonical} is a {type(given).__name__}", hint="give a function")
-        offer(canonical, Formula(function=checked(canonical, given), moves=moves))
-        return given
+    def register(formula: F) -> F:
+        if not callable(formula):
+            raise UsageError(f"the formula of {canonical} is of type {type(formula).__name__}", hint="pass a function")
+        add_user_formula(canonical, Formula(function=checked(canonical, formula), moves=moves))
+        return formula
 
     return register if function is None else register(function)
 
 
 def op_name(name: Any) -> str:
-    """`name` as formulas are looked up: ``namespace.packet`` or ``namespace.packet.overload``. Raises UsageError."""
+    """The canonical form of `name`: ``namespace.packet`` or ``namespace.packet.overload``. Raises UsageError."""
     text = str(name).replace("::", ".")
     parts = text.split(".")
     if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
-        raise UsageError(f"{name!r} names no op", hint='an op is called like "mylib::blend" or torch.ops.mylib.blend')
+        raise UsageError(f"{name!r} is not the name of an op", hint='write "mylib::blend" or torch.ops.mylib.blend')
     return text
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Cost]:
-    """`function` with its result checked, and its errors told as errors of the formula, not of the model."""
+    """Wrap `function`: check its result, and report its exceptions as errors of the formula, not of the model."""
     code = getattr(function, "__code__", None)
     where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else name
 
@@ -78,7 +78,7 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Cost]:
             raise KitError(
                 f"the formula of {name} raised {type(error).__name__}: {error}",
                 where=where,
-                hint="it is called with the op's arguments, tensors as TensorSpec(shape, dtype, nbytes), and out=",
+                hint="it receives the op's arguments with TensorSpec(shape, dtype, nbytes) for tensors, and out=",
             ) from error
         if isinstance(cost, Cost):
             return cost
@@ -87,7 +87,7 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Cost]:
         raise KitError(
             f"the formula of {name} returned {cost!r}",
             where=where,
-            hint="return a profiler_kit.records.counts.Cost, or a number of FLOPs",
+            hint="return a profiler_kit.records.counts.Cost or a number of FLOPs",
         )
 
     return formula
@@ -95,10 +95,10 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Cost]:
 
 @cache
 def load_entry_points() -> None:
-    """Loads what installed packages offer in the group ``profiler_kit.formulas``, once.
+    """Load the entry points of the group ``profiler_kit.formulas`` once.
 
-    An entry point names a module, which registers when it is imported, or a function without arguments, which is called. One
-    that fails is told in a `FormulaWarning`, and the others are loaded nevertheless.
+    An entry point names a module, which registers formulas when it is imported, or a function without arguments, which is
+    called. If one fails, a `FormulaWarning` names it and the others are still loaded.
     """
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         package = entry.dist.name if entry.dist is not None else "a package"
@@ -106,10 +106,10 @@ def load_entry_points() -> None:
             loaded = entry.load()
             if callable(loaded):
                 loaded()
-        except Exception as error:  # noqa: BLE001 the package's code may raise anything; the count stands without it
-            told = error.message if isinstance(error, KitError) else f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 the package's code may raise anything; the count works without it
+            reason = error.message if isinstance(error, KitError) else f"{type(error).__name__}: {error}"
             warnings.warn(
-                f"{package}: its formulas ({entry.name} = {entry.value}) could not be loaded: {told}",
+                f"{package}: its formulas ({entry.name} = {entry.value}) could not be loaded: {reason}",
                 FormulaWarning,
                 stacklevel=2,
             )

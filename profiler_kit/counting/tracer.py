@@ -1,4 +1,4 @@
-"""One pass over the step, op by op: every op that reaches the dispatcher becomes an OpRecord with its owner and phase."""
+"""A dispatch mode that records every op of a step, with its module and phase."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 from profiler_kit.counting.conventions import Convention, OpCall
-from profiler_kit.counting.memo import Memo
-from profiler_kit.counting.operands import OpFacts, Plan, plan, run, run_higher_order
-from profiler_kit.counting.watch import ModuleWatch
+from profiler_kit.counting.module_calls import ModuleWatch
+from profiler_kit.counting.operands import OpFacts, Plan, plan_op, run_higher_order, run_op
 from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.stand_ins import stand_in
 from profiler_kit.records.counts import CountPhase, OpRecord
 
 
 class Tracer(WholeFlexAttention):
-    """A dispatch mode that records ops. It can be entered several times, one phase after the other.
+    """A dispatch mode that records ops. It can be entered several times, once per phase.
 
-    In backward an op belongs to the module whose forward made the running autograd node. Where gradients are being
-    tracked, or a module is called, while a node runs, forward work is done again: phase ``recompute``.
+    In backward an op is attributed to the module whose forward made the running autograd node. If gradients are enabled or
+    a module is called while a node runs, the op is forward work that is repeated: phase ``recompute``.
     """
 
-    def __init__(self, watch: ModuleWatch, memo: Memo | None = None, convention: Convention | None = None) -> None:
-        """`memo`: what is known of calls already; by default nothing is. `convention`: by default the kit's."""
+    def __init__(
+        self, watch: ModuleWatch, memo: Memo[OpFacts] | None = None, convention: Convention | None = None
+    ) -> None:
+        """`memo`: results of repeated calls; None runs every call. `convention`: None is ``kit``."""
         super().__init__()
         self._watch = watch
-        self._memo = Memo(limit=0) if memo is None else memo
-        self._restate = None if convention is None else convention.restate
-        self._seen = None if convention is None else convention.seen
+        self._memo: Memo[OpFacts] = Memo(limit=0) if memo is None else memo
+        self._op_cost = None if convention is None else convention.op_cost
+        self._on_op = None if convention is None else convention.on_op
         self._plans: dict[torch._ops.OpOverload, Plan] = {}
-        # how often each call, by owner and phase; for recomputed ops outside any module the owner is the sequence
-        # number of the node that recomputes
+        # Calls by facts, owner and phase. The owner of a recomputed op outside any module is the sequence number of the
+        # autograd node that recomputes it.
         self._calls: dict[tuple[OpFacts, str | int, CountPhase], int] = {}
         self._phase: CountPhase = "forward"
 
     def set_phase(self, phase: CountPhase) -> None:
-        """Ops from here on belong to `phase`."""
+        """Attribute ops to `phase` from now on."""
         self._phase = phase
         self._watch.in_backward = phase == "backward"
 
     def records(self) -> tuple[OpRecord, ...]:
-        """All ops so far, in the order they first ran; calls alike in one module and phase are one record."""
+        """All ops so far, in the order of their first call. Equal calls in one module and phase are one record."""
         of_region = self._watch.of_region
         return tuple(
             OpRecord(
@@ -60,53 +62,54 @@ class Tracer(WholeFlexAttention):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # the subclass turns the op into ops on the tensors it wraps, and those come here
+            return NotImplemented  # the subclass calls ops on the tensors it wraps, and those reach this mode
         kwargs = kwargs or {}
         if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
             out, facts = run_higher_order(func, args, kwargs)
-            self.note(self._restated(facts, func, args, kwargs, out))
+            self.note(self._with_convention(facts, func, args, kwargs, out))
             return out
         key = self._memo.key(func, args, kwargs)
-        known = None if key is None else self._memo.find(key)
-        if known is not None:
-            out = known.result(func, args, kwargs)
-            self.note(known.facts)
+        entry = None if key is None else self._memo.find(key)
+        if entry is not None:
+            out = entry.result(func, args, kwargs)
+            self.note(entry.facts)
             return out
-        how = self._plans.get(func)
-        if how is None:
-            how = self._plans[func] = plan(func)
-        if how.composite:
-            # Composite ops reach a mode whole where autograd is off (inference mode): count their parts.
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = plan_op(func)
+        if plan.composite:
+            # With autograd off (inference mode) composite ops are not decomposed before they reach a mode: count their parts.
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        kernel = stand_in(func, args) or (func if key is None else self._memo.first(func, args))
-        out, facts = run(kernel, how, args, kwargs)
-        facts = self._restated(facts, func, args, kwargs, out)
+        kernel = stand_in(func, args) or (func if key is None else self._memo.kernel(func, args))
+        out, facts = run_op(kernel, plan, args, kwargs)
+        facts = self._with_convention(facts, func, args, kwargs, out)
         if key is not None:
-            self._memo.keep(key, func, args, out, facts)
+            self._memo.store(key, func, args, out, facts)
         self.note(facts)
         return out
 
     def note(self, facts: OpFacts) -> None:
-        """Counts a call of what `facts` say, at the module and in the phase that run now."""
+        """Count a call with these `facts` in the current module and phase."""
         owner, phase = self._owner()
-        if self._seen is not None:
-            self._seen(facts, owner, phase)
+        if self._on_op is not None:
+            self._on_op(facts, owner, phase)
         place = (facts, owner, phase)
         self._calls[place] = self._calls.get(place, 0) + 1
 
-    def _restated(self, facts: OpFacts, op: Any, args: Any, kwargs: Any, out: Any) -> OpFacts:
-        """`facts` with the cost that the convention gives; to be worked out once for calls alike."""
-        if self._restate is None:
+    def _with_convention(self, facts: OpFacts, op: Any, args: Any, kwargs: Any, out: Any) -> OpFacts:
+        """`facts` with the convention's cost. Called once for equal calls."""
+        if self._op_cost is None:
             return facts
-        return replace(facts, cost=self._restate(OpCall(op=op, args=args, kwargs=kwargs, out=out, own=facts.cost)))
+        call = OpCall(op=op, args=args, kwargs=kwargs, out=out, kit_cost=facts.cost)
+        return replace(facts, cost=self._op_cost(call))
 
     def _owner(self) -> tuple[str | int, CountPhase]:
         watch = self._watch
-        node: Any = torch._C._current_autograd_node()  # None outside backward, whatever the stub says
-        if self._phase != "backward":  # a node here means gradients taken within forward
+        node: Any = torch._C._current_autograd_node()  # None outside backward, although the stub excludes it
+        if self._phase != "backward":  # a node here means that forward computes gradients
             return watch.current if node is None else watch.of_node(node), self._phase
         if watch.stack:
             return watch.current, "recompute"

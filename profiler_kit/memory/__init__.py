@@ -1,4 +1,4 @@
-"""The memory of a step, without a device: the step itself runs on tensors without data, and a device's ways are imitated."""
+"""Predict the memory of a step without a device: run the step on meta tensors and simulate the device's behavior."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from profiler_kit.devices.registry import DEFAULT
 from profiler_kit.loading import Target
 from profiler_kit.loading.compiled import COMPILED_NOTE, nothing_compiled
 from profiler_kit.loading.kinds import on_first_kind
-from profiler_kit.memory.measured import MeasuredScratch, priced
-from profiler_kit.memory.prediction import on_device, predicted
-from profiler_kit.memory.scratch import LibraryConfig
+from profiler_kit.memory.measured_workspace import MeasuredWorkspace, with_measured_workspace
+from profiler_kit.memory.prediction import predict, predict_on_device
 from profiler_kit.memory.steps import Setup, record
+from profiler_kit.memory.workspace import LibraryConfig
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 
@@ -25,56 +25,58 @@ __all__ = ["LibraryConfig", "Setup", "device_here", "simulate", "simulate_measur
 
 
 def simulate(target: Target, device: Device = DEFAULT, setup: Setup | None = None) -> MemoryEstimate:
-    """The memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
+    """Simulate the memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
-    The step runs twice on meta tensors, where CUDA is imitated as `device` does it. A model that needs values runs on other
-    kinds of tensors (see `loading.kinds`), as on their own device; a note says so, and where in the model that is.
+    The step runs twice on meta tensors, with the CUDA behavior of `device`. A model that needs tensor values runs on another
+    kind of tensors (see `loading.kinds`), without CUDA behavior; a note names the line in the model that needs the values.
 
-    Raises: TargetError where the model can't be run on any kind of tensors.
+    Raises: TargetError if the model does not run on any kind of tensors.
     """
     with nothing_compiled():
-        found = on_first_kind(target, lambda one: predicted(record(one, device, setup or Setup()), device))
-    notes = list(found.value.notes)
+        result = on_first_kind(target, lambda variant: predict(record(variant, device, setup or Setup()), device))
+    notes = list(result.value.notes)
     if any(note.startswith(COMPILED_NOTE) for note in target.info.notes):
-        notes.append("memory simulated eager, op by op: what is compiled keeps and makes other tensors")
-    if found.note:
-        notes.append(f"memory simulated {found.note}")
-    if device.is_cuda and found.kind != "meta":
+        notes.append("memory simulated without torch.compile: compiled code allocates and saves other tensors")
+    if result.note:
+        notes.append(f"memory simulated {result.note}")
+    if device.is_cuda and result.kind != "meta":
         notes.append(
-            "memory simulated with the ops of the CPU: dropout, attention and recurrent layers keep less on CUDA"
+            "memory simulated with CPU ops: dropout, attention and recurrent layers save less for backward on CUDA"
         )
-    return replace(found.value, traced_on=found.kind, notes=tuple(notes))
+    return replace(result.value, traced_on=result.kind, notes=tuple(notes))
 
 
 def simulate_measured(
     target: Target, device: Device, probes: Sequence[tuple[PeakMemory, LibraryConfig]]
 ) -> tuple[DeviceMemory, ...]:
-    """The memory of `target`'s step on the device that was probed, for each of `probes`, with the scratch it saw.
+    """Simulate the memory of `target`'s step on the probed device, once per probe, with the workspace that it measured.
 
-    The step is simulated once with cuDNN and once without it, as far as there are such probes: what else differs between
-    configurations is scratch. An op whose like no probe saw has that of its rule.
+    The step runs at most twice, with and without cuDNN: other configurations differ in workspace only. An op without a
+    measured workspace uses its rule.
 
-    Raises: TargetError where the model can't be run on any kind of tensors.
+    Raises: TargetError if the model does not run on any kind of tensors.
     """
-    seen = [MeasuredScratch(probe.calls) for probe, _ in probes]
-    watched = frozenset[str]().union(*(scratch.ops for scratch in seen))
+    measured = [MeasuredWorkspace(probe.calls) for probe, _ in probes]
+    watched = frozenset[str]().union(*(workspace.ops for workspace in measured))
 
-    def attempt(one: Target) -> tuple[DeviceMemory, ...]:
+    def attempt(variant: Target) -> tuple[DeviceMemory, ...]:
         logs = {
-            cudnn: record(one, device, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
+            cudnn: record(variant, device, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
             for cudnn in {config.cudnn for _, config in probes}
         }
-        found = zip(seen, probes, strict=True)
-        return tuple(on_device(priced(logs[config.cudnn], scratch), device) for scratch, (_, config) in found)
+        return tuple(
+            predict_on_device(with_measured_workspace(logs[config.cudnn], workspace), device)
+            for workspace, (_, config) in zip(measured, probes, strict=True)
+        )
 
     with nothing_compiled():
         return on_first_kind(target, attempt).value
 
 
 def device_here(place: str | None = None) -> Device:
-    """The device at `place` (``cpu``, ``cuda:0``), by default the GPU that is here; without one, the default device.
+    """The device at `place` (``cpu``, ``cuda:0``). Default: this machine's GPU, or the default device without one.
 
-    A GPU is simulated by the row of its architecture, or of the nearest older one, with its own number of multiprocessors.
+    A GPU uses the entry of its architecture, or of the nearest older one, with its own number of multiprocessors.
     """
     if place is not None and not place.startswith("cuda"):
         return CPU
@@ -85,5 +87,5 @@ def device_here(place: str | None = None) -> Device:
         label=properties.name,
         names=(properties.name,),
         architecture=nearest_architecture(10 * properties.major + properties.minor),
-        multiprocessors=Figure(properties.multi_processor_count, f"asked of this machine's {properties.name}"),
+        multiprocessors=Figure(properties.multi_processor_count, f"queried from this machine's {properties.name}"),
     )

@@ -1,8 +1,9 @@
-"""PyTorch's CUDA caching allocator, replayed: what is allocated and what is reserved for a sequence of requests.
+"""A model of PyTorch's CUDA caching allocator: bytes allocated and reserved for a sequence of requests.
 
-Default settings, one stream, never out of memory. Sizes are rounded to 512 bytes; blocks of at most 1 MiB are cut from
-segments of 2 MiB; larger ones from segments of 20 MiB, or of their own size in steps of 2 MiB from 10 MiB on. The best
-fit among free blocks is taken and split where enough remains; freed neighbours merge; segments are never given back.
+Default settings, one stream, unlimited memory. Sizes are rounded up to 512 bytes. Blocks of at most 1 MiB come from segments
+of 2 MiB. Larger blocks come from segments of 20 MiB; from 10 MiB on, a segment has the size of the block in steps of 2 MiB.
+The allocator takes the free block that fits best and splits it if enough remains. Free neighbors merge. Segments are never
+released.
 
 Source: c10/cuda/CUDACachingAllocator.cpp (``get_free_block``, ``alloc_block``, ``should_split``, ``free_block``) and the
 constants of c10/core/AllocatorConfig.h.
@@ -15,30 +16,30 @@ from dataclasses import dataclass, field
 from typing import Final
 
 ROUNDING: Final = 512  # kMinBlockSize
-SMALL_MOST: Final = 1 << 20  # kSmallSize: the largest block of the small pool, and the smallest rest of a large one
+MAX_SMALL_BLOCK: Final = 1 << 20  # kSmallSize: largest block of the small pool, smallest remainder of a large one
 SMALL_SEGMENT: Final = 2 << 20  # kSmallBuffer
 LARGE_SEGMENT: Final = 20 << 20  # kLargeBuffer
-LARGE_FROM: Final = 10 << 20  # kMinLargeAlloc: from here on a segment of its own
+MIN_OWN_SEGMENT: Final = 10 << 20  # kMinLargeAlloc: such a block has its own segment
 SEGMENT_ROUNDING: Final = 2 << 20  # kRoundLarge
 
 
 def rounded(nbytes: int) -> int:
-    """The size of the block that a request for `nbytes` asks for."""
+    """The block size for a request of `nbytes`."""
     return max(ROUNDING, -(-nbytes // ROUNDING) * ROUNDING)
 
 
 def segment_size(size: int) -> int:
-    """The size of the segment that is reserved when no free block holds `size`, a rounded size."""
-    if size <= SMALL_MOST:
+    """The size of a new segment for a block of `size`, a rounded size."""
+    if size <= MAX_SMALL_BLOCK:
         return SMALL_SEGMENT
-    if size < LARGE_FROM:
+    if size < MIN_OWN_SEGMENT:
         return LARGE_SEGMENT
     return -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A piece of a segment; its neighbours are those of the same segment."""
+    """A part of a segment. `before` and `after` are its neighbors in the same segment."""
 
     size: int
     address: int
@@ -51,7 +52,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class CachingAllocator:
-    """Bytes allocated (in blocks), requested and reserved so far."""
+    """The allocator's state: bytes allocated (in blocks), requested and reserved."""
 
     allocated: int = 0
     requested: int = 0
@@ -61,14 +62,14 @@ class CachingAllocator:
     _next_address: int = 0
 
     def allocate(self, nbytes: int) -> Block:
-        """A block for `nbytes`, which are more than none."""
+        """Allocate a block for `nbytes` > 0."""
         size = rounded(nbytes)
-        is_small = size <= SMALL_MOST
+        is_small = size <= MAX_SMALL_BLOCK
         free = self._free_small if is_small else self._free_large
-        place = bisect_left(free, (size, -1))
-        block = free.pop(place)[2] if place < len(free) else self._segment(size, is_small)
-        rest = block.size - size
-        if rest >= ROUNDING if is_small else rest > SMALL_MOST:
+        index = bisect_left(free, (size, -1))
+        block = free.pop(index)[2] if index < len(free) else self._segment(size, is_small)
+        remaining = block.size - size
+        if remaining >= ROUNDING if is_small else remaining > MAX_SMALL_BLOCK:
             self._split(block, size)
         block.is_free = False
         block.requested = nbytes
@@ -77,19 +78,19 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Gives `block` back; it merges with free neighbours."""
+        """Free `block` and merge it with free neighbors."""
         self.allocated -= block.size
         self.requested -= block.requested
         block.is_free = True
         block.requested = 0
         before, after = block.before, block.after
         if before is not None and before.is_free:
-            self._take(before)
+            self._remove_from_pool(before)
             before.size += block.size
             self._join(before, after)
             block = before
         if after is not None and after.is_free:
-            self._take(after)
+            self._remove_from_pool(after)
             block.size += after.size
             self._join(block, after.after)
         insort(self._pool(block), (block.size, block.address, block))
@@ -101,12 +102,12 @@ class CachingAllocator:
         return block
 
     def _split(self, block: Block, size: int) -> None:
-        rest = Block(block.size - size, block.address + size, block.is_small)
+        remainder = Block(block.size - size, block.address + size, block.is_small)
         after = block.after
-        self._join(block, rest)
-        self._join(rest, after)
+        self._join(block, remainder)
+        self._join(remainder, after)
         block.size = size
-        insort(self._pool(rest), (rest.size, rest.address, rest))
+        insort(self._pool(remainder), (remainder.size, remainder.address, remainder))
 
     def _join(self, block: Block, after: Block | None) -> None:
         block.after = after
@@ -116,6 +117,6 @@ class CachingAllocator:
     def _pool(self, block: Block) -> list[tuple[int, int, Block]]:
         return self._free_small if block.is_small else self._free_large
 
-    def _take(self, block: Block) -> None:
+    def _remove_from_pool(self, block: Block) -> None:
         pool = self._pool(block)
         pool.pop(bisect_left(pool, (block.size, block.address)))

@@ -1,4 +1,4 @@
-"""What a run leaves behind: births and deaths of storages in order, what libraries took meanwhile, and the phases' bounds."""
+"""The record of a simulated run: allocations and frees of storages, workspace of libraries, and marks between phases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from profiler_kit.memory.scratch import ScratchBytes
+from profiler_kit.memory.workspace import WorkspaceBytes
 from profiler_kit.records.counts import Phase
 
 Category = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries"]
@@ -16,11 +16,11 @@ CATEGORIES: Final[tuple[Category, ...]] = (
 
 
 @dataclass(slots=True, eq=False)
-class Life:
-    """A storage: how large, born where, kept by whom. Its category may become known long after its birth.
+class Lifetime:
+    """A storage: its size, the place of its allocation, its users. The category may become known after the allocation.
 
-    `savers`: the modules whose ops keep it for backward, in order; empty where something else does (a checkpoint).
-    `is_result`: whether the loop itself holds it (the model's output, the loss).
+    `savers`: the modules whose ops save it for backward, in order; empty if something else keeps it, such as a checkpoint;
+    None if it is not saved. `is_result`: whether the training loop holds it (the model's output, the loss).
     """
 
     nbytes: int
@@ -30,83 +30,83 @@ class Life:
     category: Category | None = None
     savers: list[str] | None = None
     is_result: bool = False
-    watcher: object = None
+    storage_ref: object = None  # the tracker's weak reference
 
     def kind(self) -> Category:
-        """What the storage is for, as far as it is known by now."""
+        """The category of the storage, from the information so far."""
         if self.category is not None:
             return self.category
         return "temporaries" if self.savers is None else "saved_activations"
 
 
-class Use(NamedTuple):
-    """What a library or kernel takes behind `op`, after the first `place` events of the log.
+class WorkspaceUse(NamedTuple):
+    """The workspace of a call of `op`, after the first `position` events of the log.
 
-    It gives the bytes back at once, unless a `keeper` (a library's handle) takes them, once and for good. `call`: what the op
-    was called with, as `loading.signature` says it; empty where that is not known, or not asked for.
+    Temporary workspace is freed at the end of the call. With `handle`, a library handle keeps the bytes until the process
+    ends. `call`: the call's arguments in the form of `loading.signature`; "" if unknown or not recorded.
     """
 
-    place: int
-    scratch: ScratchBytes
+    position: int
+    workspace: WorkspaceBytes
     phase: Phase
     path: str
     op: str
-    keeper: str | None = None
+    handle: str | None = None
     call: str = ""
 
 
 class Mark(NamedTuple):
-    """A named point of the step, after the first `place` events."""
+    """A named point of the step, after the first `position` events."""
 
-    place: int
+    position: int
     name: str
 
 
-Event = tuple[int, Life]  # bytes: positive for a birth, negative for a death
+Event = tuple[int, Lifetime]  # bytes: positive for an allocation, negative for a free
 
 
 @dataclass(slots=True, eq=False)
-class Log:
-    """Events, uses and marks in order. `steps` holds the number of events before each step."""
+class MemoryLog:
+    """Events, workspace uses and marks in order. `steps`: the number of events before each step."""
 
     events: list[Event] = field(default_factory=list)
-    uses: list[Use] = field(default_factory=list)
+    uses: list[WorkspaceUse] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
 
     def begin_step(self) -> None:
-        """A step begins here; the marks are those of the last one."""
+        """Start a step; drop the marks of the previous step."""
         self.steps.append(len(self.events))
         self.marks.clear()
         self.mark("before forward")
 
     def mark(self, name: str) -> None:
-        """Names this point."""
+        """Name the current position."""
         self.marks.append(Mark(len(self.events), name))
 
     def note(self, text: str) -> None:
-        """Says once what the figures leave out."""
+        """Add a note about a limit of the figures, once."""
         self.notes[text] = None
 
-    def place_of(self, name: str) -> int | None:
-        """The number of events before the mark called `name`, in the last step."""
-        return next((mark.place for mark in self.marks if mark.name == name), None)
+    def position_of(self, name: str) -> int | None:
+        """The number of events before the mark `name` of the last step; None without this mark."""
+        return next((mark.position for mark in self.marks if mark.name == name), None)
 
-    def alive(self, place: int) -> Iterator[Life]:
-        """The storages that live after the first `place` events, in the order of their births."""
-        living: dict[int, Life] = {}
-        for change, life in self.events[:place]:
+    def live_at(self, position: int) -> Iterator[Lifetime]:
+        """The live storages after the first `position` events, in the order of allocation."""
+        live: dict[int, Lifetime] = {}
+        for change, lifetime in self.events[:position]:
             if change > 0:
-                living[id(life)] = life
+                live[id(lifetime)] = lifetime
             else:
-                living.pop(id(life), None)
-        yield from living.values()
+                live.pop(id(lifetime), None)
+        yield from live.values()
 
-    def levels(self) -> list[int]:
-        """levels[i]: bytes of all storages that live after the first `i` events."""
-        held, levels = 0, [0]
+    def live_bytes(self) -> list[int]:
+        """Bytes of all live storages; item i is after the first i events."""
+        total, levels = 0, [0]
         for change, _ in self.events:
-            held += change
-            levels.append(held)
+            total += change
+            levels.append(total)
         return levels

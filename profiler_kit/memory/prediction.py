@@ -1,17 +1,18 @@
-"""From a log to figures: the peak taken apart, the timeline, what each module keeps for backward.
+"""Figures from a memory log: the peak by category, the timeline, the tensors that each module saves for backward.
 
-On a device the log is put through its allocator, with library scratch at one end of its interval.
+For a device, the log is replayed through a model of its allocator, with library workspace at one bound of its interval.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
 from profiler_kit.memory.allocator import Block, CachingAllocator
-from profiler_kit.memory.log import CATEGORIES, Life, Log, Use
+from profiler_kit.memory.log import CATEGORIES, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.records.counts import (
     DeviceMemory,
     LibraryScratch,
@@ -22,103 +23,104 @@ from profiler_kit.records.counts import (
     Phase,
 )
 
-MOST_POINTS: Final = 64
-_MOST_UNCERTAIN: Final = 5
+MAX_POINTS: Final = 64
+_MAX_UNCERTAIN: Final = 5
 
 Bound = Literal["low", "likely", "high"]
 
 
-def predicted(log: Log, device: Device) -> MemoryEstimate:
-    """What the last step of `log` holds: in tensors alone, and on `device`."""
-    levels = log.levels()
+def predict(log: MemoryLog, device: Device) -> MemoryEstimate:
+    """The memory of the last step of `log`: of tensors only, and on `device`."""
+    levels = log.live_bytes()
     start = log.steps[-1]
-    place = max(range(start, len(levels)), key=lambda i: (levels[i], -i))
-    born = log.events[place - 1][1] if place > start else None
-    where = _where(born)
-    points = [(mark.place, mark.name, levels[mark.place]) for mark in log.marks]
-    points.append((place, where, levels[place]))
+    peak = max(range(start, len(levels)), key=lambda i: (levels[i], -i))
+    last_allocated = log.events[peak - 1][1] if peak > start else None
+    where = _where(last_allocated)
+    points = [(mark.position, mark.name, levels[mark.position]) for mark in log.marks]
+    points.append((peak, where, levels[peak]))
     points.sort(key=lambda point: point[0])
-    kept = log.place_of("after loss")
-    living = log.alive(kept) if kept is not None else ()
-    saved = [life for life in living if life.category is None and life.savers is not None]
-    forward_end = kept if kept is not None else log.place_of("after forward")
+    loss_end = log.position_of("after loss")
+    live = log.live_at(loss_end) if loss_end is not None else ()
+    saved = [lifetime for lifetime in live if lifetime.category is None and lifetime.savers is not None]
+    forward_end = loss_end if loss_end is not None else log.position_of("after forward")
     return MemoryEstimate(
-        peak_bytes=levels[place],
+        peak_bytes=levels[peak],
         peak_at=where,
-        categories=_categories(log.alive(place)),
+        categories=_categories(log.live_at(peak)),
         timeline=tuple(MemoryPoint(at=name, bytes=level) for _, name, level in points),
-        peak_phase=born.phase if born is not None else None,
-        peak_path=born.path if born is not None else None,
-        peak_op=born.op if born is not None else None,
-        saved_bytes=sum(life.nbytes for life in saved),
+        peak_phase=last_allocated.phase if last_allocated is not None else None,
+        peak_path=last_allocated.path if last_allocated is not None else None,
+        peak_op=last_allocated.op if last_allocated is not None else None,
+        saved_bytes=sum(lifetime.nbytes for lifetime in saved),
         after_forward_bytes=levels[forward_end] if forward_end is not None else None,
         end_bytes=levels[-1],
         modules=_modules(saved),
-        device=on_device(log, device) if device.is_cuda else None,
+        device=predict_on_device(log, device) if device.is_cuda else None,
         notes=tuple(log.notes),
     )
 
 
-def _where(life: Life | None) -> str:
-    if life is None:
+def _where(lifetime: Lifetime | None) -> str:
+    if lifetime is None:
         return "before forward"
-    return " ".join(word for word in (life.phase, life.path, life.op) if word)
+    return " ".join(word for word in (lifetime.phase, lifetime.path, lifetime.op) if word)
 
 
-def _categories(alive: Iterable[Life], workspace: int | None = None) -> MemoryCategories:
+def _categories(live: Iterable[Lifetime], workspace: int | None = None) -> MemoryCategories:
     sums = dict.fromkeys(CATEGORIES, 0)
-    for life in alive:
-        sums[life.kind()] += life.nbytes
+    for lifetime in live:
+        sums[lifetime.kind()] += lifetime.nbytes
     return MemoryCategories(workspace=workspace, **sums)
 
 
-def _modules(saved: Iterable[Life]) -> tuple[ModuleMemory, ...]:
-    created: dict[str, int] = {}
-    first: dict[str, int] = {}
-    held: dict[str, int] = {}
-    inside: dict[str, int] = {}
-    for life in saved:
-        keepers = life.savers or [life.path]  # a checkpoint's input counts for the module that made it
-        created[life.path] = created.get(life.path, 0) + life.nbytes
-        first[keepers[0]] = first.get(keepers[0], 0) + life.nbytes
-        for path in dict.fromkeys(keepers):
-            held[path] = held.get(path, 0) + life.nbytes
-        common = _common([life.path, *keepers])
+def _modules(saved: Iterable[Lifetime]) -> tuple[ModuleMemory, ...]:
+    created: Counter[str] = Counter()
+    saved_first: Counter[str] = Counter()
+    referenced: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    for lifetime in saved:
+        savers = lifetime.savers or [lifetime.path]  # a checkpoint's input counts for the module that made it
+        created[lifetime.path] += lifetime.nbytes
+        saved_first[savers[0]] += lifetime.nbytes
+        for path in dict.fromkeys(savers):
+            referenced[path] += lifetime.nbytes
+        common = _common_parts([lifetime.path, *savers])
         for end in range(1, len(common) + 1):
-            path = ".".join(common[:end])
-            inside[path] = inside.get(path, 0) + life.nbytes
+            inside[".".join(common[:end])] += lifetime.nbytes
     return tuple(
         ModuleMemory(
             path=path,
-            created_bytes=created.get(path, 0),
-            saved_bytes=first.get(path, 0),
-            held_bytes=held.get(path, 0),
-            inside_bytes=inside.get(path, 0),
+            created_bytes=created[path],
+            saved_bytes=saved_first[path],
+            held_bytes=referenced[path],
+            inside_bytes=inside[path],
         )
-        for path in dict.fromkeys((*created, *held, *inside))
+        for path in dict.fromkeys((*created, *referenced, *inside))
     )
 
 
-def _common(paths: Sequence[str]) -> list[str]:
-    """The parts of the path of the innermost module that holds all of `paths`."""
+def _common_parts(paths: Sequence[str]) -> list[str]:
+    """The path, split at dots, of the innermost module that contains all of `paths`."""
     first, *others = (path.split(".") if path else [] for path in paths)
     length = min(len(first), *(len(other) for other in others))
     return first[: next((i for i in range(length) if any(other[i] != first[i] for other in others)), length)]
 
 
-def on_device(log: Log, device: Device) -> DeviceMemory:
-    """What the last step of `log` needs on `device`."""
-    levels = log.levels()
+def predict_on_device(log: MemoryLog, device: Device) -> DeviceMemory:
+    """The memory of the last step of `log` on `device`."""
+    levels = log.live_bytes()
     likely = replay(log)
-    is_uncertain = any(use.scratch.low != use.scratch.high for use in log.uses)
+    is_uncertain = any(use.workspace.low != use.workspace.high for use in log.uses)
     low, high = (replay(log, "low"), replay(log, "high")) if is_uncertain else (likely, likely)
     phase, path, op = _peak_of(log, likely)
-    scratch = likely.kept_bytes
-    if likely.peak_use is not None and likely.peak_use.keeper is None:
-        scratch += likely.peak_use.scratch.likely
-    categories = _categories(log.alive(likely.peak_place), workspace=scratch)
-    forward_end = log.place_of("after loss") or log.place_of("after forward") or 0
-    kept_by_then = sum(use.scratch.likely for use in log.uses if use.keeper is not None and use.place <= forward_end)
+    workspace = likely.handle_bytes
+    if likely.peak_use is not None and likely.peak_use.handle is None:
+        workspace += likely.peak_use.workspace.likely
+    categories = _categories(log.live_at(likely.peak_position), workspace=workspace)
+    forward_end = log.position_of("after loss") or log.position_of("after forward") or 0
+    handle_bytes = sum(
+        use.workspace.likely for use in log.uses if use.handle is not None and use.position <= forward_end
+    )
     return DeviceMemory(
         profile=device.architecture.name,
         card=device.label,
@@ -128,122 +130,123 @@ def on_device(log: Log, device: Device) -> DeviceMemory:
         reserved_bytes=likely.reserved_bytes,
         reserved_high_bytes=max(high.reserved_bytes, likely.reserved_bytes),
         categories=categories,
-        rounding_bytes=likely.allocated_bytes - levels[likely.peak_place] - scratch,
+        rounding_bytes=likely.allocated_bytes - levels[likely.peak_position] - workspace,
         peak_phase=phase,
         peak_path=path,
         peak_op=op,
-        after_forward_bytes=levels[forward_end] + kept_by_then,
+        after_forward_bytes=levels[forward_end] + handle_bytes,
         context_bytes=device.architecture.context.value,
         timeline=timeline(log, levels),
         uncertain=_uncertain(log, levels, low),
-        kept_bytes=likely.kept_bytes,
+        kept_bytes=likely.handle_bytes,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """The last step's peak and what is held after it.
+    """The last step's peak, and the bytes reserved at its end.
 
-    `peak_place`: the number of events before the peak; `peak_use`: the scratch that made it, None where a storage's birth
-    did; `kept_bytes`: what libraries hold for good at the peak.
+    `peak_position`: the number of events before the peak. `peak_use`: the workspace that causes the peak; None if an
+    allocation of a storage does. `handle_bytes`: persistent workspace of library handles at the peak.
     """
 
     allocated_bytes: int
-    peak_place: int
-    peak_use: Use | None
-    kept_bytes: int
+    peak_position: int
+    peak_use: WorkspaceUse | None
+    handle_bytes: int
     reserved_bytes: int
 
 
-def replay(log: Log, bound: Bound = "likely") -> Replay:
-    """Runs the whole `log` through a new allocator, every scratch at `bound`."""
+def replay(log: MemoryLog, bound: Bound = "likely") -> Replay:
+    """Replay `log` through a new allocator, with every workspace at `bound`."""
     allocator = CachingAllocator()
     blocks: dict[int, Block] = {}
     starts = set(log.steps)
     uses = iter(log.uses)
     use = next(uses, None)
-    kept = 0
-    peaks: list[tuple[int, int, Use | None, int]] = []  # of each step: bytes, place, use, kept then
-    for place in range(len(log.events) + 1):
-        if place in starts:
-            peaks.append((allocator.allocated, place, None, kept))
-        while use is not None and use.place == place:
-            nbytes: int = getattr(use.scratch, bound)
+    handle_bytes = 0
+    peaks: list[tuple[int, int, WorkspaceUse | None, int]] = []  # per step: bytes, position, use, handle bytes
+    for position in range(len(log.events) + 1):
+        if position in starts:
+            peaks.append((allocator.allocated, position, None, handle_bytes))
+        while use is not None and use.position == position:
+            nbytes: int = getattr(use.workspace, bound)
             if nbytes > 0:
                 block = allocator.allocate(nbytes)
-                if use.keeper is not None:
-                    kept += nbytes
+                if use.handle is not None:
+                    handle_bytes += nbytes
                 if peaks and allocator.allocated > peaks[-1][0]:
-                    peaks[-1] = (allocator.allocated, place, use, kept)
-                if use.keeper is None:
+                    peaks[-1] = (allocator.allocated, position, use, handle_bytes)
+                if use.handle is None:
                     allocator.free(block)
             use = next(uses, None)
-        if place == len(log.events):
+        if position == len(log.events):
             break
-        change, life = log.events[place]
+        change, lifetime = log.events[position]
         if change > 0:
-            blocks[id(life)] = allocator.allocate(change)
+            blocks[id(lifetime)] = allocator.allocate(change)
             if peaks and allocator.allocated > peaks[-1][0]:
-                peaks[-1] = (allocator.allocated, place + 1, None, kept)
+                peaks[-1] = (allocator.allocated, position + 1, None, handle_bytes)
         else:
-            allocator.free(blocks.pop(id(life)))
-    allocated, at, made_by, kept_then = peaks[-1]
+            allocator.free(blocks.pop(id(lifetime)))
+    peak_bytes, peak_position, peak_use, peak_handle_bytes = peaks[-1]
     return Replay(
-        allocated_bytes=allocated,
-        peak_place=at,
-        peak_use=made_by,
-        kept_bytes=kept_then,
+        allocated_bytes=peak_bytes,
+        peak_position=peak_position,
+        peak_use=peak_use,
+        handle_bytes=peak_handle_bytes,
         reserved_bytes=allocator.reserved,
     )
 
 
-def timeline(log: Log, levels: list[int]) -> tuple[MemoryPoint, ...]:
-    """The most bytes held in each stretch of births in one phase and module, in order; neighbours are merged if many."""
+def timeline(log: MemoryLog, levels: list[int]) -> tuple[MemoryPoint, ...]:
+    """The maximum live bytes per run of allocations in one phase and module, in order; at most `MAX_POINTS` points."""
     peaks: list[tuple[str, str, int]] = []  # phase, path, bytes
     start = log.steps[-1]
-    for place in range(start, len(log.events)):
-        change, life = log.events[place]
+    for position in range(start, len(log.events)):
+        change, lifetime = log.events[position]
         if change <= 0:
             continue
-        level = levels[place + 1]
-        if peaks and peaks[-1][:2] == (life.phase, life.path):
-            peaks[-1] = (life.phase, life.path, max(peaks[-1][2], level))
+        level = levels[position + 1]
+        if peaks and peaks[-1][:2] == (lifetime.phase, lifetime.path):
+            peaks[-1] = (lifetime.phase, lifetime.path, max(peaks[-1][2], level))
         else:
-            peaks.append((life.phase, life.path, level))
-    at_once = -(-len(peaks) // MOST_POINTS)
+            peaks.append((lifetime.phase, lifetime.path, level))
+    group_size = -(-len(peaks) // MAX_POINTS)
     points = []
-    for first in range(0, len(peaks), max(at_once, 1)):
-        phase, path, level = max(peaks[first : first + at_once], key=lambda peak: peak[2])
+    for first in range(0, len(peaks), max(group_size, 1)):
+        phase, path, level = max(peaks[first : first + group_size], key=lambda peak: peak[2])
         points.append(MemoryPoint(at=f"{phase} {path}".strip(), bytes=level))
     return tuple(points)
 
 
-def _peak_of(log: Log, found: Replay) -> tuple[Phase, str, str]:
-    if found.peak_use is not None:
-        return found.peak_use.phase, found.peak_use.path, found.peak_use.op
-    if found.peak_place > log.steps[-1]:
-        born = log.events[found.peak_place - 1][1]
-        return born.phase, born.path, born.op
+def _peak_of(log: MemoryLog, result: Replay) -> tuple[Phase, str, str]:
+    """(phase, path, op) of the peak."""
+    if result.peak_use is not None:
+        return result.peak_use.phase, result.peak_use.path, result.peak_use.op
+    if result.peak_position > log.steps[-1]:
+        lifetime = log.events[result.peak_position - 1][1]
+        return lifetime.phase, lifetime.path, lifetime.op
     return "other", "", ""
 
 
-def _uncertain(log: Log, levels: list[int], low: Replay) -> tuple[LibraryScratch, ...]:
-    """The uses that may lift the peak above its lower bound, those that lift it most first; a call's like counts once."""
-    reach: dict[tuple[str, str, Phase], tuple[int, Use]] = {}
-    kept = 0
+def _uncertain(log: MemoryLog, levels: list[int], low: Replay) -> tuple[LibraryScratch, ...]:
+    """Workspace uses that can raise the peak above its lower bound, largest first; once per op, module and phase."""
+    highest: dict[tuple[str, str, Phase], tuple[int, WorkspaceUse]] = {}
+    handle_bytes = 0
     for use in log.uses:
-        if use.keeper is not None:
-            kept += use.scratch.likely
-        elif use.place >= log.steps[-1] and use.scratch.low != use.scratch.high:
-            top = levels[use.place] + kept + use.scratch.high
+        if use.handle is not None:
+            handle_bytes += use.workspace.likely
+        elif use.position >= log.steps[-1] and use.workspace.low != use.workspace.high:
+            nbytes = levels[use.position] + handle_bytes + use.workspace.high
             key = (use.op, use.path, use.phase)
-            if top > low.allocated_bytes and top > reach.get(key, (0, use))[0]:
-                reach[key] = (top, use)
-    ordered = sorted(reach.values(), key=lambda found: -found[0])[:_MOST_UNCERTAIN]
+            if nbytes > low.allocated_bytes and nbytes > highest.get(key, (0, use))[0]:
+                highest[key] = (nbytes, use)
+    ordered = sorted(highest.values(), key=lambda entry: -entry[0])[:_MAX_UNCERTAIN]
     return tuple(
         LibraryScratch(
-            op=use.op, path=use.path, phase=use.phase, low_bytes=use.scratch.low, likely_bytes=use.scratch.likely,
-            high_bytes=use.scratch.high, source=use.scratch.source,
+            op=use.op, path=use.path, phase=use.phase, low_bytes=use.workspace.low, likely_bytes=use.workspace.likely,
+            high_bytes=use.workspace.high, source=use.workspace.source,
         )
         for _, use in ordered
     )  # fmt: skip

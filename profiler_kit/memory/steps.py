@@ -1,4 +1,4 @@
-"""The steps that are simulated: the user's own model, loss, backward and optimizer, run on tensors without data."""
+"""Run the steps of a simulation: the user's model, loss, backward and optimizer on meta tensors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from profiler_kit.loading.kinds import telling
 from profiler_kit.loading.ownership import Ownership, parameter_owners
 from profiler_kit.loading.restore import unchanged
 from profiler_kit.memory.emulation import Emulation, emulated
-from profiler_kit.memory.log import Log
-from profiler_kit.memory.scratch import LibraryConfig
+from profiler_kit.memory.log import MemoryLog
 from profiler_kit.memory.tracker import Tracker
+from profiler_kit.memory.workspace import LibraryConfig
 from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH
 
-# The first step makes the optimizer's state while it runs; from the second on, every step is alike.
+# The first step creates the optimizer's state. All later steps are alike.
 STEPS: Final = 2
 
 ZeroGrad = Literal["none", "zero"]
@@ -34,10 +34,11 @@ ZeroGrad = Literal["none", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is varied: the number of steps, how gradients are reset, the modules (by path) that are checkpointed or
-    work in place.
+    """Settings of a simulation.
 
-    The calls of the ops in `watched` are logged with what they were called with, rule or none.
+    `steps`: number of steps. `zero_grad`: whether gradients are reset to None or to zero. `checkpoint`, `in_place`: paths of
+    modules to checkpoint, and of activations that overwrite their input. `watched`: ops whose calls are logged with their
+    arguments, also without a workspace rule.
     """
 
     steps: int = STEPS
@@ -48,41 +49,41 @@ class Setup:
     watched: frozenset[str] = frozenset()
 
 
-def record(target: Target, device: Device, setup: Setup) -> Log:
-    """What `target`'s steps leave in the log (in ``infer`` mode forward passes); `target` is left as it was.
+def record(target: Target, device: Device, setup: Setup) -> MemoryLog:
+    """Run `target`'s steps (forward passes in ``infer`` mode) and return the log. `target` is restored afterwards.
 
-    On meta tensors CUDA is emulated as on `device`; other tensors behave as their own device does.
+    Meta tensors behave as on `device`. Other tensors behave as on their own device.
 
-    Raises: StepError around what the model or the optimizer raised.
+    Raises: StepError around an exception of the model or the optimizer.
     """
     ownership = Ownership(target.paths(), parameter_owners(target.model))
     tracker = Tracker(ownership, device, setup.config, target.device.type, setup.watched)
-    imitated = device if target.device.type == "meta" else CPU
+    emulated_device = device if target.device.type == "meta" else CPU
     batch = target.batch
     inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
     with ExitStack() as stack:
         stack.enter_context(unchanged(target.model, weights=True, inputs=inputs))
         stack.enter_context(checkpointed(target.model, setup.checkpoint))
         stack.enter_context(in_place(target.model, setup.in_place))
-        emulation = stack.enter_context(emulated(imitated, tracker, tracker.log.note))
+        emulation = stack.enter_context(emulated(emulated_device, tracker, tracker.log.note))
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
         tracker.label(inputs, "inputs")
         run = _Run(target, tracker, emulation, ownership)
         if target.info.mode != "train":
-            for _ in range(setup.steps):  # the first leaves what libraries keep, as in training
+            for _ in range(setup.steps):  # the first pass creates library handles, as in training
                 run.forward_pass()
             return tracker.finish()
         with telling("optimizer"):
             optimizer = target.make_optimizer()
-        if device.is_cuda and not imitated.is_cuda:
-            _step_all_at_once(optimizer)
+        if device.is_cuda and not emulated_device.is_cuda:
+            _use_foreach(optimizer)
         for step in range(setup.steps):
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
         return tracker.finish()
 
 
-def _step_all_at_once(optimizer: torch.optim.Optimizer) -> None:
-    """Steps all parameters at once, as CUDA does by default and a CPU does not."""
+def _use_foreach(optimizer: torch.optim.Optimizer) -> None:
+    """Enable foreach kernels, the default on CUDA but not on the CPU."""
     for group in optimizer.param_groups:
         if "foreach" in group and group["foreach"] is None and not group.get("fused"):
             group["foreach"] = True
@@ -90,7 +91,7 @@ def _step_all_at_once(optimizer: torch.optim.Optimizer) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One simulation under way."""
+    """A running simulation."""
 
     target: Target
     tracker: Tracker
@@ -98,33 +99,33 @@ class _Run:
     ownership: Ownership
 
     def forward_pass(self) -> None:
-        """Forward, without gradients."""
+        """Run forward without gradients."""
         target, tracker = self.target, self.tracker
         tracker.log.begin_step()
         tracker.enter_phase("forward", "")
         with telling("forward"), torch.no_grad(), self._watched(), self._autocast():
             output = target.model(*target.batch.args, **target.batch.kwargs)
-        tracker.results(tensors_in(output))
+        tracker.mark_results(tensors_in(output))
         tracker.log.mark("after forward")
 
     def training_step(self, optimizer: torch.optim.Optimizer, zero_grad: ZeroGrad, *, is_last: bool) -> None:
-        """One step; its locals live as long as those of a training loop's body."""
+        """Run one training step. Its local variables live as long as those in the body of a training loop."""
         target, tracker = self.target, self.tracker
         tracker.log.begin_step()
         tracker.enter_phase("forward", "")
-        with telling("forward"), torch.enable_grad(), self._watched(saves=is_last), self._autocast():
+        with telling("forward"), torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
             output = target.model(*target.batch.args, **target.batch.kwargs)
-        tracker.results(tensors_in(output))
+        tracker.mark_results(tensors_in(output))
         tracker.log.mark("after forward")
 
         labels = target.labels_for(output)
         tracker.label(tensors_in(labels), "inputs")
         tracker.enter_phase("loss", LOSS_PATH)
-        with torch.enable_grad(), self._watched(saves=is_last), self._autocast():
+        with torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
             loss = target.loss(output, target.batch, labels)
-        self.emulation.weights.clear()  # autocast's copies end with its context
-        tracker.results((loss,))
-        tracker.settle_saved()
+        self.emulation.weights.clear()  # autocast drops its copies at the end of its context
+        tracker.mark_results((loss,))
+        tracker.mark_unattributed_saved()
         tracker.log.mark("after loss")
 
         tracker.enter_phase("backward", "")
@@ -144,10 +145,10 @@ class _Run:
         tracker.log.mark("after optimizer")
 
     @contextmanager
-    def _watched(self, *, saves: bool = False) -> Iterator[None]:
+    def _watched(self, *, record_saved: bool = False) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(self.ownership.watching())
-            if saves:
+            if record_saved:
                 stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.tracker.pack, lambda tensor: tensor))
             if self.emulation.device.is_cuda:
                 stack.enter_context(self.emulation)

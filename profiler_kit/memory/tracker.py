@@ -1,7 +1,7 @@
-"""Births and deaths of storages while a step runs: a dispatch mode that looks at what every op returns.
+"""A dispatch mode that logs allocations and frees of storages during a step, from the results of every op.
 
-Views, in-place ops, reference counts and autograd's own releases need no rules: a storage is born when an op returns it
-and dead when its last owner lets it go. Nothing that is logged keeps a tensor alive.
+A storage is allocated when an op returns it, and freed when its last reference goes away. So views, in-place ops, reference
+counts and autograd's releases need no rules. The log holds no references to tensors.
 """
 
 from __future__ import annotations
@@ -14,50 +14,52 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.devices.device import Architecture, Device, Figure
 from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.ownership import Ownership
 from profiler_kit.loading.place import shown, user_frame
 from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.loading.stand_ins import stand_in
-from profiler_kit.memory.fan_in import ADD_IN_PLACE, adds_in_place, exclusive_counts
-from profiler_kit.memory.log import Category, Life, Log, Use
-from profiler_kit.memory.scratch import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, scratch_of
+from profiler_kit.memory.gradient_sums import ADD_IN_PLACE, adds_in_place, exclusive_counts
+from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
+from profiler_kit.memory.workspace import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, workspace_of
 from profiler_kit.records.counts import Phase
 
 _WITH_BIAS: Final = frozenset(("aten.addmm", "aten._addmm_activation"))
 _PRODUCTS: Final = _WITH_BIAS | {f"aten.{name}" for name in ("mm", "bmm", "baddbmm", "addmv", "mv", "dot")}
-# Without cuDNN a convolution is unfolded, and what is unfolded multiplied (ATen/native/cuda/ConvolutionMM2d.cu): seen on
-# an H100 to take both threads' workspaces.
+# Without cuDNN a convolution is an unfold and a matrix product (ATen/native/cuda/ConvolutionMM2d.cu). On an H100 it
+# allocated the workspaces of both threads.
 _CONVOLUTIONS: Final = frozenset(("aten.convolution", "aten.convolution_backward"))
 
 
-class _Watcher(weakref.ref[torch.UntypedStorage]):
-    """A weak reference that knows whose life it watches; one callback serves all."""
+class _StorageRef(weakref.ref[torch.UntypedStorage]):
+    """A weak reference to a storage, with its lifetime; all references share one callback."""
 
-    __slots__ = ("key", "life")
+    __slots__ = ("key", "lifetime")
     key: int
-    life: Life
+    lifetime: Lifetime
 
 
 class _Plan(NamedTuple):
-    """What is known of an op: its name, whether its uses are logged, whether a workspace belongs to it, and itself.
+    """How to log calls of an op: its name, whether it has temporary workspace, whether it uses a cuBLAS handle.
 
-    Holding the op keeps its id its own.
+    The reference to the op keeps its id, the key of the plan, from being reused.
     """
 
     name: str
-    is_used: bool
-    is_product: bool
+    has_workspace: bool
+    uses_blas: bool
     op: Any
 
 
 class Tracker(WholeFlexAttention):
-    """Logs when storages on one kind of device are born, grow and die, and what libraries take behind the ops.
+    """Log allocations, resizes and frees of storages on one device type, and the workspace of libraries.
 
-    The engine's sums of gradients are made in place, as they are without a mode (see `fan_in`).
+    Autograd's sums of gradients run in place, as without a dispatch mode (see `gradient_sums`).
     """
 
     def __init__(
@@ -69,159 +71,175 @@ class Tracker(WholeFlexAttention):
         watched: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
-        exclusive_counts()  # measured now, since not while a mode is active
+        exclusive_counts()  # measured before the mode is active
         self._ownership = ownership
         self._device_type = device_type
         self._device = device
         self._config = config or LibraryConfig()
         self._watched = watched
-        self._alive: dict[int, Life] = {}
+        self._memo: Memo[None] = memo_for_modes(_get_current_dispatch_mode_stack())
+        self._live: dict[int, Lifetime] = {}
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
-        self._kept: set[str] = set()
-        self._layouts: set[str] = set()  # of tensors that are left out
-        self._is_over = False
-        self.log = Log()
+        self._handles: set[str] = set()
+        self._ignored_layouts: set[str] = set()
+        self._is_finished = False
+        self.log = MemoryLog()
         self.phase: Phase = "other"
 
     def enter_phase(self, phase: Phase, path: str) -> None:
-        """From here on it is `phase`, and what runs outside any module belongs to `path`."""
+        """Start `phase`; attribute ops outside any module to `path`."""
         self.phase = phase
         self._ownership.stand_in(path)
 
     def label(self, tensors: Iterable[Tensor], category: Category) -> None:
-        """Says what `tensors` are for, from their birth on; what was labelled keeps its label."""
+        """Set the category of `tensors`, also for the time before this call. An existing category stays."""
         for tensor in tensors:
-            life = self._life(tensor, category)
-            if life is not None and life.category is None:
-                life.category = category
+            lifetime = self._lifetime(tensor, category)
+            if lifetime is not None and lifetime.category is None:
+                lifetime.category = category
 
-    def results(self, tensors: Iterable[Tensor]) -> None:
-        """Says that the loop itself holds `tensors`."""
+    def mark_results(self, tensors: Iterable[Tensor]) -> None:
+        """Mark `tensors` as held by the training loop."""
         for tensor in tensors:
-            life = self._life(tensor, "")
-            if life is not None:
-                life.is_result = True
+            lifetime = self._lifetime(tensor, "")
+            if lifetime is not None:
+                lifetime.is_result = True
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """Notes that autograd keeps `tensor`, and for whom; the tensor itself is what is kept."""
+        """Record that autograd saves `tensor` for the running module; return the tensor unchanged."""
         if self.phase in ("forward", "loss"):
-            life = self._life(tensor, "")
-            if life is not None:
-                if life.savers is None:
-                    life.savers = []
-                life.savers.append(self._ownership.current)
+            lifetime = self._lifetime(tensor, "")
+            if lifetime is not None:
+                if lifetime.savers is None:
+                    lifetime.savers = []
+                lifetime.savers.append(self._ownership.current)
         return tensor
 
-    def settle_saved(self) -> None:
-        """What is left of forward when backward begins is kept for it: by a checkpoint, if by no op, or by the model."""
-        for life in self._alive.values():
-            if life.savers is None and life.phase in ("forward", "loss") and not life.is_result:
-                life.savers = []
+    def mark_unattributed_saved(self) -> None:
+        """Mark the other live storages of forward as saved for backward: a checkpoint or the model keeps them."""
+        for lifetime in self._live.values():
+            if lifetime.savers is None and lifetime.phase in ("forward", "loss") and not lifetime.is_result:
+                lifetime.savers = []
 
-    def use(self, call: OpCall, called_with: str = "") -> None:
-        """Logs what libraries take behind `call`, which was `called_with` this."""
-        scratch = scratch_of(call, self._device, self._config)
-        if scratch.high > 0 or call.op in self._watched:
-            place, phase, owner = len(self.log.events), self._phase_now(), self._owner()
-            self.log.uses.append(Use(place, scratch, phase, owner, call.op, None, called_with))
+    def use_workspace(self, call: OpCall, arguments: str = "") -> None:
+        """Log the temporary workspace of `call`. `arguments`: its arguments, as `loading.signature` writes them."""
+        workspace = workspace_of(call, self._device, self._config)
+        if workspace.high > 0 or call.op in self._watched:
+            position, phase, owner = len(self.log.events), self._current_phase(), self._owner()
+            self.log.uses.append(WorkspaceUse(position, workspace, phase, owner, call.op, None, arguments))
 
-    def keep(self, keeper: str, figure: Figure, op: str) -> None:
-        """Logs what `keeper` takes at its first use on this thread, for good."""
-        named = f"{keeper}, {'backward' if self.in_backward else 'main'} thread"
-        if named in self._kept or figure.value <= 0:
+    def use_handle(self, handle: str, figure: Figure, op: str) -> None:
+        """Log the persistent workspace of `handle` at its first use on the current thread."""
+        name = f"{handle}, {'backward' if self.in_backward else 'main'} thread"
+        if name in self._handles or figure.value <= 0:
             return
-        self._kept.add(named)
-        scratch = exactly(figure.value, figure.source)
-        self.log.uses.append(Use(len(self.log.events), scratch, self._phase_now(), self._owner(), op, named))
+        self._handles.add(name)
+        workspace = exactly(figure.value, figure.source)
+        position, phase, owner = len(self.log.events), self._current_phase(), self._owner()
+        self.log.uses.append(WorkspaceUse(position, workspace, phase, owner, op, name))
 
-    def finish(self) -> Log:
-        """The log, to which nothing is added any more: what dies from here on dies with the loop itself."""
-        self._is_over = True
+    def finish(self) -> MemoryLog:
+        """Close the log and return it. Later frees belong to the end of the simulation and are not logged."""
+        self._is_finished = True
         return self.log
 
     @property
     def in_backward(self) -> bool:
-        """Whether autograd runs: it does so on a thread of its own, with library handles of its own."""
+        """Whether autograd runs. It uses another thread, with its own library handles."""
         return self.phase == "backward"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # its ops on the tensors it wraps come here
+            return NotImplemented  # the subclass calls ops on the tensors it wraps, and those reach this mode
         if kwargs is None:
             kwargs = {}
         if self.phase == "backward" and adds_in_place(func, args, kwargs):
-            return ADD_IN_PLACE(*args)  # as the engine would have done
-        out = (stand_in(func, args) or func)(*args, **kwargs)
+            return ADD_IN_PLACE(*args)  # as autograd does without a mode
+        out = self._run(func, args, kwargs)
         plan = self._plans.get(id(func)) or self._plan(func)
         if isinstance(out, Tensor):
-            self._life(out, plan.name)
+            self._lifetime(out, plan.name)
         elif type(out) in (tuple, list):
             for tensor in out:
                 if isinstance(tensor, Tensor):
-                    self._life(tensor, plan.name)
-        if plan.is_used:
-            called_with = signature(args, kwargs) if self._watched else ""
-            self.use(_call_of(plan.name, args, kwargs, out, in_backward=self.in_backward), called_with)
-        if plan.is_product:
-            for library, size in _workspaces(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
-                self.keep(library, size, plan.name)
+                    self._lifetime(tensor, plan.name)
+        if plan.has_workspace:
+            arguments = signature(args, kwargs) if self._watched else ""
+            self.use_workspace(_op_call(plan.name, args, kwargs, out, in_backward=self.in_backward), arguments)
+        if plan.uses_blas:
+            for handle, size in _blas_handles(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
+                self.use_handle(handle, size, plan.name)
+        return out
+
+    def _run(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call; of a repeated call from the memo, without running it."""
+        key = self._memo.key(func, args, kwargs) if type(func) is OpOverload else None
+        entry = None if key is None else self._memo.find(key)
+        if entry is not None:
+            return entry.result(func, args, kwargs)
+        kernel = stand_in(func, args) or (func if key is None else self._memo.kernel(func, args))
+        out = kernel(*args, **kwargs)
+        if key is not None:
+            self._memo.store(key, func, args, out, None)
         return out
 
     def _plan(self, func: Any) -> _Plan:
         name = f"higher_order.{func.name()}" if isinstance(func, HigherOrderOperator) else op_name(func)
-        simulated = self._device.is_cuda
-        is_used = name in ruled_ops() or name in self._watched
-        plan = _Plan(name, simulated and is_used, simulated and self._takes_workspace(name), func)
+        is_cuda = self._device.is_cuda
+        has_workspace = name in ruled_ops() or name in self._watched
+        plan = _Plan(name, is_cuda and has_workspace, is_cuda and self._uses_blas(name), func)
         self._plans[id(func)] = plan
         return plan
 
-    def _takes_workspace(self, op: str) -> bool:
-        """Whether `op` is a product that cuBLAS computes, or comes down to one without cuDNN."""
+    def _uses_blas(self, op: str) -> bool:
+        """Whether cuBLAS computes `op`: a matrix product, or a convolution without cuDNN."""
         return op in _PRODUCTS or (op in _CONVOLUTIONS and not self._config.cudnn)
 
-    def _life(self, tensor: Tensor, op: str) -> Life | None:
+    def _lifetime(self, tensor: Tensor, op: str) -> Lifetime | None:
+        """The lifetime of `tensor`'s storage, logged if it is new or resized; None for tensors that are not simulated."""
         if tensor.device.type != self._device_type:
             return None
         if tensor.layout is not torch.strided:
-            self._left_out(str(tensor.layout).rpartition(".")[2])
+            self._note_ignored(str(tensor.layout).rpartition(".")[2])
             return None
         storage = tensor.untyped_storage()
         key = storage._cdata
         nbytes = storage.nbytes()
-        life = self._alive.get(key)
-        if life is None:
+        lifetime = self._live.get(key)
+        if lifetime is None:
             if nbytes == 0:
                 return None
-            life = Life(nbytes, self._phase_now(), self._owner(), op)
-            watcher = _Watcher(storage, self._died)
-            watcher.key, watcher.life = key, life
-            life.watcher = watcher
-            self._alive[key] = life
-            self.log.events.append((nbytes, life))
-        elif nbytes != life.nbytes:  # resized
-            self.log.events.append((-life.nbytes, life))
-            life.nbytes = nbytes
-            self.log.events.append((nbytes, life))
-        return life
+            lifetime = Lifetime(nbytes, self._current_phase(), self._owner(), op)
+            storage_ref = _StorageRef(storage, self._on_free)
+            storage_ref.key, storage_ref.lifetime = key, lifetime
+            lifetime.storage_ref = storage_ref
+            self._live[key] = lifetime
+            self.log.events.append((nbytes, lifetime))
+        elif nbytes != lifetime.nbytes:  # resized
+            self.log.events.append((-lifetime.nbytes, lifetime))
+            lifetime.nbytes = nbytes
+            self.log.events.append((nbytes, lifetime))
+        return lifetime
 
-    def _left_out(self, layout: str) -> None:
-        if layout not in self._layouts:
-            self._layouts.add(layout)
-            owner = self._owner() or "the model itself"
+    def _note_ignored(self, layout: str) -> None:
+        if layout not in self._ignored_layouts:
+            self._ignored_layouts.add(layout)
+            owner = self._owner() or "the root module"
             line = user_frame(sys._getframe()) if self.phase == "forward" else None
-            at = f", {shown(line[0])}:{line[1]}" if line is not None else ""
-            self.log.note(f"memory of {layout} tensors is left out, first seen in {self._phase_now()} of {owner}{at}")
+            location = f", {shown(line[0])}:{line[1]}" if line is not None else ""
+            phase = self._current_phase()
+            self.log.note(f"memory of {layout} tensors is not simulated; first in {phase} of {owner}{location}")
 
-    def _died(self, watcher: weakref.ref[torch.UntypedStorage]) -> None:
-        assert isinstance(watcher, _Watcher)
-        life = watcher.life
-        if self._is_over:
+    def _on_free(self, storage_ref: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(storage_ref, _StorageRef)
+        lifetime = storage_ref.lifetime
+        if self._is_finished:
             return
-        if self._alive.get(watcher.key) is life:
-            del self._alive[watcher.key]
-        self.log.events.append((-life.nbytes, life))
+        if self._live.get(storage_ref.key) is lifetime:
+            del self._live[storage_ref.key]
+        self.log.events.append((-lifetime.nbytes, lifetime))
 
-    def _phase_now(self) -> Phase:
+    def _current_phase(self) -> Phase:
         return "recompute" if self.phase == "backward" and self._ownership.stack else self.phase
 
     def _owner(self) -> str:
@@ -232,18 +250,18 @@ class Tracker(WholeFlexAttention):
         return self._ownership.current
 
 
-def _workspaces(op: str, architecture: Architecture, *, bias_is_vector: bool) -> tuple[tuple[str, Figure], ...]:
-    """(library, bytes) of what libraries take at a handle's first use and keep, for each handle that `op` uses.
+def _blas_handles(op: str, architecture: Architecture, *, bias_is_vector: bool) -> tuple[tuple[str, Figure], ...]:
+    """(library, bytes of its workspace) for each library handle that `op` uses.
 
-    There is one workspace per handle, one handle per thread; a product with a bias per column goes to cuBLASLt as well.
+    Each handle has one workspace, and each thread has one handle. A product with a bias per column uses cuBLASLt as well.
     """
     if op in _WITH_BIAS and bias_is_vector:
         return ("cuBLAS", architecture.blas_workspace), ("cuBLASLt", architecture.blaslt_workspace)
     return (("cuBLAS", architecture.blas_workspace),)
 
 
-def _call_of(op: str, args: Any, kwargs: Mapping[str, Any], out: Any, *, in_backward: bool) -> OpCall:
-    """The call of the op called `op`, which returned `out`, as scratch rules read it: facts in place of tensors."""
+def _op_call(op: str, args: Any, kwargs: Mapping[str, Any], out: Any, *, in_backward: bool) -> OpCall:
+    """A call of `op` with the result `out`, in the form that workspace rules use: facts instead of tensors."""
     outputs = out if isinstance(out, (tuple, list)) else (out,)
     return OpCall(op, _facts(args), {key: _facts(value) for key, value in kwargs.items()}, _facts(outputs), in_backward)
 
@@ -251,12 +269,12 @@ def _call_of(op: str, args: Any, kwargs: Mapping[str, Any], out: Any, *, in_back
 def _facts(value: Any) -> Any:
     if isinstance(value, Tensor):
         dtype = value.dtype
-        return TensorFacts(tuple(value.shape), value.stride(), _name_of_type(dtype), dtype.itemsize)
+        return TensorFacts(tuple(value.shape), value.stride(), _dtype_name(dtype), dtype.itemsize)
     if isinstance(value, (list, tuple)):
         return tuple([_facts(item) for item in value])
     return value
 
 
 @cache
-def _name_of_type(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).rpartition(".")[2]

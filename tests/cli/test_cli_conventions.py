@@ -75,7 +75,7 @@ def test_a_saved_report_shows_its_convention_again(here: Path, capfd: pytest.Cap
 def test_an_unknown_convention_is_a_usage_error(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ended = call(["count", "net.py", "--convention", "mlperf"], capfd)
     assert ended.code == USAGE
-    assert "there is no convention 'mlperf'" in ended.err
+    assert "mlperf" in ended.err
     assert "kit, fvcore, model-flops, torch" in ended.err
     assert ended.out == ""
 

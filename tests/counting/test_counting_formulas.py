@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from counting_ops import counted, t
 from torch import Tensor, nn
 
-from profiler_kit.counting.formulas import find
+from profiler_kit.counting.formulas import find_formula
 from profiler_kit.counting.operands import spec_of
 
 A = torch.ops.aten
@@ -328,7 +328,7 @@ def test_cudnns_backward_by_its_arguments(
     x, hx = spec_of(t(steps, batch, width)), spec_of(t(layers * directions, batch, state))
     mask = (input_needs_grad, state_needs_grad, state_needs_grad, True)
     rest = (None, None, None, None, None, 2, state, 0, layers, False, 0.0, True, both, [], None, None, mask)
-    given = find("aten._cudnn_rnn_backward.default")
+    given = find_formula("aten._cudnn_rnn_backward.default")
     assert given is not None
     found = given.function(x, weights, 4, None, hx, *rest, out=None)
 

@@ -17,12 +17,12 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit import counting
 from profiler_kit.counting import count_target
-from profiler_kit.counting.likeness import Likeness
-from profiler_kit.counting.memo import Memo, memo_beside, possible_outcome
+from profiler_kit.counting.module_calls import ModuleWatch
 from profiler_kit.counting.tracer import Tracer
-from profiler_kit.counting.watch import ModuleWatch
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import from_model
+from profiler_kit.loading.batch_norm_memo import BatchNormMemo
+from profiler_kit.loading.op_memo import Memo, memo_for_modes, result_kind
 from profiler_kit.loading.values import ValueShadow
 from profiler_kit.records.counts import StaticCount
 
@@ -235,16 +235,16 @@ def test_figures_are_the_same_without_a_memo(kind: str, mode: str, monkeypatch: 
     used: list[Memo] = []
 
     def beside(modes: Any) -> Memo:
-        used.append(memo_beside(modes))
+        used.append(memo_for_modes(modes))
         return used[-1]
 
     if kind == "double backward" and mode == "infer":
         pytest.skip("takes gradients")
-    monkeypatch.setattr(counting, "memo_beside", beside)
+    monkeypatch.setattr(counting, "memo_for_modes", beside)
     remembered = count(kind, mode)
     assert used
     assert len(used[0]) > 0
-    monkeypatch.setattr(counting, "memo_beside", lambda modes: Memo(limit=0))
+    monkeypatch.setattr(counting, "memo_for_modes", lambda modes: Memo(limit=0))
     worked_out = count(kind, mode)
     assert remembered.notes == worked_out.notes == ()
     assert remembered.forward.bytes_moved > 0
@@ -256,7 +256,7 @@ def test_figures_are_the_same_without_a_memo(kind: str, mode: str, monkeypatch: 
 def test_a_full_memo_changes_nothing(kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = count(kind)
     small = Memo(limit=limit)
-    monkeypatch.setattr(counting, "memo_beside", lambda modes: small)
+    monkeypatch.setattr(counting, "memo_for_modes", lambda modes: small)
     assert count(kind) == expected
     assert len(small) == limit
 
@@ -328,15 +328,15 @@ def test_every_op_that_may_be_made_anew_is_functional() -> None:
         packet = getattr(ATEN, name)
         for overload in packet.overloads() if hasattr(packet, "overloads") else ():
             op = getattr(packet, overload)
-            outcome = possible_outcome(op)
+            outcome = result_kind(op)
             if outcome == "new":
                 assert not op._schema.is_mutable, op
                 assert not op.is_view, op
-            if outcome == "given":
+            if outcome == "first argument":
                 assert name.endswith("_"), op
                 assert torch.Tag.inplace_view not in op.tags, op
-    assert possible_outcome(ATEN.nonzero.default) == possible_outcome(ATEN.masked_select.default) == "untold"
-    assert possible_outcome(torch.ops.profiler._record_function_enter_new.default) == "untold"
+    assert result_kind(ATEN.nonzero.default) == result_kind(ATEN.masked_select.default) == "unknown"
+    assert result_kind(torch.ops.profiler._record_function_enter_new.default) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_another_mode_misses_nothing() -> None:
 def test_values_that_are_followed_stay_right() -> None:
     """Small tensors may have values at hand: what works on them is run, however often it has been."""
     small, large = torch.zeros(4, device="meta"), torch.zeros(64, 64, device="meta")
-    memo = memo_beside([ValueShadow()])
+    memo = memo_for_modes([ValueShadow()])
     assert memo.key(ATEN.exp.default, (small,), {}) is None
     assert memo.key(ATEN.arange.default, (4,), {"device": torch.device("meta")}) is None
     assert memo.key(ATEN.exp.default, (large,), {}) is not None
@@ -485,30 +485,30 @@ def normalisation(shape: tuple[int, ...], training: bool, dtype: torch.dtype, af
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_batch_normalisation_is_alike_in_all_sizes(training: bool, affine: bool, dtype: torch.dtype) -> None:
-    likeness = Likeness()
+    batch_norm_memo = BatchNormMemo()
     for dims in (2, 3, 4, 5):
         for op, args in normalisation((2, 7, 5, 4, 6)[:dims], training, dtype, affine):
-            likeness.learn(op, args, op(*args))
+            batch_norm_memo.store(op, args, op(*args))
     for shape in SIZES:
         for op, args in normalisation(shape, training, dtype, affine):
-            alike = likeness.recall(op, args)
+            alike = batch_norm_memo.find(op, args)
             assert alike is not None
             assert same_metadata(alike(*args), op(*args)), (op, shape)
 
 
 def test_batch_normalisation_that_is_worked_out() -> None:
-    likeness = Likeness()
+    batch_norm_memo = BatchNormMemo()
     op = ATEN.native_batch_norm.default
 
     def call(x: Tensor) -> tuple[Any, ...]:
         return (x, *(meta(x.shape[1]) for _ in range(4)), True, 0.1, 1e-5)
 
     args = call(meta(2, 7, 5, 4))
-    likeness.learn(op, args, op(*args))
-    assert likeness.recall(op, call(meta(2, 3, 4, 4))) is not None
-    assert likeness.recall(op, call(meta(2, 3, 4, 4, channels_last=True))) is None
-    assert likeness.recall(op, call(meta(2, 3, 8, 4)[:, :, ::2])) is None
-    assert likeness.recall(op, call(meta(1, 3, 1, 1))) is None  # which raises
-    assert likeness.recall(op, call(meta(0, 3, 4, 4))) is None
-    assert likeness.recall(op, (*call(meta(2, 3, 4, 4))[:4], meta(4), True, 0.1, 1e-5)) is None
-    assert likeness.recall(ATEN.exp.default, (meta(3),)) is None
+    batch_norm_memo.store(op, args, op(*args))
+    assert batch_norm_memo.find(op, call(meta(2, 3, 4, 4))) is not None
+    assert batch_norm_memo.find(op, call(meta(2, 3, 4, 4, channels_last=True))) is None
+    assert batch_norm_memo.find(op, call(meta(2, 3, 8, 4)[:, :, ::2])) is None
+    assert batch_norm_memo.find(op, call(meta(1, 3, 1, 1))) is None  # which raises
+    assert batch_norm_memo.find(op, call(meta(0, 3, 4, 4))) is None
+    assert batch_norm_memo.find(op, (*call(meta(2, 3, 4, 4))[:4], meta(4), True, 0.1, 1e-5)) is None
+    assert batch_norm_memo.find(ATEN.exp.default, (meta(3),)) is None

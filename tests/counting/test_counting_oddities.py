@@ -114,7 +114,7 @@ def test_torch_func_derivatives_within_forward(name: str) -> None:
     static = count(linear(function), *args)
     assert static.forward.macs == macs
     assert static.uncounted == ()
-    assert static.notes == ("saved bytes are not known: torch.func's derivatives let nobody watch what is saved",)
+    assert [note for note in static.notes if "torch.func" in note] == list(static.notes) != []
     assert count(linear(function), *args, mode="infer", loss=None).forward.macs == macs
 
 

@@ -24,10 +24,10 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 @pytest.fixture(autouse=True)
 def _no_offers_left() -> Iterator[None]:
-    before = dict(formulas._OFFERED)
+    before = dict(formulas._USER)
     yield
-    formulas._OFFERED.clear()
-    formulas._OFFERED.update(before)
+    formulas._USER.clear()
+    formulas._USER.update(before)
 
 
 @torch.library.custom_op("own_ops::blend", mutates_args=())
@@ -98,12 +98,12 @@ def test_the_kits_own_formulas_are_replaced_only_on_request(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["blend", "", "a.b.c.d", "own ops::blend", 7])
 def test_a_name_that_names_no_op(name: Any) -> None:
-    with pytest.raises(UsageError, match="names no op"):
+    with pytest.raises(UsageError, match=re.escape(repr(name))):
         register_formula(name, outer)
 
 
 def test_what_is_no_function_or_no_way_to_find_bytes() -> None:
-    with pytest.raises(UsageError, match="is a int"):
+    with pytest.raises(UsageError, match="int"):
         register_formula("own_ops::blend", 3)  # type: ignore[type-var]
     with pytest.raises(UsageError, match="sideways"):
         register_formula("own_ops::blend", outer, moves="sideways")  # type: ignore[call-overload]

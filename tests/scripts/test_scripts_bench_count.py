@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from profiler_kit import counting
 from profiler_kit.counting import count_target
-from profiler_kit.counting.memo import Memo
 from profiler_kit.counting.step import trace_step
 from profiler_kit.loading import from_model
+from profiler_kit.loading.op_memo import Memo
 from profiler_kit.records.counts import OpRecord
 from scripts.bench import cases as bench_cases
 from scripts.bench import count as bench_count
@@ -46,7 +46,7 @@ def test_every_call_is_the_same_without_a_memo(name: str, mode: str, monkeypatch
     assert fast.calls == slow.calls
     assert fast.saved == slow.saved
     static = count_target(target)
-    monkeypatch.setattr(counting, "memo_beside", lambda modes: Memo(limit=0))
+    monkeypatch.setattr(counting, "memo_for_modes", lambda modes: Memo(limit=0))
     assert static == count_target(target)
     assert static.params == PARAMETERS[name]
     assert static.forward.macs == true_macs(name, backward=False)

@@ -69,7 +69,7 @@ def test_each_op_is_told_with_what_it_took(probed: PeakMemory) -> None:
 def test_the_calls_of_every_layer_are_simulated_with_the_same_words(probed: PeakMemory, tmp_path: Path) -> None:
     target = load(job(tmp_path, CONVOLUTIONS).spec, device="meta")
     log = record(target, H100, Setup(watched=frozenset(op_name(op.op) for op in probed.calls)))
-    simulated = {(use.op, use.path, use.phase, use.call) for use in log.uses if use.keeper is None}
+    simulated = {(use.op, use.path, use.phase, use.call) for use in log.uses if use.handle is None}
     products = ("convolution", "addmm", "mm")
     real = {
         (op_name(op.op), op.path, op.phase, op.call) for op in probed.calls if op_name(op.op)[5:].startswith(products)

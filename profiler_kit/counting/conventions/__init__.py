@@ -1,8 +1,8 @@
-"""What counts as work, by whose definition. A drop-in folder: one file with ``CONVENTION = Convention(...)`` adds one.
+"""Definitions of MACs and FLOPs. A drop-in folder: one file with ``CONVENTION = Convention(...)`` adds a convention.
 
-The kit's own formulas always run: bytes, parameters and saved tensors come from them, whatever the convention. A
-convention may say something else about MACs and FLOPs, in three places, each optional: of an op call (`restate`), of calls of
-torch's functions, which are many ops each (`watching`), and of the whole step once it is over (`settle`).
+The kit's formulas always run: bytes, parameters and saved tensors come from them under every convention. A convention can
+change MACs and FLOPs in three optional places: per op call (`op_cost`), per call of a torch function, which consists of
+many ops (`function_recorder`), and once for the whole step (`adjust_step`).
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from profiler_kit.records.counts import DEFAULT_CONVENTION, Cost, CountPhase, Op
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCall:
-    """An op that has just run: only its tensors' metadata may be looked at, since calls alike are asked about once.
+    """A call of an op after it ran. Read only the metadata of its tensors, since equal calls share one cost.
 
-    `own` is what the kit's formula says; None where it has none.
+    `kit_cost`: the cost by the kit's formula; None without one.
     """
 
     op: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     out: Any
-    own: Cost | None
+    kit_cost: Cost | None
 
 
-Restate: TypeAlias = Callable[[OpCall], "Cost | None"]
+OpCost: TypeAlias = Callable[[OpCall], "Cost | None"]
 Note: TypeAlias = Callable[[OpFacts], None]
-Seen: TypeAlias = Callable[[OpFacts, "str | int", CountPhase], None]
-Settle: TypeAlias = Callable[[Sequence[OpRecord], bool], tuple[OpRecord, ...]]
+OnOp: TypeAlias = Callable[[OpFacts, "str | int", CountPhase], None]
+AdjustStep: TypeAlias = Callable[[Sequence[OpRecord], bool], tuple[OpRecord, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convention:
     """A definition of MACs and FLOPs.
 
-    `sentence` stands in every output; `unit`, `counts`, `backward` and `use` are its row in the documentation. `restate` gives
-    the MACs and FLOPs of an op call, whose bytes stay (None: unknown). `watching` is entered around forward and is given what
-    notes work beside the ops, at the running module. `settle` is given the ops of the step, and whether it trains, and returns
-    them as they count. `seen` is told of every op of the step, its
-    owner (as `Tracer` has it), and its phase.
+    `sentence` describes it in every output. `unit`, `counts`, `backward` and `use` are its row in the documentation.
+    `op_cost(call)` returns the cost of an op call with the kit's bytes; None is unknown. `function_recorder(note)` returns
+    a context manager that is active during forward; it calls `note` to count work that is not an op, in the running module.
+    `adjust_step(ops, training)` returns the ops of the step with their final costs. `on_op(facts, owner, phase)` is called
+    for every op; the owner is a path or, as in `Tracer`, a sequence number.
     """
 
     name: str
@@ -57,36 +57,37 @@ class Convention:
     counts: str
     backward: str
     use: str
-    restate: Restate | None = None
-    watching: Callable[[Note], AbstractContextManager[object]] | None = None
-    settle: Settle | None = None
-    seen: Seen | None = None
+    op_cost: OpCost | None = None
+    function_recorder: Callable[[Note], AbstractContextManager[object]] | None = None
+    adjust_step: AdjustStep | None = None
+    on_op: OnOp | None = None
 
-    def settled(self, ops: Sequence[OpRecord], training: bool) -> Sequence[OpRecord]:
-        """The ops of the step as they count."""
-        return ops if self.settle is None else self.settle(ops, training)
+    def adjusted(self, ops: Sequence[OpRecord], training: bool) -> Sequence[OpRecord]:
+        """The ops of the step with their final costs."""
+        return ops if self.adjust_step is None else self.adjust_step(ops, training)
 
 
-def work(own: Cost | None, *, macs: int, flops: int | None = None) -> Cost:
-    """`own` with these MACs and FLOPs (by default two each) in place of its own; its bytes stay."""
+def with_work(cost: Cost | None, *, macs: int, flops: int | None = None) -> Cost:
+    """A `Cost` with these MACs and FLOPs (default: 2 per MAC) and the bytes of `cost`."""
     return Cost(
         macs=macs,
         flops=2 * macs if flops is None else flops,
-        read_bytes=own.read_bytes if own is not None else 0,
-        write_bytes=own.write_bytes if own is not None else 0,
+        read_bytes=cost.read_bytes if cost is not None else 0,
+        write_bytes=cost.write_bytes if cost is not None else 0,
     )
 
 
 @cache
 def conventions() -> dict[str, Convention]:
-    """Every convention by its name, the kit's own first."""
-    found = [member.CONVENTION for member in _family.members(sys.modules[__name__])]
-    return {each.name: each for each in sorted(found, key=lambda each: (each.name != DEFAULT_CONVENTION, each.name))}
+    """Every convention by name, ``kit`` first."""
+    members = [member.CONVENTION for member in _family.members(sys.modules[__name__])]
+    ordered = sorted(members, key=lambda convention: (convention.name != DEFAULT_CONVENTION, convention.name))
+    return {convention.name: convention for convention in ordered}
 
 
-def by_name(name: str) -> Convention:
-    """The convention called `name`. Raises UsageError naming the choices."""
-    found = conventions().get(name)
-    if found is None:
-        raise UsageError(f"there is no convention {name!r}", hint=f"conventions: {', '.join(conventions())}")
-    return found
+def find_convention(name: str) -> Convention:
+    """The convention called `name`. Raises UsageError with the choices."""
+    convention = conventions().get(name)
+    if convention is None:
+        raise UsageError(f"unknown convention {name!r}", hint=f"choose one of: {', '.join(conventions())}")
+    return convention

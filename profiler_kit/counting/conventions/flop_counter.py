@@ -1,6 +1,6 @@
-"""The convention of torch's own counter: what the formulas registered with `FlopCounterMode` say of each op.
+"""The convention of torch's own counter: the formulas that are registered with `FlopCounterMode`.
 
-They are the installed torch's, its gaps and errors included: they change with torch, and with what a user registers by
+The formulas come from the installed torch, with its gaps and errors, and from calls of
 ``torch.utils.flop_counter.register_flop_formula``.
 """
 
@@ -13,45 +13,45 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from profiler_kit.counting.conventions import Convention, OpCall, work
+from profiler_kit.counting.conventions import Convention, OpCall, with_work
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import Cost
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 
 
-def restate(call: OpCall) -> Cost | None:
-    """The registered formula's FLOPs, half as many MACs; nothing without one. An op nobody knows stays unknown.
+def op_cost(call: OpCall) -> Cost | None:
+    """FLOPs by the registered formula and half as many MACs; zero without a formula; None for an op the kit does not know.
 
-    Raises: KitError where the formula cannot take the call, as FlopCounterMode would too.
+    Raises: KitError if the formula rejects the call, as it would in FlopCounterMode.
     """
     packet = call.op.overloadpacket if isinstance(call.op, OpOverload) else call.op
-    found = flop_registry.get(packet)
-    if found is not None:
+    formula = flop_registry.get(packet)
+    if formula is not None:
         try:
-            flops = int(found(*call.args, **call.kwargs, out_val=call.out))
+            flops = int(formula(*call.args, **call.kwargs, out_val=call.out))
         except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise KitError(
-                f"torch's own formula of {packet} cannot take this call: {type(error).__name__}: {error}",
-                hint="FlopCounterMode would end so too; count with --convention kit",
+                f"torch's formula for {packet} rejects this call: {type(error).__name__}: {error}",
+                hint="FlopCounterMode fails in the same way; count with --convention kit",
             ) from error
-        return work(call.own, macs=flops // 2, flops=flops)
+        return with_work(call.kit_cost, macs=flops // 2, flops=flops)
     if isinstance(call.op, OpOverload) and is_composite(call.op):
-        flops = _of_its_parts(call)
-        return work(call.own, macs=flops // 2, flops=flops)
-    return None if call.own is None else work(call.own, macs=0)
+        flops = _decomposed_flops(call)
+        return with_work(call.kit_cost, macs=flops // 2, flops=flops)
+    return None if call.kit_cost is None else with_work(call.kit_cost, macs=0)
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Whether the op is made of others, which FlopCounterMode takes apart; such come whole in inference mode only."""
+    """Whether the op is a composite of other ops. Only inference mode dispatches composites; FlopCounterMode decomposes them."""
     overload = op._schema.overload_name
     name = f"{op._schema.name}.{overload}" if overload else op._schema.name
-    # what is no op of the dispatcher, such as prim::device, which fake tensors are asked for, has no kernels to look up
+    # a name that is not in the dispatcher (prim::device, called on fake tensors) has no kernels to look up
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
 
 
-def _of_its_parts(call: OpCall) -> int:
-    """What FlopCounterMode makes of the op's parts, on meta tensors like the call's."""
+def _decomposed_flops(call: OpCall) -> int:
+    """FLOPs that FlopCounterMode counts for the decomposed op, on meta tensors like those of the call."""
     args, kwargs = pytree.tree_map(_on_meta, (call.args, dict(call.kwargs)))
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         call.op.decompose(*args, **kwargs)
@@ -67,15 +67,15 @@ def _on_meta(value: Any) -> Any:
 CONVENTION = Convention(
     name="torch",
     sentence=(
-        "As torch.utils.flop_counter: 2 FLOPs per MAC of the contractions it has formulas for, and nothing else; "
-        "bytes are the kit's."
+        "As torch.utils.flop_counter: 2 FLOPs per MAC of contractions with a registered formula, 0 for other ops. "
+        "Bytes are counted as in kit."
     ),
     unit="2 FLOPs per MAC",
-    counts="the contractions that the installed torch has formulas for",
+    counts="contractions with a formula in the installed torch",
     backward=(
-        "executed and counted; fused attention 2.5 times its forward (the scores once more), and weight gradients of grouped "
-        "convolutions as torch has them"
+        "executed ops; 2.5 times forward for fused attention (scores are counted again); torch's weight gradient of grouped "
+        "convolutions"
     ),
-    use="comparing with FlopCounterMode, and with tools built on it",
-    restate=restate,
+    use="comparison with FlopCounterMode and tools based on it",
+    op_cost=op_cost,
 )

@@ -1,7 +1,7 @@
-"""The convention of fvcore's FlopCountAnalysis: its handles, over calls of torch's functions as it sees them in a trace.
+"""The convention of fvcore's FlopCountAnalysis: its handles, applied to calls of torch functions as in a trace.
 
-Its unit is one per MAC; it adds a few per element of norms, upsampling and adaptive pooling, knows forward only, and
-counts nothing for what it has no handle for, such as attention, recurrent layers, or ``padding="same"``.
+The unit is 1 per MAC. fvcore adds a few units per element for norms, upsampling and adaptive pooling. It counts forward only,
+and 0 for functions without a handle, such as attention, recurrent layers and convolutions with ``padding="same"``.
 
 Source: fvcore 0.1.5, fvcore/nn/flop_count.py and fvcore/nn/jit_handles.py.
 """
@@ -17,30 +17,30 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-from profiler_kit.counting.conventions import Convention, Note, OpCall, work
+from profiler_kit.counting.conventions import Convention, Note, OpCall, with_work
 from profiler_kit.counting.function_calls import FunctionCalls
 from profiler_kit.counting.operands import OpFacts, spec_of, tensors_in
 from profiler_kit.errors import KitError
 from profiler_kit.records.counts import Cost
 
-PREFIX: Final = "fvcore."  # of the names of its ops in a count
-LEAST_DIMS, MOST_DIMS = 2, 5  # fvcore ends with an assertion for norms of other inputs; here they count nothing
+PREFIX: Final = "fvcore."  # of fvcore's op names in a count
+MIN_NORM_DIMS, MAX_NORM_DIMS = 2, 5  # fvcore asserts these limits for norms; here other inputs count 0
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A call's arguments, by position or by keyword, and its result."""
+class FunctionCall:
+    """Arguments and result of a call of a torch function."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     out: Any
 
     def value(self, place: int, name: str) -> Any:
-        """The argument at `place`, or called `name`; None without."""
+        """The positional argument `place`, or the keyword argument `name`; None without either."""
         return self.args[place] if place < len(self.args) else self.kwargs.get(name)
 
     def shape(self, place: int, name: str) -> tuple[int, ...]:
-        """The shape of that argument; () where it is no tensor."""
+        """The shape of this argument; () if it is not a tensor."""
         value = self.value(place, name)
         return tuple(value.shape) if isinstance(value, Tensor) else ()
 
@@ -50,57 +50,57 @@ class Given:
         return tuple(self.out.shape)
 
 
-Handle: TypeAlias = Callable[[Given], "int | None"]
+Handle: TypeAlias = Callable[[FunctionCall], "int | None"]  # fvcore's figure; None counts 0
 
 
-def linear(given: Given) -> int | None:
-    """Every input element meets every row of the weight."""
-    return prod(given.shape(0, "input")) * given.shape(1, "weight")[0]
+def linear(call: FunctionCall) -> int | None:
+    """Input elements times rows of the weight."""
+    return prod(call.shape(0, "input")) * call.shape(1, "weight")[0]
 
 
-def matmul(given: Given) -> int | None:
-    """Every element of the first operand meets the last dimension of the second. A broadcast first operand is not repeated."""
-    a, b = given.shape(0, "input"), given.value(1, "other") if "mat2" not in given.kwargs else given.kwargs["mat2"]
+def matmul(call: FunctionCall) -> int | None:
+    """Elements of the first operand times the last dimension of the second. A broadcast first operand counts once."""
+    a, b = call.shape(0, "input"), call.value(1, "other") if "mat2" not in call.kwargs else call.kwargs["mat2"]
     if not a or not isinstance(b, Tensor) or b.dim() < 2:
-        return None  # fvcore ends with an error
+        return None  # fvcore raises an error
     return prod(a) * int(b.shape[-1])
 
 
-def bmm(given: Given) -> int | None:
-    """As `matmul`, of batches."""
-    return prod(given.shape(0, "input")) * given.shape(1, "mat2")[-1]
+def bmm(call: FunctionCall) -> int | None:
+    """As `matmul`, with a batch dimension."""
+    return prod(call.shape(0, "input")) * call.shape(1, "mat2")[-1]
 
 
-def addmm(given: Given) -> int | None:
-    """As `matmul`; what is added is free."""
-    return prod(given.shape(1, "mat1")) * given.shape(2, "mat2")[1]
+def addmm(call: FunctionCall) -> int | None:
+    """As `matmul`; the addition is free."""
+    return prod(call.shape(1, "mat1")) * call.shape(2, "mat2")[1]
 
 
-def convolution(given: Given) -> int | None:
-    """A weight per output position and item of the batch; a padding named by a word is an op without a handle."""
-    if isinstance(given.value(4, "padding"), str):
+def convolution(call: FunctionCall) -> int | None:
+    """Weight elements times output positions and batch size. None for string padding, which has no handle."""
+    if isinstance(call.value(4, "padding"), str):
         return None
-    x, w = given.shape(0, "input"), given.shape(1, "weight")
+    x, w = call.shape(0, "input"), call.shape(1, "weight")
     batch = x[0] if len(x) == len(w) else 1
-    return batch * prod(w) * prod(given.out_shape[2 - len(w) :])
+    return batch * prod(w) * prod(call.out_shape[2 - len(w) :])
 
 
-def transposed_convolution(given: Given) -> int | None:
-    """A weight per input position and item of the batch."""
-    x, w = given.shape(0, "input"), given.shape(1, "weight")
+def transposed_convolution(call: FunctionCall) -> int | None:
+    """Weight elements times input positions and batch size."""
+    x, w = call.shape(0, "input"), call.shape(1, "weight")
     batch = x[0] if len(x) == len(w) else 1
     return batch * prod(w) * prod(x[2 - len(w) :])
 
 
-def any_convolution(given: Given) -> int | None:
-    """Either, as the seventh argument says."""
-    return (transposed_convolution if given.value(6, "transposed") else convolution)(given)
+def any_convolution(call: FunctionCall) -> int | None:
+    """A convolution, transposed or not by its seventh argument."""
+    return (transposed_convolution if call.value(6, "transposed") else convolution)(call)
 
 
-def einsum(given: Given) -> int | None:
-    """Half of what NumPy says the best order of contractions takes, which it says with four digits."""
-    equation = str(given.value(0, "equation")).replace(" ", "")
-    operands = given.args[1] if len(given.args) == 2 and isinstance(given.args[1], (list, tuple)) else given.args[1:]
+def einsum(call: FunctionCall) -> int | None:
+    """Half of the FLOPs that NumPy reports for the best order of contractions, with four significant digits."""
+    equation = str(call.value(0, "equation")).replace(" ", "")
+    operands = call.args[1] if len(call.args) == 2 and isinstance(call.args[1], (list, tuple)) else call.args[1:]
     shapes: list[tuple[int, ...]] = [tuple(operand.shape) for operand in operands]
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     renamed = equation.translate({ord(letter): 97 + i for i, letter in enumerate(letters)})
@@ -112,44 +112,45 @@ def einsum(given: Given) -> int | None:
 
 
 def numpy_flops(equation: str, shapes: Sequence[tuple[int, ...]]) -> int:
-    """The optimised FLOP count in the report of ``numpy.einsum_path``. Raises KitError without NumPy."""
+    """The optimized FLOP count in the report of ``numpy.einsum_path``. Raises KitError without NumPy."""
     try:
         import numpy as np
     except ImportError as error:
         raise KitError(
-            "fvcore counts einsum by numpy.einsum_path, and NumPy is not installed", hint="pip install numpy"
+            "the fvcore convention counts einsum with numpy.einsum_path, and NumPy is not installed",
+            hint="pip install numpy",
         ) from error
-    blanks = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]  # fvcore's own are as large as the operands
+    blanks = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]  # fvcore allocates full-size arrays here
     report = np.einsum_path(equation, *blanks, optimize="optimal")[1]
     line = next(line for line in report.split("\n") if "optimized flop" in line.lower())
     return int(float(line.split(":")[-1]))
 
 
 def norm(weight_at: int) -> Handle:
-    """Five per element with a weight, four without."""
+    """5 per element with a weight, 4 without."""
 
-    def count(given: Given) -> int | None:
-        x = given.shape(0, "input")
-        if not LEAST_DIMS <= len(x) <= MOST_DIMS:
+    def count(call: FunctionCall) -> int | None:
+        x = call.shape(0, "input")
+        if not MIN_NORM_DIMS <= len(x) <= MAX_NORM_DIMS:
             return None
-        return prod(x) * (5 if given.value(weight_at, "weight") is not None else 4)
+        return prod(x) * (5 if call.value(weight_at, "weight") is not None else 4)
 
     return count
 
 
-def batch_norm(given: Given) -> int | None:
-    """In training as other norms; in evaluation two per element with a weight, one without."""
-    if given.value(5, "training"):
-        return norm(1)(given)
-    return prod(given.shape(0, "input")) * (2 if given.value(1, "weight") is not None else 1)
+def batch_norm(call: FunctionCall) -> int | None:
+    """As `norm` in training; in evaluation 2 per element with a weight, 1 without."""
+    if call.value(5, "training"):
+        return norm(1)(call)
+    return prod(call.shape(0, "input")) * (2 if call.value(1, "weight") is not None else 1)
 
 
 def per_element(*, of_input: int = 0, of_output: int = 0) -> Handle:
-    """So many per element."""
-    return lambda given: of_input * prod(given.shape(0, "input")) + of_output * prod(given.out_shape)
+    """A handle: this many per input element and per output element."""
+    return lambda call: of_input * prod(call.shape(0, "input")) + of_output * prod(call.out_shape)
 
 
-# name of torch's function -> name of fvcore's op, and its handle
+# torch function -> fvcore's op name and its handle
 HANDLES: Final[Mapping[str, tuple[str, Handle]]] = {
     **{f"conv{n}d": ("conv", convolution) for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": ("conv", transposed_convolution) for n in (1, 2, 3)},
@@ -172,74 +173,76 @@ HANDLES: Final[Mapping[str, tuple[str, Handle]]] = {
     "grid_sampler": ("grid_sampler", per_element(of_output=4)),
 }
 
-# A trace holds a cell's parts, which are two linear layers and pointwise ops.
+# A trace contains the parts of a recurrent cell: two linear layers and pointwise ops.
 CELLS: Final = frozenset(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"))
 
 
 def label(function: str) -> str:
-    """What fvcore calls the op that `function` is; the function's own name where it has no handle."""
+    """fvcore's name of the op `function`; the function's own name without a handle."""
     if function in CELLS:
         return "linear"
     return HANDLES[function][0] if function in HANDLES else function
 
 
-def handled(function: str, given: Given) -> tuple[int, ...]:
-    """fvcore's figure of every op it counts in this call; nothing where it has no handle."""
+def peer_figures(function: str, call: FunctionCall) -> tuple[int, ...]:
+    """fvcore's figure of each op that it counts in this call; () without a handle."""
     if function in CELLS:
-        state = given.value(1, "hx")
+        state = call.value(1, "hx")
         hidden = state[0] if isinstance(state, (list, tuple)) else state
-        pairs = ((given.value(0, "input"), given.value(2, "w_ih")), (hidden, given.value(3, "w_hh")))
+        pairs = ((call.value(0, "input"), call.value(2, "w_ih")), (hidden, call.value(3, "w_hh")))
         return tuple(x.numel() * int(w.shape[0]) for x, w in pairs)
     if function not in HANDLES:
         return ()
-    figure = HANDLES[function][1](given)
+    figure = HANDLES[function][1](call)
     return () if figure is None else (figure,)
 
 
 @contextmanager
-def watching(note: Note) -> Iterator[FunctionCalls]:
-    """Notes fvcore's figure of every call, as an op named ``fvcore.<its name there>`` that moves no bytes."""
+def record_functions(note: Note) -> Iterator[FunctionCalls]:
+    """Count fvcore's figure of every call, as an op ``fvcore.<name>`` that moves no bytes."""
 
-    def ended(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        for figure in handled(function, Given(args, kwargs, out)):
+    def on_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        for figure in peer_figures(function, FunctionCall(args, kwargs, out)):
             inputs = tuple(spec_of(tensor) for tensor in tensors_in((*args, *kwargs.values())))
             outputs = tuple(spec_of(tensor) for tensor in tensors_in((out,)))
-            note(OpFacts(op=PREFIX + label(function), inputs=inputs, outputs=outputs, cost=work(None, macs=figure)))
+            note(
+                OpFacts(op=PREFIX + label(function), inputs=inputs, outputs=outputs, cost=with_work(None, macs=figure))
+            )
 
-    calls = FunctionCalls(ended)
-    with _attention_layers_by_parts(), calls.watching():
+    calls = FunctionCalls(on_call)
+    with _attention_fast_path_off(), calls.watching():
         yield calls
 
 
 @contextmanager
-def _attention_layers_by_parts() -> Iterator[None]:
-    """Keeps `nn.MultiheadAttention` off its fused path, which a trace never takes: fvcore makes it with gradients."""
-    before = torch.backends.mha.get_fastpath_enabled()
+def _attention_fast_path_off() -> Iterator[None]:
+    """Disable the fused path of `nn.MultiheadAttention`. fvcore traces with gradients enabled, where it is not taken."""
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
 
 
-def restate(call: OpCall) -> Cost | None:
-    """Nothing: the calls that ops are part of are counted whole."""
-    return None if call.own is None else work(call.own, macs=0)
+def op_cost(call: OpCall) -> Cost | None:
+    """Zero: function calls are counted instead of the ops inside them."""
+    return None if call.kit_cost is None else with_work(call.kit_cost, macs=0)
 
 
 CONVENTION = Convention(
     name="fvcore",
     sentence=(
-        "As fvcore's FlopCountAnalysis: its figure stands as MACs, FLOPs are twice it; forward only, and what it has no "
-        "handle for counts nothing; bytes are the kit's."
+        "As fvcore's FlopCountAnalysis: its figure is shown as MACs, and FLOPs are twice that. Forward only; functions "
+        "without a handle count 0. Bytes are counted as in kit."
     ),
     unit="1 per MAC (shown as MACs; FLOPs are twice that)",
     counts=(
-        "convolutions, linear layers, products; a few per element of norms, upsampling and adaptive pooling; no attention op, "
-        "no recurrent layer"
+        "convolutions, linear layers, products; a few per element of norms, upsampling and adaptive pooling; 0 for attention ops "
+        "and recurrent layers"
     ),
-    backward="nothing: it traces forward only",
-    use="comparing with published figures of fvcore, detectron2, timm",
-    restate=restate,
-    watching=watching,
+    backward="0: fvcore traces forward only",
+    use="comparison with published figures of fvcore, detectron2, timm",
+    op_cost=op_cost,
+    function_recorder=record_functions,
 )

@@ -1,4 +1,4 @@
-"""The kit's own convention: contractions as MACs, everything else that computes as FLOPs, of all that runs."""
+"""The default convention: contractions as MACs, other arithmetic as FLOPs, for every op that runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from profiler_kit.counting.conventions import Convention
 
 CONVENTION = Convention(
     name="kit",
-    sentence="A MAC (multiply-add) is 2 FLOPs; an element that a pointwise op writes or a reduction reads is 1.",
+    sentence="A MAC (multiply-add) is 2 FLOPs. Pointwise ops count 1 FLOP per element written, reductions 1 per element read.",
     unit="2 FLOPs per MAC",
-    counts="contractions, and pointwise work, reductions, norms and pooling as FLOPs without MACs",
-    backward="executed and counted op by op; recomputed work in a phase of its own",
-    use="what this step asks of the device; roofline bounds",
+    counts="contractions as MACs; pointwise ops, reductions, norms and pooling as FLOPs without MACs",
+    backward="executed ops; recomputed work is a separate phase",
+    use="the work of this step on the device; rooflines",
 )

@@ -1,7 +1,7 @@
-"""The kit's count beside those of other counters, run on the same model, and why each difference is there.
+"""Compare the kit's count with other counters on the same model, and explain each difference.
 
-A peer is looked at twice: it runs itself, and its formulas run over the ops that the kit sees. The second says where a
-figure comes from, the first that it is the peer's; what only the first has is told as not explained.
+Each peer is evaluated twice: the peer runs itself, and its formulas run on the ops that the kit records. The formulas give
+every difference an op, a module and a reason. A difference between the two evaluations is a row "(not explained)".
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from profiler_kit.records.counts import CrossCheck, OpRecord
 
 
 def cross_checks(target: Target, ops: Sequence[OpRecord]) -> tuple[CrossCheck, ...]:
-    """One per peer: `ops` are those of the step by the kit's own convention. The model is left as it was."""
+    """One cross-check per peer. `ops` are the step's ops under the ``kit`` convention. The model is restored afterwards."""
     forward_macs = sum(op.cost.macs * op.calls for op in ops if op.phase == "forward" and op.cost is not None)
     return (flop_counter.cross_check(target, ops), fvcore.cross_check(target, forward_macs))

@@ -1,4 +1,4 @@
-"""Sums of MACs by module, and the rows and layers that a cross-check is made of."""
+"""Sums of MACs by module; the rows and layers of a cross-check."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from profiler_kit.loading.place import first_line
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer, CrossCheckRow
 
 UNEXPLAINED: Final = "(not explained)"
-UNKNOWN_TO_KIT: Final = "the kit has no formula for this op"
+NO_KIT_FORMULA: Final = "the kit has no formula for this op"
 
 
 @dataclass(slots=True)
-class Pair:
-    """What the kit and a peer make of one kind of call, summed up; `known` says that the kit has a formula for it."""
+class MacPair:
+    """MACs of equal calls by the kit and by a peer. `has_kit_formula`: whether the kit has a formula for the op."""
 
     calls: int = 0
     kit_macs: int = 0
     peer_macs: int = 0
-    known: bool = True
+    has_kit_formula: bool = True
 
 
 def with_descendants(rows: Iterable[CrossCheckRow], figure: Callable[[CrossCheckRow], int]) -> dict[str, int]:
-    """`figure` of every module that has rows, its descendants' included; the root's path is empty."""
+    """Total of `figure` per module, including descendants. The root's path is ""."""
     sums: dict[str, int] = {}
     for row in rows:
         parts = row.path.split(".") if row.path else []
@@ -36,34 +36,34 @@ def with_descendants(rows: Iterable[CrossCheckRow], figure: Callable[[CrossCheck
     return sums
 
 
-def layers(
-    rows: Sequence[CrossCheckRow], paths: Iterable[str], said: Mapping[str, int] | None
+def layer_rows(
+    rows: Sequence[CrossCheckRow], paths: Iterable[str], peer_macs: Mapping[str, int] | None
 ) -> tuple[CrossCheckLayer, ...]:
-    """Every module of `paths` that somebody counts something for; `said` is what the peer itself says, by path."""
+    """The modules of `paths` with a nonzero figure. `peer_macs`: the peer's own figures by path; None if it did not run."""
     kit = with_descendants(rows, lambda row: row.kit_macs)
     expected = with_descendants(rows, lambda row: row.peer_macs)
-    found = (
+    all_layers = (
         CrossCheckLayer(
             path=path,
             kit_macs=kit.get(path, 0),
             expected_macs=expected.get(path, 0),
-            peer_macs=None if said is None else said.get(path, 0),
+            peer_macs=None if peer_macs is None else peer_macs.get(path, 0),
         )
         for path in paths
     )
-    return tuple(each for each in found if each.kit_macs or each.expected_macs or each.peer_macs)
+    return tuple(layer for layer in all_layers if layer.kit_macs or layer.expected_macs or layer.peer_macs)
 
 
 def build_check(
     peer: str,
     version: str | None,
     covers: tuple[CountPhase, ...],
-    rows: Iterable[tuple[str, str, CountPhase, Pair, str]],
+    rows: Iterable[tuple[str, str, CountPhase, MacPair, str]],
     paths: Sequence[str],
 ) -> CrossCheck:
-    """The cross-check by the peer's formulas, before it runs itself; `rows` are op, path, phase, figures and reason of each.
+    """The cross-check by the peer's formulas, before the peer runs. `rows`: (op, path, phase, MACs, reason).
 
-    Rows for which nobody counts anything are left out. `paths` are those of the modules that were called.
+    Rows with zero MACs on both sides are omitted. `paths`: the modules that were called.
     """
     nonzero = tuple(
         CrossCheckRow(
@@ -79,25 +79,25 @@ def build_check(
         kit_macs=sum(row.kit_macs for row in nonzero),
         peer_macs=None,
         rows=nonzero,
-        layers=layers(nonzero, paths, None),
+        layers=layer_rows(nonzero, paths, None),
     )
 
 
 def unexplained_row(op: str, macs: int, reason: str) -> CrossCheckRow:
-    """A row of what the peer itself says beyond its formulas."""
+    """A row for the difference between the peer's own figure and its formulas."""
     return CrossCheckRow(op=op, path="", phase="forward", calls=0, kit_macs=0, peer_macs=macs, reason=reason)
 
 
-def failed(check: CrossCheck, failure: str, hint: str = "") -> CrossCheck:
-    """`check` of a peer that did not run: its rows are what its formulas give."""
+def with_failure(check: CrossCheck, failure: str, hint: str = "") -> CrossCheck:
+    """`check` with the reason why the peer did not run. Its rows are those of the peer's formulas."""
     return replace(check, peer_macs=None, failure=failure, hint=hint)
 
 
-def not_followed(
+def check_without_rows(
     peer: str, version: str | None, covers: tuple[CountPhase, ...], kit_macs: int, error: Exception
 ) -> CrossCheck:
-    """A cross-check without rows: the peer's formulas could not be applied to the step."""
-    said = error.message if isinstance(error, KitError) else first_line(error)
+    """A cross-check without rows: the peer's formulas failed on the step."""
+    reason = error.message if isinstance(error, KitError) else first_line(error)
     return CrossCheck(
         peer=peer,
         version=version,
@@ -105,12 +105,12 @@ def not_followed(
         kit_macs=kit_macs,
         peer_macs=None,
         rows=(),
-        failure=f"{peer}'s formulas could not be applied: {said}",
+        failure=f"{peer}'s formulas could not be applied: {reason}",
     )
 
 
-def version_of(package: str) -> str | None:
-    """The installed version of `package`, None where it is not installed."""
+def installed_version(package: str) -> str | None:
+    """The installed version of `package`; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

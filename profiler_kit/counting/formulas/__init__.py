@@ -1,17 +1,17 @@
-"""What an op costs, as functions of shapes. A drop-in folder: one function in one file adds an op, no other file changes.
+"""Cost formulas of ops, as functions of shapes. A drop-in folder: one function in one file adds an op.
 
-A formula is called with the op's own arguments, every tensor replaced by its `TensorSpec`, and with `out`, the specs of
-what came back. It returns the op's `Cost`; the bytes are filled in from the operands unless `moves` says otherwise::
+A formula receives the op's arguments with a `TensorSpec` in place of every tensor, and `out`, the op's result in the same
+form. It returns the op's `Cost`. Bytes are added from the operands, depending on `moves`::
 
     @formula("aten.mm")
     def mm(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
         return contraction(a.shape[0] * a.shape[1] * b.shape[1], a)
 
-Formulas that many ops share are in `counting.arithmetic`: so many FLOPs per element of an argument or of the result, or none::
+`counting.arithmetic` has shared formulas: a number of FLOPs per element of an argument or of the result, or zero::
 
     formula("aten.mse_loss_backward")(per_argument(1, 2))  # subtract, scale by the gradient
 
-Trailing arguments that have their default value do not reach the formula, so parameters need the same defaults.
+Trailing arguments with their default value are not passed, so the formula's parameters need the same defaults.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ F = TypeVar("F", bound=FormulaFunction)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A cost function and how the op's bytes are found.
+    """A cost function and the rule for the op's bytes.
 
-    `moves`: ``operands`` reads every input and writes every output once; ``overwrite`` does so too, but its first operand
-    is only written; ``nothing`` touches no data; ``own`` means the function's Cost already has the bytes.
+    `moves`: ``operands`` reads every input and writes every output once; ``overwrite`` is the same, but the first operand is
+    not read; ``nothing`` moves no bytes; ``own`` means that the function's `Cost` contains the bytes.
     """
 
     function: FormulaFunction
     moves: Moves
-    file: str = ""  # that registers it
+    file: str = ""  # the file that registers it
 
 
 _REGISTERED: Final[dict[str, Formula]] = {}
-_OFFERED: Final[dict[str, Formula]] = {}  # by users, for ops of their own; they go before the kit's
+_USER: Final[dict[str, Formula]] = {}  # users' formulas take precedence over the kit's
 
 
 def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
-    """A decorator that makes its function the formula of the ops called `names`.
+    """A decorator that registers its function as the formula of the ops `names`.
 
-    A name is an op's packet (``aten.mm``, for all overloads) or one overload (``aten.max.dim``). The in-place variant
-    (``aten.mm_``) falls back to its functional one. Raises ValueError where another file has the name already.
+    A name is an op's packet (``aten.mm``, all overloads) or one overload (``aten.max.dim``). An in-place variant
+    (``aten.mm_``) falls back to the functional op. Raises ValueError if another file has registered the name.
     """
 
     file = sys._getframe(1).f_code.co_filename
 
     def register(function: F) -> F:
         for name in names:
-            taken = _REGISTERED.get(name)
-            if taken is not None and taken.file != file:
-                raise ValueError(f"{name} has a formula in {taken.file} already")
+            registered = _REGISTERED.get(name)
+            if registered is not None and registered.file != file:
+                raise ValueError(f"{name} has a formula in {registered.file} already")
             _REGISTERED[name] = Formula(function=function, moves=moves, file=file)
         return function
 
@@ -69,31 +69,27 @@ def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
 
 @cache
 def import_all() -> None:
-    """Imports every formula file of this folder, once."""
+    """Import every formula file of this folder once."""
     _family.members(sys.modules[__name__])
 
 
-def offer(name: str, given: Formula) -> None:
-    """Takes a user's formula for the op `name`; it goes before the kit's own."""
-    _OFFERED[name] = given
+def add_user_formula(name: str, user_formula: Formula) -> None:
+    """Register a user's formula for the op `name`. It takes precedence over the kit's."""
+    _USER[name] = user_formula
 
 
-def builtin(name: str) -> bool:
-    """Whether the kit itself has a formula for the op called `name`, or for its packet."""
+def has_builtin_formula(name: str) -> bool:
+    """Whether the kit has a formula for the op `name` or for its packet."""
     import_all()
-    return any(each in _REGISTERED for each in (name, *packets(name)))
+    packet = name.rpartition(".")[0] if name.count(".") > 1 else name
+    return name in _REGISTERED or packet in _REGISTERED
 
 
-def packets(name: str) -> tuple[str, ...]:
-    """``namespace.packet`` where `name` is ``namespace.packet.overload``."""
-    return (name.rpartition(".")[0],) if name.count(".") > 1 else ()
+def find_formula(overload: str) -> Formula | None:
+    """The formula of the op ``namespace.packet.overload``; None without one.
 
-
-def find(overload: str) -> Formula | None:
-    """The formula of the op ``namespace.packet.overload``, None where there is none.
-
-    The most exact name wins: the overload, its packet, then for in-place ops their functional variants. Higher-order ops have
-    a bare name and are looked up as ``higher_order.<name>``.
+    The most specific name wins: the overload, its packet, then the functional variants of an in-place op. A higher-order op
+    has a name without a dot and is looked up as ``higher_order.<name>``.
     """
     import_all()
     if "." not in overload:
@@ -104,10 +100,10 @@ def find(overload: str) -> Formula | None:
         if packet.endswith("_"):
             functional = packet.rstrip("_")
             candidates += [f"{functional}.{variant}", functional]
-    return next((table[name] for name in candidates for table in (_OFFERED, _REGISTERED) if name in table), None)
+    return next((table[name] for name in candidates for table in (_USER, _REGISTERED) if name in table), None)
 
 
 def names() -> tuple[str, ...]:
-    """All names for which the kit has a formula, sorted."""
+    """The names of all ops with a formula in the kit, sorted."""
     import_all()
     return tuple(sorted(_REGISTERED))

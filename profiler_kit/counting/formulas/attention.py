@@ -1,10 +1,9 @@
-"""Attention kernels, dense and nominal: one count, whichever backend runs it.
+"""Attention: dense, nominal costs that do not depend on the backend.
 
-Forward is two contractions, Q Kᵀ and P V; backward is the four that the chain rule has, dP, dV, dQ, dK. That a fused backward
-computes the scores again is its way of saving memory and not counted, as the tricks of convolution algorithms are not; so the
-same model costs the same on meta tensors, where attention is bmm and softmax, and under a fused kernel. A causal or padding
-mask changes no contraction. Pointwise work, per pair of query and key: the softmax, one FLOP for a mask, two for dropout; and
-queries and keys are scaled.
+Forward counts two contractions, Q Kᵀ and P V. Backward counts the four of the chain rule: dP, dV, dQ, dK. A fused backward
+computes the scores again to save memory. This recomputation is not counted, so the cost is the same for a fused kernel and
+for bmm and softmax on meta tensors. A causal or padding mask changes no contraction. Pointwise work per pair of query and
+key: softmax, 1 FLOP for a mask, 2 for dropout. Scaling queries and keys costs 1 FLOP per element.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, gradients_wanted, numel
+from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, needed_gradients, numel
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 
 def pairs_of(q: TensorSpec, k: TensorSpec) -> int:
-    """Pairs of query and key that meet, over all query heads. Shapes: q (..., s, d), k (..., t, d)."""
+    """Pairs of query and key over all query heads. Shapes: q (..., s, d), k (..., t, d)."""
     return numel(q) // q.shape[-1] * k.shape[-2] if numel(q) else 0
 
 
 def attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, *, masked: bool = False, dropout: bool = False) -> Cost:
-    """The forward of attention: s t (d + e) MACs per query head, and the pointwise work.
+    """Forward: s t (d + e) MACs per query head, and the pointwise work.
 
     Shapes: q (b, h, s, d), k (b, h', t, d), v (b, h', t, e); h' divides h (grouped queries).
     """
@@ -34,29 +33,29 @@ def attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, *, masked: bool = Fal
 
 
 def attention_backward(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, *, wanted: Sequence[bool] = (True, True, True), dropout: bool = False
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, *, needed: Sequence[bool] = (True, True, True), dropout: bool = False
 ) -> Cost:
-    """The gradients of attention that are `wanted`: of q, k, v."""
+    """Backward: the `needed` gradients of q, k and v."""
     pairs = pairs_of(q, k)
     group = group_size(q, k)
-    through = wanted[0] or wanted[1]  # the gradient goes back through the softmax
-    macs = pairs * v.shape[-1] * (through + bool(wanted[2])) + pairs * q.shape[-1] * (wanted[0] + wanted[1])
-    flops = pairs * (SOFTMAX_BACKWARD_FLOPS + dropout) if through else 0
-    flops += numel(q) * wanted[0]
-    # what was repeated for the group is scaled, then summed over it
-    flops += numel(k) * group * wanted[1] + (numel(k) * wanted[1] + numel(v) * wanted[2]) * group * (group > 1)
+    through_softmax = needed[0] or needed[1]
+    macs = pairs * v.shape[-1] * (through_softmax + bool(needed[2])) + pairs * q.shape[-1] * (needed[0] + needed[1])
+    flops = pairs * (SOFTMAX_BACKWARD_FLOPS + dropout) if through_softmax else 0
+    flops += numel(q) * needed[0]
+    # gradients of a shared key head are scaled for each query head of its group, then summed over the group
+    flops += numel(k) * group * needed[1] + (numel(k) * needed[1] + numel(v) * needed[2]) * group * (group > 1)
     return contraction(macs, q) + Cost(flops=flops)
 
 
 def group_size(q: TensorSpec, k: TensorSpec) -> int:
-    """How many query heads share a key head."""
+    """Query heads per key head."""
     return max(1, q.shape[-3] // k.shape[-3]) if len(q.shape) > 2 and len(k.shape) > 2 and k.shape[-3] else 1
 
 
 def by_heads(spec: TensorSpec) -> TensorSpec:
-    """(b, s, h, d), or packed (s, h, d), as (..., h, s, d)."""
-    *rest, length, heads, width = spec.shape
-    return TensorSpec(shape=(*rest, heads, length, width), dtype=spec.dtype, nbytes=spec.nbytes)
+    """`spec` of shape (b, s, h, d) or packed (s, h, d), transposed to (..., h, s, d)."""
+    *batch, length, heads, width = spec.shape
+    return TensorSpec(shape=(*batch, heads, length, width), dtype=spec.dtype, nbytes=spec.nbytes)
 
 
 @formula("aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
@@ -82,7 +81,7 @@ def efficient_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, keep: bool, dropout_p: float = 0.0,
     is_causal: bool = False, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The memory-efficient kernel, and cuDNN's."""
+    """The memory-efficient kernel and cuDNN's kernel."""
     return attention(q, k, v, masked=is_causal or bias is not None, dropout=dropout_p > 0)
 
 
@@ -92,22 +91,22 @@ def any_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """A backend's own kernel, and attention that reaches dispatch whole, as in inference mode."""
+    """A backend's own kernel, and attention that is dispatched as one op, as in inference mode."""
     return attention(q, k, v, masked=is_causal or bias is not None, dropout=dropout_p > 0)
 
 
 @formula("aten._triton_scaled_dot_attention")
 def triton_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, dropout_p: float = 0.0, *, out: Any) -> Cost:
-    """Attention of PyTorch's Triton kernel."""
+    """PyTorch's Triton kernel."""
     return attention(q, k, v, dropout=dropout_p > 0)
 
 
 def fused_backward(node: str, dropout_at: int) -> Callable[..., Cost]:
-    """A formula: the gradients of a fused op whose autograd node is `node`, with the dropout probability at this place."""
+    """A formula: gradients of a fused op. `node`: its autograd node; `dropout_at`: index of the dropout argument."""
 
-    def cost(grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, *rest: Any, out: Any, **_: Any) -> Cost:
-        dropout = rest[dropout_at - 4] > 0
-        return attention_backward(q, k, v, wanted=gradients_wanted(node, 3), dropout=dropout)
+    def cost(grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, *others: Any, out: Any, **_: Any) -> Cost:
+        dropout = others[dropout_at - 4] > 0
+        return attention_backward(q, k, v, needed=needed_gradients(node, 3), dropout=dropout)
 
     return cost
 
@@ -125,7 +124,7 @@ def efficient_attention_backward(
     offset: Any, dropout_p: float, grad_input_mask: Sequence[bool], *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
     """Gradients of the memory-efficient kernel."""
-    return attention_backward(q, k, v, wanted=grad_input_mask, dropout=dropout_p > 0)
+    return attention_backward(q, k, v, needed=grad_input_mask, dropout=dropout_p > 0)
 
 
 @formula("aten._scaled_dot_product_fused_attention_overrideable_backward")
@@ -134,16 +133,14 @@ def overrideable_attention_backward(
     *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
     """Gradients of a backend's own kernel."""
-    return attention_backward(q, k, v, wanted=grad_input_mask)
+    return attention_backward(q, k, v, needed=grad_input_mask)
 
 
-def varlen(
-    q: TensorSpec, k: TensorSpec, starts: TensorSpec | None, longest_k: int | None
-) -> tuple[TensorSpec, TensorSpec]:
-    """Queries and keys by heads; of packed sequences every query meets as many keys as the longest sequence has."""
+def varlen(q: TensorSpec, k: TensorSpec, cum_k: TensorSpec | None, max_k: int | None) -> tuple[TensorSpec, TensorSpec]:
+    """Queries and keys by heads. In packed sequences, every query meets as many keys as the longest sequence has."""
     q, k = by_heads(q), by_heads(k)
-    if starts is not None and longest_k:
-        k = TensorSpec(shape=(*k.shape[:-2], int(longest_k), k.shape[-1]), dtype=k.dtype, nbytes=k.nbytes)
+    if cum_k is not None and max_k:
+        k = TensorSpec(shape=(*k.shape[:-2], int(max_k), k.shape[-1]), dtype=k.dtype, nbytes=k.nbytes)
     return q, k
 
 
@@ -152,14 +149,14 @@ def flash_attention_forward(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: TensorSpec | None, cum_k: TensorSpec | None, max_q: int,
     max_k: int, dropout_p: float, is_causal: bool, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """Flash attention by its inner name. Shapes: (b, s, h, d), or packed (sum of lengths, h, d)."""
+    """Flash attention under its internal op name. Shapes: (b, s, h, d), or packed (sum of lengths, h, d)."""
     queries, keys = varlen(q, k, cum_k, max_k)
     return attention(queries, keys, v, masked=is_causal, dropout=dropout_p > 0)
 
 
 @formula("aten._flash_attention_forward_no_dropout_inplace")
 def flash_attention_into(target: TensorSpec, *args: Any, out: Any, **options: Any) -> Cost:
-    """As `flash_attention_forward`, into a tensor that is given."""
+    """As `flash_attention_forward`, into an existing tensor."""
     return flash_attention_forward(*args, out=out, **options)
 
 
@@ -169,7 +166,7 @@ def inner_flash_attention_backward(
     cum_q: TensorSpec | None, cum_k: TensorSpec | None, max_q: int, max_k: int, dropout_p: float, *_: Any,
     out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """Gradients of flash attention by its inner name."""
+    """Gradients of flash attention under its internal op name."""
     queries, keys = varlen(q, k, cum_k if cum_k is not None and numel(cum_k) else None, max_k)
     return attention_backward(queries, keys, v, dropout=dropout_p > 0)
 
@@ -179,7 +176,7 @@ def efficient_attention_forward(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, cum_q: TensorSpec | None,
     cum_k: TensorSpec | None, max_q: int | None, max_k: int | None, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The memory-efficient kernel, and cuDNN's, by their inner names. Shapes: (b, s, h, d)."""
+    """The memory-efficient kernel and cuDNN's under their internal op names. Shapes: (b, s, h, d)."""
     queries, keys = varlen(q, k, cum_k, max_k)
     return attention(queries, keys, v, masked=bias is not None)
 
@@ -189,7 +186,7 @@ def inner_efficient_attention_backward(
     grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: Any, output: Any, cum_q: TensorSpec | None,
     cum_k: TensorSpec | None, max_q: int, max_k: int, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """Gradients of the memory-efficient kernel by its inner name."""
+    """Gradients of the memory-efficient kernel under its internal op name."""
     queries, keys = varlen(q, k, cum_k, max_k)
     return attention_backward(queries, keys, v)
 
@@ -198,7 +195,7 @@ def inner_efficient_attention_backward(
 def flex_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, score_mod: Any, block_mask: Any, *_: Any, out: Any, **__: Any
 ) -> Cost:
-    """FlexAttention, dense: which blocks its mask leaves out is known from values only. `score_mod` itself is not counted."""
+    """FlexAttention, dense: the skipped blocks are known from values only. Not counted: `score_mod`."""
     return attention(q, k, v)
 
 
@@ -214,10 +211,10 @@ def native_multi_head_attention(
     qkv_bias: TensorSpec, proj_weight: TensorSpec, proj_bias: TensorSpec, mask: TensorSpec | None = None,
     need_weights: bool = True, average_attn_weights: bool = True, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The inference fast path of nn.MultiheadAttention: projections in, attention, projection out.
+    """The inference fast path of nn.MultiheadAttention: input projections, attention, output projection.
 
-    Shapes: query (b, s, e), key and value (b, t, e). Counts, besides: the projections' bias, added by an op of its own; and
-    the mean over heads of the weights that are given back.
+    Shapes: query (b, s, e), key and value (b, t, e).
+    Counts: also the biases of the projections, added by a separate op, and the mean of the returned weights over heads.
     """
     batch, length, width = query.shape
     keys = key.shape[1]
@@ -232,7 +229,7 @@ def native_multi_head_attention(
 
 @formula("aten._triton_multi_head_attention")
 def triton_multi_head_attention(*args: Any, out: Any) -> Cost:
-    """As `native_multi_head_attention`, of PyTorch's Triton kernel, which gives no weights back."""
+    """PyTorch's Triton kernel: as `native_multi_head_attention`, without returned weights."""
     mask = args[9] if len(args) > 9 else None
     return native_multi_head_attention(*args[:9], mask, False, out=out)
 
@@ -245,10 +242,10 @@ def transformer_encoder_layer(
     ffn_weight_1: TensorSpec, ffn_bias_1: TensorSpec, ffn_weight_2: TensorSpec, ffn_bias_2: TensorSpec,
     mask: TensorSpec | None = None, *_: Any, out: TensorSpec, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The inference fast path of nn.TransformerEncoderLayer. A nested input counts as if padded to its longest.
+    """The inference fast path of nn.TransformerEncoderLayer. A nested input counts as padded to its longest sequence.
 
-    Counts its contractions and softmax, the projections' bias and the scaling, two affine layer norms (8 FLOPs per element),
-    one activation, two residual adds: what its parts cost one by one.
+    Counts: the sum of the layer's parts: contractions and softmax, biases of the projections, scaling, two affine layer
+    norms (8 FLOPs per element), one activation, two residual adds.
     """
     batch, length, width = x.shape
     linear = 4 * length * width * width + length * (numel(ffn_weight_1) + numel(ffn_weight_2))

@@ -1,7 +1,6 @@
-"""Convolutions of any dimension, grouped, dilated, transposed: nominal MACs, padding included, a bias free.
+"""Convolutions of any dimension, grouped, dilated or transposed: nominal MACs. Padding counts, a bias is free.
 
-Every element on the side the kernel is laid out from (the output, or the input of a transposed convolution) meets each
-of its weights once.
+Every output position (of a transposed convolution: every input position) uses each weight once.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from profiler_kit.records.counts import Cost, TensorSpec
 def convolution_macs(x: TensorSpec, w: TensorSpec, y: TensorSpec, transposed: bool) -> int:
     """MACs of ``y = conv(x, w)``.
 
-    Shapes: w is (out, in/groups, *kernel), or (in, out/groups, *kernel) when transposed; so numel(w) already has the
-    division by groups in it, and one batch item and position costs numel(w) MACs whatever the groups.
+    Shapes: w is (out, in/groups, *kernel), or (in, out/groups, *kernel) if transposed. numel(w) already includes the
+    division by groups, so each position of each sample costs numel(w) MACs.
     """
     side = x if transposed else y
     batch = side.shape[0] if len(side.shape) == len(w.shape) else 1
@@ -31,14 +30,14 @@ def convolution(
     x: TensorSpec, w: TensorSpec, bias: TensorSpec | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, *_: Any, out: TensorSpec,
 ) -> Cost:  # fmt: skip
-    """2 x MACs; the bias is the accumulator's start value."""
+    """2 FLOPs per MAC. The bias is the initial value of the accumulator and is free."""
     return contraction(convolution_macs(x, w, out, transposed), x)
 
 
 def convolution_gradients(
     grad: TensorSpec, x: TensorSpec, w: TensorSpec, transposed: bool, output_mask: Sequence[bool]
 ) -> Cost:
-    """As many MACs as forward for each of dX and dW that is asked for, whatever the groups; the bias gradient is free.
+    """The MACs of forward for each of dX and dW in the output mask, also with groups. The bias gradient is free.
 
     Source: pytorch/pytorch pull 183405, on dW of a grouped convolution.
     """
@@ -46,9 +45,9 @@ def convolution_gradients(
 
 
 @formula("aten.convolution_backward", "aten.convolution_backward_overrideable")
-def convolution_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *rest: Any, out: Any) -> Cost:
-    """Gradients; of the arguments that follow, the fourth to last says whether it is transposed, the last is the mask."""
-    return convolution_gradients(grad, x, w, rest[-4], rest[-1])
+def convolution_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *others: Any, out: Any) -> Cost:
+    """Gradients. Of the other arguments, the fourth to last is `transposed` and the last is `output_mask`."""
+    return convolution_gradients(grad, x, w, others[-4], others[-1])
 
 
 @formula(
@@ -60,7 +59,7 @@ def convolution_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *rest: 
     "torchvision.deform_conv2d",
 )  # fmt: skip
 def backend_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """A backend's convolution called by name: as `convolution`. The sampling of a deformable one is not counted."""
+    """A backend's convolution: as `convolution`. Not counted: the sampling of a deformable convolution."""
     return contraction(convolution_macs(x, w, out, transposed=False), x)
 
 
@@ -70,7 +69,7 @@ def backend_convolution(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec, 
     "mkldnn._convolution_transpose_pointwise",
 )  # fmt: skip
 def backend_convolution_transpose(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """A backend's transposed convolution called by name: as `convolution`."""
+    """A backend's transposed convolution: as `convolution`."""
     return contraction(convolution_macs(x, w, out, transposed=True), x)
 
 
@@ -82,7 +81,7 @@ def convolution_and_binary(x: TensorSpec, other: TensorSpec, w: TensorSpec, *_: 
 
 @formula("mkldnn._convolution_pointwise_.binary")
 def convolution_onto(other: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """The same in place of the other tensor."""
+    """As `convolution_and_binary`, in place."""
     return convolution_and_binary(x, other, w, out=out)
 
 
@@ -91,20 +90,20 @@ def slow_convolution_backward(
     grad: TensorSpec, x: TensorSpec, w: TensorSpec, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     output_mask: Sequence[bool] = (True, True, True), *, out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
-    """Gradients by its own name."""
+    """Gradients of ATen's unfolding convolution."""
     return convolution_gradients(grad, x, w, False, output_mask)
 
 
 @formula("aten.mps_convolution_backward")
-def mps_convolution_backward(x: TensorSpec, grad: TensorSpec, w: TensorSpec, *rest: Any, out: Any) -> Cost:
-    """Gradients on Apple's devices; the mask comes last."""
-    return convolution_gradients(grad, x, w, False, rest[-1])
+def mps_convolution_backward(x: TensorSpec, grad: TensorSpec, w: TensorSpec, *others: Any, out: Any) -> Cost:
+    """Gradients on Apple devices; the last argument is the output mask."""
+    return convolution_gradients(grad, x, w, False, others[-1])
 
 
 @formula("aten.mps_convolution_transpose_backward")
-def mps_convolution_transpose_backward(x: TensorSpec, grad: TensorSpec, w: TensorSpec, *rest: Any, out: Any) -> Cost:
-    """Gradients of a transposed convolution on Apple's devices; the mask comes last."""
-    return convolution_gradients(grad, x, w, True, rest[-1])
+def mps_convolution_transpose_backward(x: TensorSpec, grad: TensorSpec, w: TensorSpec, *others: Any, out: Any) -> Cost:
+    """Gradients of a transposed convolution on Apple devices; the last argument is the output mask."""
+    return convolution_gradients(grad, x, w, True, others[-1])
 
 
 @formula("aten.conv_tbc")
@@ -115,7 +114,7 @@ def convolution_tbc(x: TensorSpec, w: TensorSpec, *_: Any, out: TensorSpec) -> C
 
 @formula("aten.conv_tbc_backward")
 def convolution_tbc_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: Any) -> Cost:
-    """Both gradients, as many MACs as forward each."""
+    """Both gradients, each with the MACs of forward."""
     return contraction(2 * numel(grad) * w.shape[0] * w.shape[1], x)
 
 
@@ -123,5 +122,5 @@ def convolution_tbc_backward(grad: TensorSpec, x: TensorSpec, w: TensorSpec, *_:
 def deformable_convolution_backward(
     grad: TensorSpec, x: TensorSpec, w: TensorSpec, *_: Any, out: Any, **__: Any
 ) -> Cost:
-    """The contractions of both gradients; those of offsets and mask are sampling, and not counted."""
+    """The contractions of both gradients. Not counted: gradients of offsets and mask, which are sampling."""
     return contraction(2 * convolution_macs(x, w, grad, transposed=False), x)

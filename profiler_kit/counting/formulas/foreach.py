@@ -1,4 +1,4 @@
-"""Ops on lists of tensors, as gradient clipping uses them: what the op costs on each tensor, added up."""
+"""Ops on lists of tensors, as in gradient clipping: the sum of the op's costs for each tensor."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ POINTWISE = (
 
 @formula(*(f"aten._foreach_{name}" for name in POINTWISE))
 def pointwise(tensors: Any, *_: Any, out: Any, **__: Any) -> Cost:
-    """One per element of every tensor."""
+    """1 FLOP per element of every tensor."""
     lists = tensors if isinstance(tensors, Sequence) else out or ()
     return sum((per_element(spec) for spec in lists), ZERO)
 
 
 def each_element(flops: int) -> Callable[..., Cost]:
-    """A formula: `flops` for every element of every tensor of the first list."""
+    """A formula: `flops` per element of every tensor in the first list."""
     return lambda tensors, *_, out, **__: sum((per_element(spec, flops) for spec in tensors), ZERO)
 
 

@@ -1,4 +1,4 @@
-"""Lookups, gathers and scatters: no arithmetic unless they accumulate; of a table only the rows asked for are read."""
+"""Lookups, gathers and scatters: 0 FLOPs unless they accumulate. Only the selected rows of a table are read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 
 def gathered(table: TensorSpec, indices: Sequence[TensorSpec | None], out: TensorSpec) -> Cost:
-    """0 FLOPs; as many bytes of the table as come out, the table's own at most, and the indices."""
+    """0 FLOPs. Bytes: the size of the result, at most that of the table, and the indices."""
     itemsize = table.nbytes // numel(table) if numel(table) else 0
-    rows = min(table.nbytes, numel(out) * itemsize)
+    table_bytes = min(table.nbytes, numel(out) * itemsize)
     return Cost(
-        read_bytes=rows + sum(spec.nbytes for spec in indices if spec is not None),
+        read_bytes=table_bytes + sum(spec.nbytes for spec in indices if spec is not None),
         write_bytes=out.nbytes,
     )
 
@@ -35,7 +35,7 @@ def embedding_bag(
     table: TensorSpec, indices: TensorSpec, offsets: TensorSpec, scale_grad_by_freq: bool = False, mode: int = 0,
     sparse: bool = False, per_sample_weights: TensorSpec | None = None, *_: Any, out: Sequence[TensorSpec],
 ) -> Cost:  # fmt: skip
-    """One add (or compare) per element of every row looked up, a MAC where rows are weighted."""
+    """1 FLOP (add or compare) per element of every selected row; 1 MAC with weights per sample."""
     width = table.shape[1]
     looked_up = numel(indices) * width
     itemsize = table.nbytes // numel(table) if numel(table) else 0
@@ -48,7 +48,7 @@ def embedding_bag(
 
 @formula("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward")
 def embedding_bag_backward(grad: TensorSpec, indices: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """One add per element of every row looked up."""
+    """1 FLOP (add) per element of every selected row."""
     return Cost(flops=numel(indices) * grad.shape[-1])
 
 
@@ -56,7 +56,7 @@ def embedding_bag_backward(grad: TensorSpec, indices: TensorSpec, *_: Any, out: 
 def embedding_bag_weights_backward(
     grad: TensorSpec, table: TensorSpec, indices: TensorSpec, *_: Any, out: TensorSpec, **__: Any
 ) -> Cost:
-    """One dot product of the bag's gradient and the row, per row looked up."""
+    """A dot product of the bag's gradient and the row, per selected row."""
     return contraction(numel(indices) * table.shape[1], grad)
 
 
@@ -82,7 +82,7 @@ formula("aten.scatter_reduce", "aten.index_reduce")(per_argument(3))  # one oper
 
 @formula("aten.index_put", "aten._unsafe_index_put", "aten._index_put_impl")
 def index_put(x: TensorSpec, indices: Any, values: TensorSpec, accumulate: bool = False, *_: Any, out: Any) -> Cost:
-    """One add per value where it accumulates, else a copy."""
+    """1 FLOP (add) per value if it accumulates, else 0: a copy."""
     return per_element(values) if accumulate else Cost()
 
 
@@ -90,17 +90,17 @@ def index_put(x: TensorSpec, indices: Any, values: TensorSpec, accumulate: bool 
 def scatter(
     x: TensorSpec, dim: int, indices: TensorSpec, source: Any, *_: Any, reduce: str | None = None, out: Any, **__: Any
 ) -> Cost:
-    """One operation per element placed where it reduces, else a copy."""
+    """1 FLOP per placed element with a reduction, else 0: a copy."""
     return Cost() if reduce is None else Cost(flops=numel(indices) if is_float(x) else 0)
 
 
 @formula("aten.embedding_renorm", "aten.embedding_renorm_")
 def embedding_renorm(table: TensorSpec, indices: TensorSpec, *_: Any, out: Any) -> Cost:
-    """Square, add, scale, of every row looked up."""
+    """Square, add, scale: 3 FLOPs per element of every selected row."""
     return Cost(flops=3 * numel(indices) * table.shape[-1])
 
 
 @formula("aten.put")
 def put(x: TensorSpec, indices: TensorSpec, source: TensorSpec, accumulate: bool = False, *, out: Any) -> Cost:
-    """One add per value where it accumulates, else a copy."""
+    """1 FLOP (add) per value if it accumulates, else 0: a copy."""
     return Cost(flops=numel(source)) if accumulate and is_float(source) else Cost()

@@ -1,8 +1,10 @@
-"""Dense linear algebra: the textbook's FLOPs, leading terms, of each matrix in the batch. No MACs: they are no contractions.
+"""Dense linear algebra: the leading terms of textbook FLOPs, per matrix of the batch. They are not contractions: no MACs.
 
-Square is (n, n), tall (m, n) with m >= n, and wide counts as its transpose. Complex numbers cost four times as much. What is
-iterative (SVD, eigenvalues) counts with the customary number of sweeps. Source: G. Golub, C. Van Loan, Matrix Computations,
-4th ed., sections 3.2, 4.2, 5.2, 7.5, 8.3, 8.6; LAPACK Working Note 41, appendix C, for the forming and applying of Q.
+Shapes: square (n, n), tall (m, n) with m >= n; a wide matrix counts as its transpose. Complex numbers cost four times as
+much. Iterative algorithms (SVD, eigenvalues) count with the usual number of sweeps.
+
+Source: G. Golub, C. Van Loan, Matrix Computations, 4th ed., sections 3.2, 4.2, 5.2, 7.5, 8.3, 8.6; LAPACK Working Note 41,
+appendix C, for forming and applying Q.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 
 def each_matrix(a: TensorSpec, flops: int) -> Cost:
-    """`flops` for every matrix of the batch `a`."""
+    """`flops` per matrix of the batch `a`."""
     return Cost(flops=prod(a.shape[:-2]) * flops * (COMPLEX_MACS if a.dtype.startswith("complex") else 1))
 
 
 def each_square(flops: Callable[[int], int]) -> Callable[..., Cost]:
-    """A formula: ``flops(n)`` for every (n, n) matrix of the first argument."""
+    """A formula: ``flops(n)`` per (n, n) matrix of the first argument."""
     return lambda a, *_, out, **__: each_matrix(a, flops(a.shape[-1]))
 
 
 def triangular(solves: int, a: int, b: int) -> Callable[..., Cost]:
-    """A formula: so many triangular `solves`, n² k each, of the arguments at places `a` (n, n) and `b`."""
+    """A formula: this number of triangular `solves`, n² k FLOPs each. `a`, `b`: positions of the matrix and right-hand side."""
 
     def cost(*args: Any, left: bool = True, out: Any, **_: Any) -> Cost:
         return each_matrix(args[a], solves * args[a].shape[-1] ** 2 * columns(args[a], args[b], left))
@@ -41,19 +43,19 @@ def sides(a: TensorSpec) -> tuple[int, int]:
 
 
 def columns(a: TensorSpec, b: TensorSpec, left: bool = True) -> int:
-    """How many right-hand sides `b` brings: columns of a matrix (rows, solving from the right), or one vector."""
+    """Number of right-hand sides in `b`: columns of a matrix (rows if solving from the right), or 1 for a vector."""
     if len(b.shape) < 2 or (len(b.shape) == len(a.shape) - 1 and b.shape == a.shape[:-1]):
         return 1
     return b.shape[-1] if left else b.shape[-2]
 
 
 def factor_flops(m: int, n: int) -> int:
-    """LU of a tall matrix: m n² - n³/3; of a square one 2/3 n³."""
+    """FLOPs of LU: m n² - n³/3 for a tall matrix, 2/3 n³ for a square one."""
     return m * n * n - n**3 // 3
 
 
 def reflections_flops(m: int, n: int) -> int:
-    """Householder QR without Q, of a tall matrix: 2 m n² - 2/3 n³; forming Q's first n columns costs as much again."""
+    """FLOPs of Householder QR without Q for a tall matrix: 2 m n² - 2/3 n³. Forming n columns of Q costs the same."""
     return 2 * m * n * n - 2 * n**3 // 3
 
 
@@ -88,7 +90,7 @@ def solve(a: TensorSpec, b: TensorSpec, *, left: bool = True, out: Any, **_: Any
 
 @formula("aten.linalg_qr")
 def qr(a: TensorSpec, mode: str = "reduced", *, out: Any) -> Cost:
-    """Householder reflections, and but for mode ``r`` forming Q: all m columns of it where it is complete."""
+    """Householder reflections and, except in mode ``r``, forming Q: all m columns in mode ``complete``."""
     m, n = a.shape[-2:]
     k = min(m, n)
     flops = reflections_flops(*sides(a))
@@ -100,7 +102,7 @@ def qr(a: TensorSpec, mode: str = "reduced", *, out: Any) -> Cost:
 
 
 def q_flops(m: int, n: int, k: int) -> int:
-    """Forming n columns of an (m, m) Q from k reflections: 4 m n k - 2 (m + n) k² + 4/3 k³."""
+    """FLOPs of forming n columns of an (m, m) Q from k reflections: 4 m n k - 2 (m + n) k² + 4/3 k³."""
     return 4 * m * n * k - 2 * (m + n) * k * k + 4 * k**3 // 3
 
 
@@ -112,7 +114,7 @@ def reflections(a: TensorSpec, *_: Any, out: Any) -> Cost:
 
 @formula("aten.linalg_householder_product")
 def householder_product(a: TensorSpec, tau: TensorSpec, *, out: Any) -> Cost:
-    """Q formed from its reflections."""
+    """Form Q from its reflections."""
     return each_matrix(a, q_flops(a.shape[-2], a.shape[-1], tau.shape[-1]))
 
 
@@ -126,7 +128,7 @@ def multiply_by_q(a: TensorSpec, tau: TensorSpec, b: TensorSpec, left: bool = Tr
 
 @formula("aten.linalg_lstsq")
 def least_squares(a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """By QR: the reflections, their product with the right-hand sides (4 m n k - 2 n² k), a triangular solve (n² k)."""
+    """By QR: reflections, their product with the right-hand sides (4 m n k - 2 n² k), a triangular solve (n² k)."""
     m, n = sides(a)
     k = columns(a, b)
     return each_matrix(a, reflections_flops(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k)
@@ -134,7 +136,7 @@ def least_squares(a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) ->
 
 @formula("aten._linalg_svd")
 def svd(a: TensorSpec, full_matrices: bool = False, compute_uv: bool = True, *, out: Any, **_: Any) -> Cost:
-    """Golub-Reinsch: 4 m n² - 4/3 n³ for the values; 14 m n² + 8 n³ with thin U and V, 4 m² n + 8 m n² + 9 n³ with all of U."""
+    """Golub-Reinsch: 4 m n² - 4/3 n³ for the values; 14 m n² + 8 n³ with thin U and V, 4 m² n + 8 m n² + 9 n³ with full U."""
     m, n = sides(a)
     if not compute_uv:
         return each_matrix(a, 4 * m * n * n - 4 * n**3 // 3)

@@ -1,4 +1,4 @@
-"""Losses given as one op: FLOPs per element of the input, the final reduction included."""
+"""Losses that are one op: FLOPs per element of the input, including the final reduction."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 _NONE = 0  # at::Reduction::None
 
-# log-sum-exp of three and the emission, each function 1: two maxima, three subtractions, three exponentials, two adds, a
-# logarithm, the maximum and the emission added
+# log-sum-exp of three terms plus the emission, 1 FLOP per function: two maxima, three subtractions, three exponentials,
+# two adds, a logarithm, and adding the maximum and the emission
 CTC_STATE_FLOPS: Final = 13
 
 
 def per_input(flops: int) -> Callable[..., Cost]:
-    """A formula: `flops` per element of the input, one more where the loss is reduced."""
+    """A formula: `flops` per element of the input, plus 1 if the loss is reduced."""
     return lambda x, target, reduction=1, *_, out: per_element(x, flops + (reduction != _NONE))
 
 
@@ -58,7 +58,7 @@ def binary_cross_entropy_with_logits(
 
 # product, exponential, add, divide, scale by the gradient
 formula("aten.soft_margin_loss_backward")(per_argument(1, 5))
-# Per class: subtract from the target's score, add the margin, clamp, add; one target per row is taken.
+# Per class: subtract from the target's score, add the margin, clamp, add; one target per row.
 formula("aten.multi_margin_loss", "aten.multilabel_margin_loss_forward")(per_argument(0, 4))
 # Per class: the same three steps, and adding to the target's gradient.
 formula("aten.multi_margin_loss_backward", "aten.multilabel_margin_loss_backward")(per_argument(1, 4))
@@ -66,13 +66,13 @@ formula("aten.multi_margin_loss_backward", "aten.multilabel_margin_loss_backward
 
 @formula("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.nll_loss", "aten.nll_loss2d", moves="own")
 def nll_loss(x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, *_: Any, out: Any) -> Cost:
-    """One add per target; of the input only the targets' elements are read."""
-    picked = numel(target)
+    """1 FLOP (add) per target. Only the targets' elements of the input are read."""
+    targets = numel(target)
     itemsize = x.nbytes // numel(x) if numel(x) else 0
     outputs = (out,) if isinstance(out, TensorSpec) else out
     return Cost(
-        flops=picked * (1 if weight is None else 2),
-        read_bytes=picked * itemsize + target.nbytes + (weight.nbytes if weight is not None else 0),
+        flops=targets * (1 if weight is None else 2),
+        read_bytes=targets * itemsize + target.nbytes + (weight.nbytes if weight is not None else 0),
         write_bytes=sum(spec.nbytes for spec in outputs if spec is not None),
     )
 
@@ -81,15 +81,15 @@ def nll_loss(x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None
 def nll_loss_backward(
     grad: TensorSpec, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, *_: Any, out: TensorSpec
 ) -> Cost:
-    """One negation per target, into a gradient of zeros; the input itself is not read."""
+    """1 FLOP (negation) per target, into a gradient of zeros. The input is not read."""
     read = grad.nbytes + target.nbytes + (weight.nbytes if weight is not None else 0)
     return Cost(flops=numel(target) * (1 if weight is None else 2), read_bytes=read, write_bytes=out.nbytes)
 
 
 def ctc_states(log_probs: TensorSpec, targets: TensorSpec, input_lengths: object, target_lengths: object) -> int:
-    """States of the alignment over all sequences: T (2 L + 1) each. Shapes: log_probs (t, b, c), targets (b, l) or packed.
+    """States of the alignment over all sequences: T (2 L + 1) each.
 
-    Lengths that are tensors are values: the longest possible stand for them.
+    Shapes: log_probs (t, b, c), targets (b, l) or packed. Lengths in tensors are unknown; the maximum length is used instead.
     """
     steps, batch = log_probs.shape[0], log_probs.shape[1]
     if isinstance(input_lengths, Sequence) and isinstance(target_lengths, Sequence):
@@ -111,9 +111,9 @@ def ctc_loss_backward(
     grad: TensorSpec, log_probs: TensorSpec, targets: TensorSpec, input_lengths: Any, target_lengths: Any,
     *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The backward recursion and its sum with the forward one by class, then the gradient: 5 per class and time step.
+    """The backward recursion, its sum with the forward recursion per class, and the gradient: 5 per class and time step.
 
-    Per state, besides the recursion: an add, and a log-sum-exp of two (5).
+    Counts: per state, also an add and a log-sum-exp of two terms (5).
     """
     states = ctc_states(log_probs, targets, input_lengths, target_lengths)
     return Cost(flops=(CTC_STATE_FLOPS + 6) * states + 5 * numel(log_probs))

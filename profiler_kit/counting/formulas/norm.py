@@ -1,8 +1,8 @@
-"""Normalisations and softmax: FLOPs per element, taken from the textbook steps.
+"""Normalizations and softmax: FLOPs per element, from the textbook steps.
 
-A statistic costs 1 (mean) or 4 (mean and variance: add; subtract, square, add) per element, normalising 2 (subtract,
-multiply), an affine 1 each for weight and bias. Per-channel arithmetic is left out: it is smaller by a factor of the
-elements per channel.
+A mean costs 1 FLOP per element, mean and variance 4 (add; subtract, square, add), normalizing 2 (subtract, multiply), an
+affine transform 1 each for weight and bias. Arithmetic per channel is not counted: it is smaller by the number of elements
+per channel.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from profiler_kit.counting.arithmetic import (
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
-STATISTICS: Final = 4
-NORMALISE: Final = 2
+STATISTICS_FLOPS: Final = 4
+NORMALIZE_FLOPS: Final = 2
 
 
 def norm_backward(x: TensorSpec, weight: TensorSpec | None, output_mask: Sequence[bool], statistics: bool) -> Cost:
-    """The gradients of a normalisation, by which of dX, dweight, dbias are asked for.
+    """The gradients dX, dweight and dbias of a normalization, for those in `output_mask`.
 
-    dX with batch statistics, per element: x̂ anew (2), the gradient times weight (1), two sums (3: add; multiply, add),
-    and their combination (4). With running statistics only the gradient times the scale (1). dweight: multiply and
-    add (2), with x̂ anew (2) if dX has not made it; dbias: add (1).
+    dX with batch statistics, per element: recompute x̂ (2), gradient times weight (1), two sums (3: add; multiply, add),
+    their combination (4). dX with running statistics: gradient times scale (1). dweight: multiply and add (2), plus x̂ (2)
+    if dX did not compute it. dbias: add (1).
     """
     flops = 0
     if output_mask[0]:
-        flops += NORMALISE + (weight is not None) + 3 + 4 if statistics else 1
+        flops += NORMALIZE_FLOPS + (weight is not None) + 3 + 4 if statistics else 1
     if output_mask[1]:
-        flops += 2 if output_mask[0] and statistics else 2 + NORMALISE
+        flops += 2 if output_mask[0] and statistics else 2 + NORMALIZE_FLOPS
     if output_mask[2]:
         flops += 1
     return per_element(x, flops)
 
 
 def batch_norm_cost(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, training: bool) -> Cost:
-    """Statistics in training, then normalise and affine."""
-    flops = (STATISTICS if training else 0) + NORMALISE + (weight is not None) + (bias is not None)
+    """Statistics in training, then normalize and affine."""
+    flops = (STATISTICS_FLOPS if training else 0) + NORMALIZE_FLOPS + (weight is not None) + (bias is not None)
     return per_element(x, flops)
 
 
@@ -53,7 +53,7 @@ def batch_norm(
     x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, running_mean: TensorSpec | None,
     running_var: TensorSpec | None, training: bool, *_: Any, out: Any,
 ) -> Cost:  # fmt: skip
-    """Batch normalisation. In training the running statistics are written too, which the op's schema does not say."""
+    """Batch normalization. Training also writes the running statistics, which the op's schema does not declare."""
     updated = sum(spec.nbytes for spec in (running_mean, running_var) if spec is not None) if training else 0
     return batch_norm_cost(x, weight, bias, training) + Cost(write_bytes=updated)
 
@@ -63,7 +63,7 @@ def batch_norm_legit(
     x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, running_mean: Any, running_var: Any,
     training: bool, *_: Any, out: Any,
 ) -> Cost:  # fmt: skip
-    """Batch normalisation whose schema names its running statistics as written."""
+    """Batch normalization whose schema declares that it writes the running statistics."""
     return batch_norm_cost(x, weight, bias, training)
 
 
@@ -71,19 +71,19 @@ def batch_norm_legit(
 def batch_norm_no_stats(
     x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, training: bool, *_: Any, out: Any
 ) -> Cost:
-    """Instance normalisation's core: no running statistics."""
+    """The core of instance normalization: no running statistics."""
     return batch_norm_cost(x, weight, bias, training)
 
 
 @formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional", "aten.native_group_norm")
-def normalise_by_batch(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Statistics, normalise, affine."""
+def normalize_by_batch(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Statistics, normalize, affine."""
     return batch_norm_cost(x, weight, bias, training=True)
 
 
 @formula("aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update", "aten.batch_norm_elemt")
-def normalise(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Normalise by statistics that are given, and affine."""
+def normalize(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
+    """Normalize by existing statistics, then affine."""
     return batch_norm_cost(x, weight, bias, training=False)
 
 
@@ -92,13 +92,13 @@ def batch_norm_backward(
     grad: TensorSpec, x: TensorSpec, weight: TensorSpec | None, running_mean: Any, running_var: Any, save_mean: Any,
     save_invstd: Any, train: bool, eps: float, output_mask: Sequence[bool], *_: Any, out: Any,
 ) -> Cost:  # fmt: skip
-    """Gradients of batch normalisation: see `norm_backward`."""
+    """Gradients of batch normalization: see `norm_backward`."""
     return norm_backward(x, weight, output_mask, statistics=train)
 
 
 @formula("aten.cudnn_batch_norm_backward", "aten.miopen_batch_norm_backward")
 def backend_batch_norm_backward(x: TensorSpec, grad: TensorSpec, weight: TensorSpec, *_: Any, out: Any) -> Cost:
-    """Gradients of batch normalisation in training, all three always."""
+    """All three gradients of batch normalization in training."""
     return norm_backward(x, weight, (True, True, True), statistics=True)
 
 
@@ -106,7 +106,7 @@ def backend_batch_norm_backward(x: TensorSpec, grad: TensorSpec, weight: TensorS
 def layer_norm(
     x: TensorSpec, shape: Sequence[int], weight: TensorSpec | None, bias: TensorSpec | None, eps: float, *, out: Any
 ) -> Cost:
-    """Statistics, normalise, affine."""
+    """Statistics, normalize, affine."""
     return batch_norm_cost(x, weight, bias, training=True)
 
 
@@ -115,16 +115,16 @@ def layer_norm_backward(
     grad: TensorSpec, x: TensorSpec, shape: Sequence[int], mean: Any, rstd: Any, weight: TensorSpec | None,
     bias: TensorSpec | None, output_mask: Sequence[bool], *, out: Any,
 ) -> Cost:  # fmt: skip
-    """Gradients of layer normalisation."""
+    """Gradients of layer normalization."""
     return norm_backward(x, weight, output_mask, statistics=True)
 
 
 @formula("aten.native_group_norm_backward")
 def group_norm_backward(
-    grad: TensorSpec, x: TensorSpec, mean: Any, rstd: Any, weight: TensorSpec | None, *rest: Any, out: Any
+    grad: TensorSpec, x: TensorSpec, mean: Any, rstd: Any, weight: TensorSpec | None, *others: Any, out: Any
 ) -> Cost:
-    """Gradients of group normalisation; the mask comes last."""
-    return norm_backward(x, weight, rest[-1], statistics=True)
+    """Gradients of group normalization; the last argument is the output mask."""
+    return norm_backward(x, weight, others[-1], statistics=True)
 
 
 @formula("aten._fused_rms_norm")
@@ -155,9 +155,9 @@ formula("aten._softmax_backward_data", "aten._log_softmax_backward_data", "aten.
 formula("aten._weight_norm_interface")(per_argument(0, 3))  # square, add, scale
 # a dot product (2), and its combination with the scaled gradient (3)
 formula("aten._weight_norm_interface_backward")(per_argument(1, 5))
-# one process's share, as synchronised batch normalisation takes them
-formula("aten.batch_norm_stats", "aten.batch_norm_update_stats")(per_argument(0, STATISTICS))
-# per-channel arithmetic, left out
+# the share of one process in synchronized batch normalization
+formula("aten.batch_norm_stats", "aten.batch_norm_update_stats")(per_argument(0, STATISTICS_FLOPS))
+# arithmetic per channel, not counted
 formula("aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts")(free)
-formula("aten.batch_norm_backward_reduce")(per_argument(1, NORMALISE + 3))  # x̂ anew (2), two sums (3)
+formula("aten.batch_norm_backward_reduce")(per_argument(1, NORMALIZE_FLOPS + 3))  # recompute x̂ (2), two sums (3)
 formula("aten.batch_norm_backward_elemt")(per_argument(1, 4))  # the combination of gradient, x̂ and sums (4)

@@ -1,6 +1,6 @@
-"""Pointwise arithmetic: 1 FLOP per output element, however many steps the function takes inside, of floating-point dtypes.
+"""Pointwise arithmetic on floating-point tensors: 1 FLOP per output element for every function.
 
-Listed although torch tags most of them as pointwise: the tags differ between versions, the counts shall not.
+torch tags most of these ops as pointwise. They are listed because the tags differ between torch versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ formula(
     "aten.linalg_cross", "aten._add_relu", "aten.glu_jvp", "aten.glu_backward_jvp", "aten._standard_gamma_grad",
     "aten._dirichlet_grad", "aten.rrelu_with_noise_functional",
 )(per_result())  # fmt: skip
-# one per output element, whatever the function
+# activations: one per output element
 formula(
     "aten.relu", "aten.relu6", "aten.leaky_relu", "aten.elu", "aten.celu", "aten.selu", "aten.gelu", "aten.silu",
     "aten.mish", "aten.sigmoid", "aten.log_sigmoid_forward", "aten.softplus", "aten.softshrink", "aten.hardshrink",
@@ -44,16 +44,16 @@ formula(
 
 @formula("aten._prelu_kernel_backward")
 def prelu_backward(*args: Any, out: Any) -> Cost:
-    """One per element of each of the two gradients, both as large as the input."""
+    """1 FLOP per element of each of the two gradients."""
     return per_element(out[0]) + per_element(out[1])
 
 
-# one multiplication per element; drawing the mask is not counted
+# one multiplication per element; random numbers are not counted
 formula("aten.native_dropout", "aten._fused_dropout", "aten.alpha_dropout")(per_result())
 formula("aten.native_dropout_backward", "aten._masked_scale")(per_result())  # one multiplication per element
 
 
 @formula("aten._transform_bias_rescale_qkv")
 def rescale_qkv(qkv: TensorSpec, *_: Any, out: Any) -> Cost:
-    """The bias added to queries, keys and values, and the queries scaled."""
+    """Add the bias to queries, keys and values; scale the queries."""
     return Cost(flops=numel(qkv) + numel(qkv) // 3)

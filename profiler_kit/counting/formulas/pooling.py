@@ -1,4 +1,4 @@
-"""Pooling: one FLOP (compare or add) per kernel position and output element. Resampling: a weighted sum of its taps."""
+"""Pooling: 1 FLOP (compare or add) per kernel position and output element. Resampling: a weighted sum of taps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import (
     contraction,
-    first,
+    first_tensor,
     free,
     is_float,
     numel,
@@ -21,13 +21,13 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 
 def window(kernel: int | Sequence[int], dims: int) -> int:
-    """Positions of a kernel given as one number, as a list of one, or per dimension."""
+    """Positions of a kernel. `kernel`: one size for all dimensions, or one per dimension."""
     sizes = (kernel,) if isinstance(kernel, int) else tuple(kernel)
     return prod(sizes) if len(sizes) == dims else sizes[0] ** dims
 
 
 def adaptive_positions(x: TensorSpec, y: TensorSpec, dims: int) -> int:
-    """Input positions that all output elements together look at: windows overlap where sizes do not divide.
+    """Input positions in the windows of all output elements. Windows overlap if the sizes do not divide.
 
     Source: aten/src/ATen/native/AdaptivePooling.h, start_index and end_index.
     """
@@ -38,27 +38,27 @@ def adaptive_positions(x: TensorSpec, y: TensorSpec, dims: int) -> int:
 
 
 def per_window(dims: int) -> Callable[..., Cost]:
-    """A formula: the kernel's positions per output element."""
-    return lambda x, kernel, *_, out, **__: per_element(first(out), window(kernel, dims))
+    """A formula: 1 FLOP per kernel position and output element."""
+    return lambda x, kernel, *_, out, **__: per_element(first_tensor(out), window(kernel, dims))
 
 
 def per_window_backward(dims: int) -> Callable[..., Cost]:
-    """A formula: one add per kernel position and gradient element."""
+    """A formula: 1 add per kernel position and gradient element."""
     return lambda grad, x, kernel, *_, out, **__: per_element(grad, window(kernel, dims))
 
 
 def per_adaptive_window(dims: int) -> Callable[..., Cost]:
-    """A formula: the positions of every output element's window."""
+    """A formula: 1 FLOP per position in the window of each output element."""
 
     def cost(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-        y = first(out)
+        y = first_tensor(out)
         return Cost() if y is None or not is_float(x) else Cost(flops=adaptive_positions(x, y, dims))
 
     return cost
 
 
 def per_adaptive_window_backward(dims: int) -> Callable[..., Cost]:
-    """A formula: one add per window position."""
+    """A formula: 1 add per window position."""
     return lambda grad, x, *_, out, **__: Cost(flops=adaptive_positions(x, grad, dims))
 
 
@@ -87,12 +87,12 @@ formula(
 
 @formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d")
 def fractional_max_pool(x: TensorSpec, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -> Cost:
-    """The kernel's positions per output element."""
-    return per_element(first(out), prod(kernel))
+    """1 FLOP per kernel position and output element."""
+    return per_element(first_tensor(out), prod(kernel))
 
 
-# Forward: a product for each tap of each output element, and their sum; the weights themselves are not counted. Backward:
-# multiply and add for each tap of each gradient element.
+# Forward: a product for each tap of each output element, and their sum. Backward: multiply and add for each tap of each
+# gradient element. Not counted: computing the interpolation weights.
 formula("aten.upsample_linear1d")(per_result(3))  # two taps
 formula("aten.upsample_bilinear2d", "aten._upsample_bilinear2d_aa")(per_result(7))  # four
 formula("aten.upsample_trilinear3d")(per_result(15))  # eight
@@ -110,23 +110,25 @@ formula(
     "aten._upsample_nearest_exact3d_backward",
 )(per_argument(0))  # fmt: skip
 
-# By interpolation_mode of grid_sampler (0 bilinear, 1 nearest, 2 bicubic; bicubic in two dimensions alone): FLOPs per output
-# element are the taps of the interpolation; in backward, for each gradient, multiply and add for each tap, or one add.
-# The grid's own arithmetic is not counted.
+# FLOPs per element by interpolation_mode of grid_sampler (0 bilinear, 1 nearest, 2 bicubic; bicubic in two dimensions only).
+# Forward: the taps of the interpolation. Backward, per gradient: multiply and add per tap, or one add. Not counted: the
+# arithmetic of the grid.
 TAPS: Final = {2: (7, 0, 31), 3: (15, 0, 0)}
 TAPS_BACKWARD: Final = {2: (8, 1, 32), 3: (16, 1, 1)}
 
 
 def grid_sampler(dims: int) -> Callable[..., Cost]:
-    """A formula: the taps of every output element."""
+    """A formula: the taps of each output element."""
     return lambda x, grid, mode=0, *_, out: per_element(out, TAPS[dims][mode])
 
 
 def grid_sampler_backward(dims: int) -> Callable[..., Cost]:
-    """A formula: the taps of every gradient element, for as many gradients as an output mask asks for, else for both."""
+    """A formula: the taps of each gradient element, for each gradient in the output mask (both without a mask)."""
 
-    def cost(grad: TensorSpec, x: TensorSpec, grid: TensorSpec, mode: int = 0, *rest: Any, out: Any, **_: Any) -> Cost:
-        mask = next((item for item in rest if isinstance(item, Sequence)), (True, True))
+    def cost(
+        grad: TensorSpec, x: TensorSpec, grid: TensorSpec, mode: int = 0, *others: Any, out: Any, **_: Any
+    ) -> Cost:
+        mask = next((item for item in others if isinstance(item, Sequence)), (True, True))
         return per_element(grad, TAPS_BACKWARD[dims][mode] * sum(map(bool, mask)))
 
     return cost
@@ -144,11 +146,11 @@ formula("aten.col2im")(per_argument(0))  # one add per input element
 
 @formula("aten.affine_grid_generator", "aten.cudnn_affine_grid_generator")
 def affine_grid(theta: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """A product of every position with a (d, d + 1) matrix: d + 1 MACs per coordinate. Shapes: out (n, ..., d)."""
+    """Multiply every position by a (d, d + 1) matrix: d + 1 MACs per coordinate. Shapes: out (n, ..., d)."""
     return contraction(numel(out) * theta.shape[-1], theta)
 
 
 @formula("aten.cudnn_affine_grid_generator_backward")
 def affine_grid_backward(grad: TensorSpec, *_: Any, out: TensorSpec) -> Cost:
-    """As many MACs as forward."""
+    """The MACs of forward."""
     return contraction(numel(grad) * out.shape[-1], grad)

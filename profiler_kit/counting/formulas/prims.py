@@ -1,11 +1,11 @@
-"""Primitive ops, which torch's own decompositions in Python are made of: seen where forward-mode derivatives run by them."""
+"""Primitive ops of torch's Python decompositions. Forward-mode derivatives use them."""
 
 from __future__ import annotations
 
 from profiler_kit.counting.arithmetic import free, per_argument, per_result
 from profiler_kit.counting.formulas import formula
 
-# one per output element, as of the aten op of this name
+# one per output element, as for the aten op of the same name
 formula(
     "prims.abs", "prims.acos", "prims.acosh", "prims.asin", "prims.asinh", "prims.atan", "prims.atanh", "prims.cos",
     "prims.cosh", "prims.bessel_i0", "prims.bessel_i0e", "prims.bessel_i1", "prims.bessel_i1e", "prims.bessel_j0",
@@ -19,7 +19,7 @@ formula(
 )(per_result())  # fmt: skip
 formula("prims.sum", "prims.prod", "prims.amax", "prims.amin")(per_argument(0))  # one per input element
 formula("prims.var")(per_argument(0, 4))  # mean (1), then subtract, square, add (3)
-# data moves, or is compared
+# copies and comparisons
 formula(
     "prims.convert_element_type", "prims.clone", "prims.cat", "prims.where", "prims.rev", "prims.collapse",
     "prims.reshape", "prims.device_put", "prims.as_strided_scatter", "prims.copy_strided", "prims.conj_physical",

@@ -1,7 +1,7 @@
-"""Quantised layers: as many MACs as in floating point, whatever the precision. Requantising the result is not counted.
+"""Quantized layers: the same MACs as in floating point, in any precision. Not counted: requantizing the result.
 
-Weights come prepacked, in an object or in a layout of the backend's own. A linear's width can be read off its output;
-a convolution's kernel is asked of the object. Pointwise arithmetic of quantised tensors is integer arithmetic: 0 FLOPs.
+Weights are packed in an object or in a layout of the backend. The output has the width of a linear layer; the packed object
+has the kernel of a convolution. Pointwise ops on quantized tensors are integer arithmetic: 0 FLOPs.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def kernel_of(packed: Any) -> int:
     "_quantized.conv2d", "_quantized.conv2d_relu", "_quantized.conv3d", "_quantized.conv3d_relu",
 )  # fmt: skip
 def quantized_convolution(x: TensorSpec, packed: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """Every output position meets each of the kernel's weights once. Shapes: (batch, channels, ...)."""
+    """Each output position uses each weight once. Shapes: (batch, channels, ...)."""
     return contraction(out.shape[0] * prod(out.shape[2:]) * kernel_of(packed), x)
 
 
 @formula("quantized.conv2d_add", "quantized.conv2d_add_relu")
 def quantized_convolution_add(x: TensorSpec, added: TensorSpec, packed: Any, *_: Any, out: TensorSpec) -> Cost:
-    """As `quantized_convolution`; the tensor added is the accumulator's start value."""
+    """As `quantized_convolution`. The added tensor is the initial value of the accumulator and is free."""
     return contraction(out.shape[0] * prod(out.shape[2:]) * kernel_of(packed), x)
 
 
@@ -58,7 +58,7 @@ def quantized_convolution_add(x: TensorSpec, added: TensorSpec, packed: Any, *_:
     "_quantized.conv_transpose1d", "_quantized.conv_transpose2d",
 )  # fmt: skip
 def quantized_convolution_transpose(x: TensorSpec, packed: Any, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """Every input position meets each of the kernel's weights once."""
+    """Each input position uses each weight once."""
     return contraction(x.shape[0] * prod(x.shape[2:]) * kernel_of(packed), x)
 
 
@@ -66,7 +66,7 @@ def quantized_convolution_transpose(x: TensorSpec, packed: Any, *_: Any, out: Te
 def onednn_convolution(
     x: TensorSpec, x_scale: Any, x_zero_point: Any, weight: TensorSpec, *_: Any, out: TensorSpec, **__: Any
 ) -> Cost:
-    """Every output position meets each of the kernel's weights once."""
+    """Each output position uses each weight once."""
     return contraction(out.shape[0] * prod(out.shape[2:]) * numel(weight), x)
 
 
@@ -75,7 +75,7 @@ def onednn_convolution(
     "quantized.quantized_rnn_relu_cell_dynamic", "quantized.quantized_rnn_tanh_cell_dynamic",
 )  # fmt: skip
 def quantized_cell(x: TensorSpec, hx: Any, w_ih: Any, w_hh: Any, *_: Any, out: Any) -> Cost:
-    """A recurrent cell's two products; gate arithmetic not counted."""
+    """The two products of a recurrent cell. Not counted: gate arithmetic."""
     rows = prod(x.shape[:-1])
     return contraction(rows * (kernel_of(w_ih) + kernel_of(w_hh)), x)
 
@@ -93,7 +93,7 @@ formula(
     "aten._fake_quantize_learnable_per_channel_affine_backward",
 )(per_argument(0, 3))  # fmt: skip
 formula("aten.dequantize")(per_result())  # one per element
-# Integers: no floating-point operation.
+# Integer arithmetic: 0 FLOPs.
 formula(
     "quantized.add", "quantized.add_relu", "quantized.add_scalar", "quantized.add_scalar_relu", "quantized.mul",
     "quantized.mul_relu", "quantized.mul_scalar", "quantized.mul_scalar_relu", "quantized.cat", "quantized.cat_relu",
@@ -111,11 +111,11 @@ formula(
 @formula("quantized.embedding_bag_byte", "quantized.embedding_bag_4bit", "quantized.embedding_bag_2bit_rowwise_offsets",
          "quantized.embedding_bag_byte_rowwise_offsets", "quantized.embedding_bag_4bit_rowwise_offsets")  # fmt: skip
 def quantized_embedding_bag(table: Any, indices: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """One add per element of every row looked up."""
+    """1 FLOP (add) per element of every selected row."""
     return Cost(flops=numel(indices) * out.shape[-1])
 
 
-# Weights are laid out anew.
+# Copies of weights into another layout.
 formula(
     "aten._make_per_tensor_quantized_tensor", "aten._make_per_channel_quantized_tensor", "aten._convert_weight_to_int4pack",
     "aten._convert_weight_to_int4pack_for_cpu", "aten._dyn_quant_pack_4bit_weight", "aten.mkldnn_reorder_conv2d_weight",
@@ -128,7 +128,7 @@ formula(
     "quantized.conv_transpose3d_prepack", "quantized.embedding_bag_prepack",
     "quantized.embedding_bag_byte_prepack", "quantized.embedding_bag_4bit_prepack", "sparse.qlinear_prepack",
 )(free)  # fmt: skip
-# Scales and zero points are looked up, memory is reserved.
+# Reads of scales and zero points, and allocations.
 formula(
     "aten.q_scale", "aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_scales",
     "aten.q_per_channel_zero_points", "aten.q_per_channel_axis", "aten._empty_affine_quantized",

@@ -1,7 +1,7 @@
-"""Recurrent layers that reach dispatch as one fused op: they cost what their cells do, step by step.
+"""Recurrent layers that are one fused op: the cost is that of their cells in every time step.
 
-Every step of every sequence meets each weight matrix once. Gate arithmetic is counted per state element as PyTorch's own cells
-do it: LSTM 13 (four adds of the two products, four activations, f c, i g, their sum, tanh, o times it), GRU 10, plain RNN 2.
+Every time step of every sequence uses each weight matrix once. Gate arithmetic per state element follows PyTorch's cells:
+LSTM 13 (four adds of the two products, four activations, f c, i g, their sum, tanh, product with o), GRU 10, plain RNN 2.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from profiler_kit.counting.arithmetic import contraction, gradients_wanted, numel, per_argument
+from profiler_kit.counting.arithmetic import contraction, needed_gradients, numel, per_argument
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
-# by mode of cuDNN and oneDNN: RNN with ReLU, RNN with tanh, LSTM, GRU
+# by cuDNN and oneDNN mode: RNN with ReLU, RNN with tanh, LSTM, GRU
 GATE_FLOPS: Final = (2, 2, 13, 10)
 GATE_BACKWARD_FLOPS: Final = (1, 1, 11, 10)
 
 
-def matrices(weights: Sequence[TensorSpec | None]) -> int:
-    """Elements of all weight matrices, projections included; each meets every step once. Biases are free."""
+def matrix_elements(weights: Sequence[TensorSpec | None]) -> int:
+    """Elements of all weight matrices, including projections: the MACs per time step. Biases are free."""
     return sum(numel(weight) for weight in weights if weight is not None and len(weight.shape) == 2)
 
 
 def steps(x: TensorSpec) -> int:
-    """Time steps of all sequences together. Shapes: x (t, b, i), (b, t, i) or, packed, (sum of lengths, i)."""
+    """Sum of time steps over all sequences. Shapes: x (t, b, i), (b, t, i) or, packed, (sum of lengths, i)."""
     return prod(x.shape[:-1])
 
 
@@ -36,7 +36,7 @@ def mkldnn_rnn_layer(
 ) -> Cost:  # fmt: skip
     """One layer and direction."""
     gates = Cost(flops=steps(x) * hidden_size * GATE_FLOPS[mode])
-    return contraction(steps(x) * matrices((w_ih, w_hh)), x) + gates
+    return contraction(steps(x) * matrix_elements((w_ih, w_hh)), x) + gates
 
 
 @formula("aten.mkldnn_rnn_layer_backward")
@@ -45,13 +45,13 @@ def mkldnn_rnn_layer_backward(
     hy: Any, cy: Any, grad_output: Any, grad_hy: Any, grad_cy: Any, reverse: bool, mode: int, hidden_size: int,
     *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The gradients that are asked for: of the input, of both weights, and of the state before each step.
+    """The needed gradients: of the input, of both weights, and of the state before each time step.
 
-    The state before the first step is counted where the initial state needs a gradient. Bias gradients are free.
+    Counts: the state before the first step only if the initial state needs a gradient. Bias gradients are free.
     """
-    wanted = gradients_wanted("MkldnnRnnLayer", 6)  # of x, w_ih, w_hh, two biases, hx
-    inner = steps(x) - (0 if wanted[5] else hx.shape[-2])
-    macs = steps(x) * numel(w_ih) * (wanted[0] + wanted[1]) + (steps(x) * wanted[2] + inner) * numel(w_hh)
+    needed = needed_gradients("MkldnnRnnLayer", 6)  # of x, w_ih, w_hh, two biases, hx
+    state_steps = steps(x) - (0 if needed[5] else hx.shape[-2])
+    macs = steps(x) * numel(w_ih) * (needed[0] + needed[1]) + (steps(x) * needed[2] + state_steps) * numel(w_hh)
     return contraction(macs, x) + Cost(flops=steps(x) * hidden_size * GATE_BACKWARD_FLOPS[mode])
 
 
@@ -63,13 +63,13 @@ def cudnn_rnn(
 ) -> Cost:  # fmt: skip
     """All layers and directions of an RNN, LSTM or GRU."""
     states = steps(x) * hidden_size * num_layers * (1 + bidirectional)
-    return contraction(steps(x) * matrices(weights), x) + Cost(flops=states * GATE_FLOPS[mode])
+    return contraction(steps(x) * matrix_elements(weights), x) + Cost(flops=states * GATE_FLOPS[mode])
 
 
 @formula("aten.miopen_rnn")
-def miopen_rnn(x: TensorSpec, weights: Sequence[TensorSpec], stride: int, *rest: Any, out: Any, **__: Any) -> Cost:
-    """As `cudnn_rnn`, but that it has no buffer and no projection."""
-    return cudnn_rnn(x, weights, stride, None, *rest[:4], 0, *rest[4:], out=out)
+def miopen_rnn(x: TensorSpec, weights: Sequence[TensorSpec], stride: int, *others: Any, out: Any, **__: Any) -> Cost:
+    """As `cudnn_rnn`, without buffer and projection."""
+    return cudnn_rnn(x, weights, stride, None, *others[:4], 0, *others[4:], out=out)
 
 
 @formula("aten._cudnn_rnn_backward")
@@ -79,30 +79,30 @@ def cudnn_rnn_backward(
     batch_first: bool, dropout: float, train: bool, bidirectional: bool, batch_sizes: Any, dropout_state: Any,
     reserve: Any, output_mask: Sequence[bool], *_: Any, out: Any,
 ) -> Cost:  # fmt: skip
-    """The gradients that are asked for, as `mkldnn_rnn_layer_backward`, over all layers and directions.
+    """The needed gradients, as in `mkldnn_rnn_layer_backward`, over all layers and directions.
 
-    `output_mask`: of the input, hx, cx, and the weights. Per layer and direction the matrices are the input's, the state's,
-    and perhaps a projection's.
+    `output_mask`: input, hx, cx, weights. Each layer and direction has a matrix for the input, one for the state, and
+    optionally one for a projection.
     """
     directions = 1 + bidirectional
-    matrix = [weight for weight in weights if len(weight.shape) == 2]
-    each = len(matrix) // (num_layers * directions)
-    macs = steps(x) * matrices(matrix) * (1 + bool(output_mask[-1]))
+    matrices = [weight for weight in weights if len(weight.shape) == 2]
+    per_direction = len(matrices) // (num_layers * directions)
+    macs = steps(x) * matrix_elements(matrices) * (1 + bool(output_mask[-1]))
     if not output_mask[0]:
-        macs -= steps(x) * matrices(matrix[::each][:directions])
+        macs -= steps(x) * matrix_elements(matrices[::per_direction][:directions])
     if not output_mask[1]:
-        macs -= hx.shape[-2] * matrices(matrix[1::each])
+        macs -= hx.shape[-2] * matrix_elements(matrices[1::per_direction])
     gates = steps(x) * hidden_size * num_layers * directions * GATE_BACKWARD_FLOPS[mode]
     return contraction(macs, x) + Cost(flops=gates)
 
 
 @formula("aten.miopen_rnn_backward")
-def miopen_rnn_backward(x: TensorSpec, weights: Sequence[TensorSpec], *rest: Any, out: Any) -> Cost:
-    """As `cudnn_rnn_backward`, but that it has no projection."""
-    return cudnn_rnn_backward(x, weights, *rest[:10], 0, *rest[10:], out=out)
+def miopen_rnn_backward(x: TensorSpec, weights: Sequence[TensorSpec], *others: Any, out: Any) -> Cost:
+    """As `cudnn_rnn_backward`, without projection."""
+    return cudnn_rnn_backward(x, weights, *others[:10], 0, *others[10:], out=out)
 
 
-# a cell's gate arithmetic, per element of its state; its products are ops of their own
+# gate arithmetic of a cell, per element of its state; the products are separate ops
 formula("aten._thnn_fused_lstm_cell")(per_argument(2, GATE_FLOPS[2]))  # of cx
 formula("aten._thnn_fused_gru_cell")(per_argument(2, GATE_FLOPS[3]))  # of hx
 # of cx
@@ -117,6 +117,6 @@ def lstm_mps(
     x: TensorSpec, hx: Sequence[TensorSpec], params: Sequence[TensorSpec], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """All layers and directions of an LSTM on Apple's devices."""
+    """All layers and directions of an LSTM on Apple devices."""
     states = steps(x) * hx[0].shape[-1] * num_layers * (1 + bidirectional)
-    return contraction(steps(x) * matrices(params), x) + Cost(flops=states * GATE_FLOPS[2])
+    return contraction(steps(x) * matrix_elements(params), x) + Cost(flops=states * GATE_FLOPS[2])

@@ -1,4 +1,4 @@
-"""Reductions and scans: 1 FLOP per input element, more where a step is more than one operation."""
+"""Reductions and scans: 1 FLOP per input element and operation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ formula("aten.dist")(per_argument(0, 3))  # subtract, square, add
 
 @formula("aten._fft_c2c", "aten._fft_r2c", "aten._fft_c2r")
 def fft(x: TensorSpec, dims: Sequence[int], *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """5 N log2 N for a complex transform of N points, half of it where one side is real.
+    """5 N log2 N for a complex transform of N points, half of that if input or output is real.
 
     Source: the usual nominal count of FFT benchmarks, https://www.fftw.org/speed/method.html.
     """
@@ -37,5 +37,5 @@ def fft(x: TensorSpec, dims: Sequence[int], *_: Any, out: TensorSpec, **__: Any)
     points = prod(real.shape[dim] for dim in dims)
     transforms = prod(real.shape) // points if points else 0
     complex_to_complex = x.dtype.startswith("complex") and out.dtype.startswith("complex")
-    work = 5 * transforms * round(points * log2(points)) if points else 0
-    return Cost(flops=work if complex_to_complex else work // 2)
+    flops = 5 * transforms * round(points * log2(points)) if points else 0
+    return Cost(flops=flops if complex_to_complex else flops // 2)

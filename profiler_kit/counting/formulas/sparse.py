@@ -1,7 +1,7 @@
-"""Products with sparse matrices: one MAC per stored element and column it meets, where it is known what is stored.
+"""Products with sparse matrices: 1 MAC per stored element and column of the other operand.
 
-On meta tensors nothing is stored; there the product counts as a dense one, which is its upper bound. A product of two sparse
-matrices is bounded by the cheaper of its operands against a dense other. Two-of-four sparsity does half the dense work.
+A meta tensor has no stored elements, so its product counts as dense, an upper bound. A product of two sparse matrices counts
+as the cheaper of the two products with one dense operand, also an upper bound. 2:4 sparsity halves the dense cost.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ formula("aten._sparse_addmm", "aten.sspaddmm")(addmm)  # ``bias + (n, k) @ (k, m
 
 @formula("aten.sparse_sampled_addmm")
 def sampled_addmm(pattern: TensorSpec, a: TensorSpec, b: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """A dense product, of which only the elements that `pattern` stores are made: k MACs each."""
-    made = numel(pattern) if pattern.stored is None else pattern.stored
-    return contraction(made * a.shape[-1], a)
+    """A dense product computed only at the stored elements of `pattern`: k MACs each."""
+    results = numel(pattern) if pattern.stored is None else pattern.stored
+    return contraction(results * a.shape[-1], a)
 
 
 @formula("aten._sparse_mm_reduce_impl_backward")
 def sparse_mm_reduce_backward(
     a: TensorSpec, grad: TensorSpec, b: TensorSpec, reduce: str, arg: Any, output_mask: tuple[bool, bool], *, out: Any
 ) -> Cost:
-    """As many MACs as forward for each gradient that is asked for."""
+    """The MACs of forward for each gradient in the output mask."""
     return contraction(product_macs(a, b) * sum(output_mask), a)
 
 
 @formula("aten._sparse_semi_structured_linear")
 def semi_structured_linear(x: TensorSpec, weight: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(..., k) @ (m, k).T`` with two of four weights kept. Shapes: weight (m, k / 2)."""
+    """``(..., k) @ (m, k).T`` with 2:4 sparse weights. Shapes: weight (m, k / 2)."""
     return contraction(numel(out) * weight.shape[1], x)
 
 
 @formula("aten._sparse_semi_structured_mm", "aten._sparse_semi_structured_apply_dense")
 def semi_structured_mm(a: TensorSpec, meta: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(n, k) @ (k, m)`` with two of four elements of the first kept. Shapes: a (n, k / 2)."""
+    """``(n, k) @ (k, m)`` with a 2:4 sparse first operand. Shapes: a (n, k / 2)."""
     return contraction(numel(a) * b.shape[1], a)
 
 
@@ -49,29 +49,29 @@ def semi_structured_mm(a: TensorSpec, meta: TensorSpec, b: TensorSpec, *_: Any, 
 def semi_structured_addmm(
     bias: TensorSpec, a: TensorSpec, meta: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any
 ) -> Cost:
-    """As `semi_structured_mm`, and a bias."""
+    """As `semi_structured_mm`, with a bias."""
     return semi_structured_mm(a, meta, b, out=out)
 
 
 @formula("aten._cslt_sparse_mm")
 def cslt_sparse_mm(a: TensorSpec, b: TensorSpec, *_: Any, out: TensorSpec, **__: Any) -> Cost:
-    """``(n, k) @ (k, m)`` with two of four elements of the first kept; it comes packed, so the output says what n is."""
+    """``(n, k) @ (k, m)`` with a packed 2:4 sparse first operand. The output has n rows."""
     return contraction(numel(out) * b.shape[0] // 2, b)
 
 
 @formula("aten._sparse_sum", "aten._sparse_csr_sum", "aten._sparse_csr_prod", "aten._sparse_sum_backward")
 def sparse_sum(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """One per stored element."""
+    """1 FLOP per stored element."""
     return Cost(flops=numel(x) if x.stored is None else x.stored)
 
 
 @formula("aten._sparse_softmax", "aten._sparse_log_softmax")
 def sparse_softmax(x: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """As softmax, of the stored elements."""
+    """As softmax, for the stored elements."""
     return per_element(x, 5) if x.stored is None else Cost(flops=5 * x.stored)
 
 
-# Elements change places; nothing is computed with them.
+# Copies of elements into another layout.
 formula(
     "aten._to_sparse", "aten._to_sparse_csr", "aten._to_sparse_csc", "aten._to_sparse_bsr", "aten._to_sparse_bsc",
     "aten._to_dense", "aten.sparse_mask", "aten._sparse_mask_projection", "aten._sparse_broadcast_to_copy",
@@ -82,7 +82,7 @@ formula(
     "aten.indices_copy", "aten._indices_copy", "aten.values_copy", "aten._values_copy", "aten.crow_indices_copy",
     "aten.col_indices_copy", "aten.ccol_indices_copy", "aten.row_indices_copy",
 )(free)  # fmt: skip
-# Questions about, and changes of, a sparse tensor's metadata.
+# Reads and changes of a sparse tensor's metadata.
 formula(
     "aten._nnz", "aten._dimI", "aten._dimV", "aten.sparse_dim", "aten.dense_dim", "aten._coalesced", "aten._coalesced_",
     "aten._validate_compressed_sparse_indices", "aten.sparse_resize", "aten.sparse_resize_",

@@ -1,12 +1,12 @@
-"""What CUDA does otherwise than tensors without data, done on the latter: a drop-in folder, one file per family.
+"""CUDA behavior on meta tensors. A drop-in folder: one file per family of functions.
 
-A function under `@emulates` stands in for the torch functions of the names it gives, whoever calls them. It is called with
-the emulation and the function, then as the function is, and returns what CUDA would::
+A function under `@emulates` replaces the torch functions with the given names. It receives the emulation, the original
+function, and the call's arguments, and returns the result that CUDA would return::
 
     @emulates("dropout")
     def dropout(emulation: Emulation, func: Call, input: Tensor, p: float = 0.5, train: bool = True) -> object: ...
 
-A class under `@patch` is a context that is entered for as long as the emulation lasts.
+A context manager under `@patch` is active for the duration of the emulation.
 """
 
 from __future__ import annotations
@@ -22,66 +22,66 @@ from torch.overrides import TorchFunctionMode
 
 from profiler_kit import _family
 from profiler_kit.devices.device import Device, Figure
-from profiler_kit.memory.emulation._plain import plain_functions
-from profiler_kit.memory.scratch import OpCall
+from profiler_kit.memory.emulation._patching import override_checks_ignore_modes
+from profiler_kit.memory.workspace import OpCall
 
 Call: TypeAlias = Callable[..., Any]
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
-Stand: TypeAlias = Callable[..., Any]  # of the emulation, the function, and what that takes
+Replacement: TypeAlias = Callable[..., Any]  # (emulation, original function, *arguments)
 Cast: TypeAlias = Callable[["Emulation", str, Args, Kwargs], tuple[Args, Kwargs]]
 Patch: TypeAlias = Callable[["Emulation"], AbstractContextManager[None]]
 
 
 class Libraries(Protocol):
-    """Whoever wants to know what libraries take behind functions that are replaced."""
+    """A receiver of library allocations inside replaced functions."""
 
-    def use(self, call: OpCall) -> None:
-        """A library takes scratch for `call`."""
+    def use_workspace(self, call: OpCall) -> None:
+        """A library allocates the temporary workspace of `call`."""
 
-    def keep(self, keeper: str, figure: Figure, op: str) -> None:
-        """`keeper` takes bytes at its first use, for good."""
+    def use_handle(self, handle: str, figure: Figure, op: str) -> None:
+        """`op` uses a library handle, which allocates `figure` bytes at its first use and never releases them."""
 
 
-_STANDS: Final[dict[str, Stand]] = {}
+_REPLACEMENTS: Final[dict[str, Replacement]] = {}
 _CASTS: Final[list[Cast]] = []
 _PATCHES: Final[list[Patch]] = []
 
 
-def emulates(*names: str) -> Callable[[Stand], Stand]:
-    """A decorator: its function stands in for torch functions called `names`."""
+def emulates(*names: str) -> Callable[[Replacement], Replacement]:
+    """A decorator: its function replaces the torch functions called `names`."""
 
-    def register(stand: Stand) -> Stand:
+    def register(replacement: Replacement) -> Replacement:
         for name in names:
-            _STANDS[name] = stand
-        return stand
+            _REPLACEMENTS[name] = replacement
+        return replacement
 
     return register
 
 
 def casts(cast: Cast) -> Cast:
-    """A decorator: its function may change the arguments of any torch function before it runs."""
+    """A decorator: its function can change the arguments of any torch function before the call."""
     _CASTS.append(cast)
     return cast
 
 
-def patch(made: Patch) -> Patch:
-    """A decorator: the context that its function makes is entered while the emulation lasts."""
-    _PATCHES.append(made)
-    return made
+def patch(context: Patch) -> Patch:
+    """A decorator: its context manager is active during the emulation."""
+    _PATCHES.append(context)
+    return context
 
 
 @cache
 def import_all() -> None:
-    """Imports every file of this folder, once."""
+    """Import every file of this folder once."""
     _family.members(sys.modules[__name__])
 
 
 class Emulation(TorchFunctionMode):
-    """A function mode under which torch functions behave as they do on `device`.
+    """A function mode in which torch functions behave as on `device`.
 
-    `libraries` is told what they take behind functions that are replaced; `note` what is emulated only roughly.
-    `weights` holds the low-precision copies that autocast keeps of parameters.
+    `libraries` receives library allocations inside replaced functions. `note` receives the limits of the emulation.
+    `weights` holds autocast's low-precision copies of parameters, by id.
     """
 
     def __init__(self, device: Device, libraries: Libraries, note: Callable[[str], None]) -> None:
@@ -91,7 +91,7 @@ class Emulation(TorchFunctionMode):
         self.libraries = libraries
         self.note = note
         self.weights: dict[int, torch.Tensor] = {}
-        self._stands = dict(_STANDS) if device.is_cuda else {}
+        self._replacements = dict(_REPLACEMENTS) if device.is_cuda else {}
         self._casts = tuple(_CASTS) if device.is_cuda else ()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -101,20 +101,20 @@ class Emulation(TorchFunctionMode):
             return func(*args, **kwargs)
         for cast in self._casts:
             args, kwargs = cast(self, name, args, kwargs)
-        stand = self._stands.get(name)
-        return func(*args, **kwargs) if stand is None else stand(self, func, *args, **kwargs)
+        replacement = self._replacements.get(name)
+        return func(*args, **kwargs) if replacement is None else replacement(self, func, *args, **kwargs)
 
 
 @contextmanager
 def emulated(device: Device, libraries: Libraries, note: Callable[[str], None]) -> Iterator[Emulation]:
-    """While it lasts, what torch asks about devices is answered as on `device`; everything is put back after.
+    """Inside the block, torch's device checks answer as on `device`. Everything is restored afterwards.
 
-    Yields the emulation, to be entered around what calls torch's functions: forward, loss and backward.
+    Yields the emulation. Enter it around forward, loss and backward.
     """
     emulation = Emulation(device, libraries, note)
     with ExitStack() as stack:
         if device.is_cuda:
-            stack.enter_context(plain_functions())
-            for made in _PATCHES:
-                stack.enter_context(made(emulation))
+            stack.enter_context(override_checks_ignore_modes())
+            for context in _PATCHES:
+                stack.enter_context(context(emulation))
         yield emulation

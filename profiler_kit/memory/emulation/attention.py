@@ -1,7 +1,7 @@
-"""Scaled dot-product attention: the fused kernel that a device's architecture, the type and the shapes call for.
+"""Scaled dot-product attention: the fused kernel that CUDA selects for the architecture, dtype and shapes.
 
 Source: ATen/native/transformers/cuda/sdp_utils.cpp (``select_sdp_backend`` and its checks), attention.cpp (padding of odd
-head sizes for flash attention, masks of bool made additive); the choices of sm90 seen on an H100 with torch 2.11.
+head sizes for flash attention, conversion of boolean masks). The selection for sm90 was checked on an H100 with torch 2.11.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from profiler_kit.memory.emulation import Call, Emulation, emulates
 from profiler_kit.memory.emulation.autocast import HALF
 
 _ATEN: Final = torch.ops.aten
-_MOST_HEAD_SIZE: Final = 256
-_HEAD_MULTIPLE: Final = 8  # elements, of flash attention and of cuDNN
+_MAX_HEAD_SIZE: Final = 256
+_HEAD_MULTIPLE: Final = 8  # elements; for flash attention and cuDNN
 
 
 @emulates("scaled_dot_product_attention")
@@ -36,38 +36,38 @@ def attention(
     enable_gqa: bool = False,
 ) -> Any:
     """The output of the kernel that the device would run."""
-    kernel = chosen(emulation.device, query, key, value, attn_mask, enable_gqa=enable_gqa)
+    kernel = select_kernel(emulation.device, query, key, value, attn_mask, enable_gqa=enable_gqa)
     if kernel == "math":
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    saves_logsumexp = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     mask = _additive(attn_mask, query, key)
     if kernel == "cudnn":
         return _ATEN._scaled_dot_product_cudnn_attention(
-            query, key, value, mask, keeps, dropout_p, is_causal, False, scale=scale
+            query, key, value, mask, saves_logsumexp, dropout_p, is_causal, False, scale=scale
         )[0]
     if kernel == "flash":
         return _flash(query, key, value, dropout_p, is_causal, scale, enable_gqa)
     return _ATEN._scaled_dot_product_efficient_attention(
-        query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
+        query, key, value, mask, saves_logsumexp, dropout_p, is_causal, scale=scale
     )[0]
 
 
-def chosen(
+def select_kernel(
     device: Device, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, enable_gqa: bool = False
 ) -> AttentionKernel:
-    """The first kernel of the device's order that takes these tensors."""
+    """The first kernel in the device's order that supports these tensors."""
     if query.dim() != 4 or not query.is_floating_point() or query.dtype is torch.float64:
         return "math"
-    if query.shape[-1] > _MOST_HEAD_SIZE or key.shape[-1] != value.shape[-1] or 0 in query.shape:
+    if query.shape[-1] > _MAX_HEAD_SIZE or key.shape[-1] != value.shape[-1] or 0 in query.shape:
         return "math"
     grouped = enable_gqa and query.shape[1] != key.shape[1]
     for kernel in device.architecture.attention.kernels:
-        if _takes(kernel, device, query, mask, grouped=grouped):
+        if _supports(kernel, device, query, mask, grouped=grouped):
             return kernel
     return "math"
 
 
-def _takes(kernel: AttentionKernel, device: Device, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
+def _supports(kernel: AttentionKernel, device: Device, query: Tensor, mask: Tensor | None, *, grouped: bool) -> bool:
     head = query.shape[-1]
     is_half = query.dtype in HALF and (query.dtype is torch.float16 or device.architecture.capability >= 80)
     match kernel:
@@ -84,7 +84,7 @@ def _takes(kernel: AttentionKernel, device: Device, query: Tensor, mask: Tensor 
 
 
 def _alignment(device: Device, dtype: torch.dtype) -> int:
-    """The multiple that the efficient kernel wants head sizes to be of: 16 bytes with tensor cores, else one element."""
+    """The required multiple of head sizes for the efficient kernel: 16 bytes with tensor cores, else one element."""
     if dtype in HALF:
         return 8 if device.architecture.capability >= 75 else 4
     return 4 if device.architecture.capability >= 80 else 1
@@ -104,10 +104,10 @@ def _flash(
     head = query.shape[-1]
     if enable_gqa:
         key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
-    lacking = -head % _HEAD_MULTIPLE
-    if lacking:
-        query, key, value = (F.pad(t, (0, lacking)) for t in (query, key, value))
-    made: Tensor = _ATEN._scaled_dot_product_flash_attention(
+    padding = -head % _HEAD_MULTIPLE
+    if padding:
+        query, key, value = (F.pad(t, (0, padding)) for t in (query, key, value))
+    out: Tensor = _ATEN._scaled_dot_product_flash_attention(
         query, key, value, dropout, is_causal, False, scale=scale or 1 / math.sqrt(head)
     )[0]
-    return made[..., :head] if lacking else made
+    return out[..., :head] if padding else out

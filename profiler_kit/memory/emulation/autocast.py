@@ -1,6 +1,6 @@
-"""Autocast as CUDA has it: which functions run in low precision, which in float32, and the copies it keeps of weights.
+"""CUDA autocast: the functions that run in low precision or in float32, and the cached copies of weights.
 
-Tensors without data know no autocast, so ``torch.autocast("cuda")`` alone changes nothing for them.
+``torch.autocast("cuda")`` has no effect on meta tensors.
 
 Source: ATen/autocast_mode.h (the lists), ATen/autocast_mode.cpp (``cached_cast``).
 """
@@ -16,11 +16,11 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from profiler_kit.memory.emulation import Args, Emulation, Kwargs, casts, patch
-from profiler_kit.memory.emulation._plain import replaced
+from profiler_kit.memory.emulation._patching import patched
 
 HALF: Final = (torch.float16, torch.bfloat16)
 
-_LOWER: Final = frozenset(
+_LOW_PRECISION: Final = frozenset(
     """
     conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution prelu addmm addmv
     addr matmul __matmul__ __rmatmul__ einsum mm mv vecdot linear addbmm baddbmm bmm chain_matmul multi_dot
@@ -42,90 +42,90 @@ _WIDEST: Final = frozenset(
     (
         "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sampler", "index_put", "scatter_add", "tensordot",
         "vdot",
-    )  # promoted to the widest of the arguments' types; `cat` and `stack` promote by themselves
+    )  # promoted to the widest type of the arguments; `cat` and `stack` do this without autocast
 )  # fmt: skip
 
 
-def is_on() -> bool:
-    """Whether autocast for CUDA is on here."""
+def autocast_enabled() -> bool:
+    """Whether autocast for CUDA is enabled."""
     return torch.is_autocast_enabled("cuda")
 
 
-def low_precision() -> torch.dtype:
-    """The type that autocast for CUDA casts to."""
+def autocast_dtype() -> torch.dtype:
+    """The low-precision dtype of autocast for CUDA."""
     return torch.get_autocast_dtype("cuda")
 
 
-def cast(emulation: Emulation, value: Any, dtype: torch.dtype, *, keep: bool = True) -> Any:
-    """`value` in `dtype` where it is a tensor that autocast casts; a weight's copy is kept and handed out again."""
+def cast(emulation: Emulation, value: Any, dtype: torch.dtype, *, cache: bool = True) -> Any:
+    """`value` in `dtype` if autocast casts it. With `cache`, the copy of a weight is created once and reused."""
     if type(value) in (list, tuple):
-        return type(value)(cast(emulation, item, dtype, keep=keep) for item in value)
+        return type(value)(cast(emulation, item, dtype, cache=cache) for item in value)
     if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype in (dtype, torch.float64):
         return value
     is_weight = value.is_leaf and value.requires_grad and value.dtype is torch.float32 and not value._is_view()
-    if not (keep and is_weight and dtype in HALF and torch.is_autocast_cache_enabled()):
+    if not (cache and is_weight and dtype in HALF and torch.is_autocast_cache_enabled()):
         return value.to(dtype)
-    kept = emulation.weights.get(id(value))
-    if kept is None or kept.dtype != dtype:
-        kept = emulation.weights[id(value)] = value.to(dtype)
-    return kept
+    copy = emulation.weights.get(id(value))
+    if copy is None or copy.dtype != dtype:
+        copy = emulation.weights[id(value)] = value.to(dtype)
+    return copy
 
 
 @casts
 def autocast(emulation: Emulation, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """The arguments as autocast hands them on."""
-    if not is_on():
-        emulation.weights.clear()  # the context has been left
+    """The arguments after autocast's casts."""
+    if not autocast_enabled():
+        emulation.weights.clear()  # the autocast context has ended
         return args, kwargs
-    if name in _LOWER:
-        return _all_cast(emulation, args, kwargs, low_precision())
+    if name in _LOW_PRECISION:
+        return _all_cast(emulation, args, kwargs, autocast_dtype())
     if name in _FLOAT32:
         return _all_cast(emulation, args, kwargs, torch.float32)
     if name in _FLOAT32_RESULT:
         return _in_float32(name, args, kwargs)
     if name in _WIDEST:
         wide = any(isinstance(arg, Tensor) and arg.dtype is torch.float32 for arg in args)
-        return _all_cast(emulation, args, kwargs, torch.float32 if wide else low_precision())
+        return _all_cast(emulation, args, kwargs, torch.float32 if wide else autocast_dtype())
     return args, kwargs
 
 
 def _all_cast(emulation: Emulation, args: Args, kwargs: Kwargs, dtype: torch.dtype) -> tuple[Args, Kwargs]:
-    made = tuple([cast(emulation, value, dtype) for value in args])
-    return made, {key: cast(emulation, value, dtype) for key, value in kwargs.items()}
+    cast_args = tuple([cast(emulation, value, dtype) for value in args])
+    return cast_args, {key: cast(emulation, value, dtype) for key, value in kwargs.items()}
 
 
 def _in_float32(name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     first = args[0] if args else None
-    told = kwargs.get("dtype") is not None or any(isinstance(arg, torch.dtype) for arg in args)
-    if not isinstance(first, Tensor) or first.dtype not in HALF or told:
+    has_dtype = kwargs.get("dtype") is not None or any(isinstance(arg, torch.dtype) for arg in args)
+    if not isinstance(first, Tensor) or first.dtype not in HALF or has_dtype:
         return args, kwargs
-    if name in ("softmax", "log_softmax"):  # F.softmax passes its own None for the type
+    if name in ("softmax", "log_softmax"):  # F.softmax passes dtype=None
         args = tuple(arg for arg in args if arg is not None)
     return args, {**kwargs, "dtype": torch.float32}
 
 
 @patch
 @contextmanager
-def allowed_without_a_device(emulation: Emulation) -> Iterator[None]:
-    """While it lasts, ``torch.autocast("cuda")`` and checkpointing's restoring of it work where there is no CUDA."""
-    clear = torch.clear_autocast_cache
+def autocast_without_cuda(emulation: Emulation) -> Iterator[None]:
+    """Inside the block, ``torch.autocast("cuda")`` works without CUDA, also when checkpointing restores it."""
+    clear_torch_cache = torch.clear_autocast_cache
 
     def clear_both() -> None:
         emulation.weights.clear()
-        clear()
+        clear_torch_cache()
 
-    def no(*_: object, **__: object) -> bool:
+    def return_false(*_: object, **__: object) -> bool:
         return False
 
-    def yes(*_: object, **__: object) -> bool:
+    def return_true(*_: object, **__: object) -> bool:
         return True
 
     changes: list[tuple[Any, str, Any]] = [
-        (torch.cuda.amp.common, "amp_definitely_not_available", no),
-        (torch.cuda, "is_bf16_supported", yes),
+        (torch.cuda.amp.common, "amp_definitely_not_available", return_false),
+        (torch.cuda, "is_bf16_supported", return_true),
         (torch, "clear_autocast_cache", clear_both),
     ]
     if hasattr(torch.utils.checkpoint, "_infer_device_type"):
         changes.append((torch.utils.checkpoint, "_infer_device_type", lambda *_: "cuda"))
-    with replaced(changes):
+    with patched(changes):
         yield

@@ -1,10 +1,10 @@
 """Dropout, and cross entropy under autocast.
 
-Dropout is one fused op on CUDA, which keeps a mask of one byte per element; elsewhere it is a product with a mask of the
-input's own type. Source: ATen/native/Dropout.cpp, ``is_fused_kernel_acceptable``.
+Dropout on CUDA is one fused op that saves a mask of one byte per element. On other devices it multiplies by a mask of the
+input's dtype. Source: ATen/native/Dropout.cpp, ``is_fused_kernel_acceptable``.
 
-Cross entropy hands log_softmax the input's own type, so that this stays in low precision, and the negative log likelihood makes a
-float32 copy: both are saved.
+Cross entropy runs log_softmax in the input's low precision, and the negative log likelihood makes a float32 copy. Both
+results are saved for backward.
 
 Source: ATen/native/LossNLL.cpp, ``cross_entropy_loss_prob_target`` and ``cross_entropy_loss``.
 """
@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from profiler_kit.memory.emulation import Call, Emulation, emulates
-from profiler_kit.memory.emulation.autocast import HALF, is_on
+from profiler_kit.memory.emulation.autocast import HALF, autocast_enabled
 
 _REDUCTIONS: Final = ("none", "mean", "sum")
 
 
 @emulates("dropout")
 def dropout(emulation: Emulation, func: Call, input: Tensor, p: float = 0.5, train: bool = True) -> object:  # noqa: A002
-    """The result of the fused op, where CUDA would take it."""
+    """The result of the fused op if CUDA would use it."""
     if not train or p in (0, 1) or input.numel() == 0:
         return func(input, p, train)
     return torch.native_dropout(input, p, train)[0]
@@ -42,8 +42,8 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> object:
-    """The loss as autocast takes it apart."""
-    if not is_on() or input.dtype not in HALF or target.is_floating_point() or label_smoothing:
+    """The loss as the ops that autocast runs."""
+    if not autocast_enabled() or input.dtype not in HALF or target.is_floating_point() or label_smoothing:
         return func(input, target, weight, reduction, ignore_index, label_smoothing)
-    log_likely = torch.log_softmax(input, 1 if input.dim() > 1 else 0, dtype=input.dtype).float()
-    return F.nll_loss(log_likely, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction])
+    log_probs = torch.log_softmax(input, 1 if input.dim() > 1 else 0, dtype=input.dtype).float()
+    return F.nll_loss(log_probs, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction])

@@ -1,6 +1,6 @@
-"""Optimizers that step all parameters at once, as CUDA does by default; tensors without data are stepped one by one.
+"""Optimizers with foreach kernels, which update all parameters at once. CUDA uses them by default, meta tensors do not.
 
-The kernels for lists of tensors are asked for by device; the answer is made to name tensors without data too.
+torch looks up by device type whether foreach and fused kernels exist. The patch adds meta to these lists.
 
 Source: torch/optim/optimizer.py, ``_default_to_fused_or_foreach``; torch/utils/_foreach_utils.py.
 """
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from torch.utils import _foreach_utils
 
 from profiler_kit.memory.emulation import Emulation, patch
-from profiler_kit.memory.emulation._plain import replaced, wherever_imported
+from profiler_kit.memory.emulation._patching import changes_in_torch, patched
 
 
 @patch
 @contextmanager
-def kernels_for_lists(emulation: Emulation) -> Iterator[None]:
-    """While it lasts, meta tensors count among those with kernels for lists and fused optimizers."""
+def foreach_on_meta(emulation: Emulation) -> Iterator[None]:
+    """Inside the block, torch assumes foreach and fused optimizer kernels for meta tensors."""
     changes = []
     for name in ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"):
-        asked = getattr(_foreach_utils, name)
-        devices = [*asked(), "meta"]
-        changes += wherever_imported(asked, name, lambda devices=devices: devices)
-    with replaced(changes):
+        supported_devices = getattr(_foreach_utils, name)
+        devices = [*supported_devices(), "meta"]
+        changes += changes_in_torch(supported_devices, name, lambda devices=devices: devices)
+    with patched(changes):
         yield

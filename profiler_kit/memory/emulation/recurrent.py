@@ -1,10 +1,10 @@
-"""Recurrent layers: one cuDNN call per layer stack, with a reserve that is kept for backward; cells are fused kernels.
+"""Recurrent layers: one cuDNN call per stack of layers, with a reserve saved for backward. Cells are fused kernels.
 
-Elsewhere a layer is a loop over time steps. Under autocast cuDNN's layers run in float16, whatever the low precision is.
+On other devices a layer is a loop over time steps. Under autocast cuDNN's layers run in float16 for every low precision.
 
 Source: ATen/native/cudnn/RNN.cpp; ATen/native/cuda/RNN.cu (cells: workspaces of 4 and 5 hidden sizes); ATen/autocast_mode
-(``_cudnn_rnn_cast_reflatten``). The reserve's size fits 20 of 20 LSTM and GRU layers and 4 LSTMs with dropout
-measured on an H100 with cuDNN 9.19, and GRU, plain, projected and packed layers and cells measured on an H200.
+(``_cudnn_rnn_cast_reflatten``). The reserve size was measured on an H100 with cuDNN 9.19 (20 LSTM and GRU layers, 4 LSTMs
+with dropout) and on an H200 (GRU, plain, projected and packed layers, and cells).
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ import torch
 from torch import Tensor
 
 from profiler_kit.memory.emulation import Call, Emulation, emulates
-from profiler_kit.memory.emulation.autocast import cast, is_on
-from profiler_kit.memory.scratch import OpCall
+from profiler_kit.memory.emulation.autocast import autocast_enabled, cast
+from profiler_kit.memory.workspace import OpCall
 
-_RESERVE: Final = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # hidden states kept per step
+_RESERVE: Final = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # hidden states saved per time step
 _GATES: Final = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 class _CudnnLayers(torch.autograd.Function):
-    """What ``aten::_cudnn_rnn`` and its backward allocate."""
+    """The allocations of ``aten::_cudnn_rnn`` and its backward."""
 
     @staticmethod
-    def forward(ctx: Any, use: Any, sizes: tuple[Any, ...], x: Any, h: Any, c: Any, *weights: Any) -> Any:
+    def forward(ctx: Any, use_workspace: Any, sizes: tuple[Any, ...], x: Any, h: Any, c: Any, *weights: Any) -> Any:
         shape, batch_first, reserve_bytes, facts = sizes
         out = x.new_empty(shape)
-        if batch_first:  # the result is a view of what cuDNN wrote, time steps first
+        if batch_first:  # the result is a view of cuDNN's output, which has time steps first
             out = out.transpose(0, 1)
         last = torch.empty_like(h)
         last_cell = torch.empty_like(c) if c is not None else None
         reserve = torch.empty(reserve_bytes, dtype=torch.uint8, device=x.device)
-        use(OpCall("aten._cudnn_rnn", kwargs=facts))
+        use_workspace(OpCall("aten._cudnn_rnn", kwargs=facts))
         ctx.save_for_backward(x, h, c, out, reserve, *weights)
-        ctx.use, ctx.facts = use, facts
+        ctx.use_workspace, ctx.facts = use_workspace, facts
         return (out, last) if last_cell is None else (out, last, last_cell)
 
     @staticmethod
@@ -45,7 +45,7 @@ class _CudnnLayers(torch.autograd.Function):
         grad_x, grad_h = torch.empty_like(x), torch.empty_like(h)
         grad_c = torch.empty_like(c) if c is not None else None
         flat = weights[0].new_zeros(sum(weight.numel() for weight in weights))
-        ctx.use(OpCall("aten._cudnn_rnn_backward", kwargs=ctx.facts, in_backward=True))
+        ctx.use_workspace(OpCall("aten._cudnn_rnn_backward", kwargs=ctx.facts, in_backward=True))
         grads, offset = [], 0
         for weight in weights:
             grads.append(flat[offset : offset + weight.numel()].view(weight.shape))
@@ -54,14 +54,16 @@ class _CudnnLayers(torch.autograd.Function):
 
 
 @emulates("lstm", "gru", "rnn_tanh", "rnn_relu")
-def layers(emulation: Emulation, func: Call, *args: Any) -> object:
-    """The layers' results as cuDNN gives them, packed sequences too."""
+def rnn_layers(emulation: Emulation, func: Call, *args: Any) -> object:
+    """The results of cuDNN's recurrent layers, also for packed sequences."""
     name = func.__name__
     if isinstance(args[3], (list, tuple)):
-        x, batch_sizes, states, weights, _, depth, dropout, train, both_ways = args
-        return _layers(emulation, name, x, states, weights, depth, dropout, train, both_ways, batch_sizes=batch_sizes)
-    x, states, weights, _, depth, dropout, train, both_ways, batch_first = args
-    return _layers(emulation, name, x, states, weights, depth, dropout, train, both_ways, batch_first=batch_first)
+        x, batch_sizes, states, weights, _, depth, dropout, train, bidirectional = args
+        return _layers(
+            emulation, name, x, states, weights, depth, dropout, train, bidirectional, batch_sizes=batch_sizes
+        )
+    x, states, weights, _, depth, dropout, train, bidirectional, batch_first = args
+    return _layers(emulation, name, x, states, weights, depth, dropout, train, bidirectional, batch_first=batch_first)
 
 
 def _layers(
@@ -73,32 +75,30 @@ def _layers(
     depth: int,
     dropout: float,
     train: bool,
-    both_ways: bool,
+    bidirectional: bool,
     *,
     batch_first: bool = False,
     batch_sizes: Tensor | None = None,
 ) -> object:
-    dtype = torch.float16 if is_on() else x.dtype
+    dtype = torch.float16 if autocast_enabled() else x.dtype
     h, c = states if name == "lstm" else (states, None)
     x, h, c = (cast(emulation, tensor, dtype) for tensor in (x, h, c))
-    weights = [cast(emulation, tensor, dtype, keep=False) for tensor in weights]
-    directions = 2 if both_ways else 1
-    hidden = weights[1].shape[0] // _GATES[name]  # with a projection the state is smaller
+    weights = [cast(emulation, tensor, dtype, cache=False) for tensor in weights]
+    directions = 2 if bidirectional else 1
+    hidden = weights[1].shape[0] // _GATES[name]  # the state is smaller with a projection
     rows = x.shape[0] if batch_sizes is not None else x.shape[0] * x.shape[1]
     element = x.element_size()
     states_bytes = rows * hidden * directions * element
     reserve = (_RESERVE[name] * depth + depth - 1) * states_bytes + 256 if train else 0
     if train and h.shape[-1] != hidden:  # each layer's state before and after its projection
         reserve += depth * (states_bytes + rows * h.shape[-1] * directions * element)
-    if train and dropout:  # a mask of bits for what each direction of a later layer reads
+    if train and dropout:  # a bit mask for the input of each direction of a later layer
         reserve += (depth - 1) * directions**2 * rows * hidden // 8
-    rough = batch_sizes is not None or name not in ("lstm", "gru")
-    if rough:
-        emulation.note(
-            f"{name}{' on packed sequences' if batch_sizes is not None else ''}: cuDNN's needs are estimated"
-        )
+    if batch_sizes is not None or name not in ("lstm", "gru"):
+        layer = f"{name} on packed sequences" if batch_sizes is not None else name
+        emulation.note(f"{layer}: cuDNN's reserve and workspace are estimates")
     if dropout and train:
-        emulation.libraries.keep("cuDNN's dropout state", emulation.device.dropout_state, "aten._cudnn_rnn")
+        emulation.libraries.use_handle("cuDNN's dropout state", emulation.device.dropout_state, "aten._cudnn_rnn")
     facts = {
         "kind": name, "rows": rows, "batch": h.shape[1], "input_size": x.shape[-1], "hidden": hidden, "depth": depth,
         "directions": directions, "element_bytes": element, "dropout": dropout, "train": train,
@@ -107,19 +107,19 @@ def _layers(
     steps = (x.shape[1], x.shape[0]) if batch_first else x.shape[:-1]
     shape = (*steps, h.shape[-1] * directions)
     apply: Call = _CudnnLayers.apply
-    return apply(emulation.libraries.use, (shape, batch_first, reserve, facts), x, h, c, *weights)
+    return apply(emulation.libraries.use_workspace, (shape, batch_first, reserve, facts), x, h, c, *weights)
 
 
 class _FusedCell(torch.autograd.Function):
-    """What ``aten::_thnn_fused_lstm_cell`` or ``_thnn_fused_gru_cell`` and its backward allocate."""
+    """The allocations of ``aten::_thnn_fused_lstm_cell`` or ``_thnn_fused_gru_cell`` and its backward."""
 
     @staticmethod
-    def forward(ctx: Any, gates: int, kept: int, state: Any, *others: Any) -> Any:
-        workspace = state.new_empty((state.shape[0], kept * state.shape[1]))
-        made = tuple(torch.empty_like(state) for _ in range(2 if gates == 4 else 1))
-        ctx.save_for_backward(state, workspace, *others[:2], *(made[1:] if gates == 4 else ()))
+    def forward(ctx: Any, gates: int, saved_states: int, state: Any, *others: Any) -> Any:
+        workspace = state.new_empty((state.shape[0], saved_states * state.shape[1]))
+        outputs = tuple(torch.empty_like(state) for _ in range(2 if gates == 4 else 1))
+        ctx.save_for_backward(state, workspace, *others[:2], *(outputs[1:] if gates == 4 else ()))
         ctx.gates, ctx.shapes = gates, [None if other is None else other.shape for other in others]
-        return made if gates == 4 else made[0]
+        return outputs if gates == 4 else outputs[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -133,10 +133,10 @@ class _FusedCell(torch.autograd.Function):
 
 
 @emulates("lstm_cell", "gru_cell")
-def cell(
+def rnn_cell(
     emulation: Emulation, func: Call, x: Tensor, states: Any, w_x: Tensor, w_h: Tensor, *biases: Tensor | None
 ) -> object:
-    """(hidden, cell) of an LSTM, the hidden state of a GRU, as the fused kernel makes them of the two products."""
+    """(hidden, cell) of an LSTM, or the hidden state of a GRU: the fused kernel on the two matrix products."""
     h, state, sizes = (*states, (4, 4)) if func.__name__ == "lstm_cell" else (states, states, (3, 5))
     products = torch.nn.functional.linear(x, w_x), torch.nn.functional.linear(h, w_h)
     apply: Call = _FusedCell.apply

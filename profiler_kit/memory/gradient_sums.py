@@ -1,8 +1,8 @@
-"""Sums of gradients that meet at one tensor: done in place, as the engine does when no mode watches it.
+"""Sums of several gradients of one tensor: added in place, as autograd does without a dispatch mode.
 
-With any dispatch mode active, autograd's engine takes every tensor for a subclass and adds out of place, which holds one
-more gradient than a real step does. The mode can tell such an addition by its operand: a gradient that nobody but the
-engine holds has, while the mode looks at it, exactly the use counts measured here.
+With a dispatch mode active, autograd treats every tensor as a subclass and adds out of place, so one more gradient is alive
+than in a real step. The mode recognizes such an addition by the use counts of its operand: a gradient that only autograd
+references has the counts measured here.
 
 Source: torch/csrc/autograd/input_buffer.cpp, ``accumulate``.
 """
@@ -24,16 +24,16 @@ UseCounts = tuple[int, int]
 
 
 class _Probe(TorchDispatchMode):
-    """Notes the use counts of the first operand of every addition."""
+    """Record the use counts of the first operand of every addition."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.listening = False
-        self.seen: list[UseCounts] = []
+        self.is_recording = False
+        self.use_counts: list[UseCounts] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.listening and func is _ADD:
-            self.seen.append(_use_counts(args[0]))
+        if self.is_recording and func is _ADD:
+            self.use_counts.append(_use_counts(args[0]))
         return func(*args, **(kwargs or {}))
 
 
@@ -44,22 +44,22 @@ def _use_counts(tensor: Any) -> UseCounts:
 
 @cache
 def exclusive_counts() -> UseCounts | None:
-    """The use counts (tensor, storage) of a gradient that the engine alone holds, as a dispatch mode sees them.
+    """The use counts (tensor, storage), inside a dispatch mode, of a gradient that only autograd references.
 
-    Measured on a graph of five nodes, since they may change between versions; None where the engine adds in place itself.
+    Measured on a graph of five nodes, since they can change between torch versions. None if autograd adds in place itself.
     """
     probe = _Probe()
     x = torch.empty(2, 2, device="meta", requires_grad=True)
     with torch.enable_grad(), probe:
         shared = x.exp()
         total = (shared * 2).sum() + (shared * 3).sum()
-        probe.listening = True
+        probe.is_recording = True
         total.backward()
-    return probe.seen[-1] if probe.seen else None
+    return probe.use_counts[-1] if probe.use_counts else None
 
 
 def adds_in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether this call, made in backward, is the engine's addition of two gradients, the first its own to overwrite."""
+    """Whether this call in backward is autograd's sum of two gradients, of which it can overwrite the first."""
     if func is not _ADD or kwargs or len(args) != 2 or torch.is_grad_enabled():
         return False
     into, other = args

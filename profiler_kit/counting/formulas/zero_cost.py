@@ -1,6 +1,6 @@
-"""Ops known to do no floating-point arithmetic. Views and factories are recognised by their schema and need no entry.
+"""Ops without floating-point arithmetic. Views and factories are recognized by their schema and need no entry.
 
-Each op is listed, so that an op nobody has thought about shows up as uncounted and not as zero.
+Every op is listed by name, so that an unknown op is reported as uncounted instead of zero.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from profiler_kit.counting.arithmetic import free
 from profiler_kit.counting.formulas import formula
 from profiler_kit.records.counts import Cost
 
-# Data moves; nothing is computed with it.
+# Copies of data.
 formula(
     "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle", "aten.block_diag", "aten.alias_copy",
     "aten.as_strided_copy", "aten.diagonal_copy", "aten.squeeze_copy", "aten.t_copy", "aten.transpose_copy",
@@ -39,7 +39,7 @@ formula(
     "aten._nested_sum_backward", "aten._nested_view_from_buffer_copy", "aten._nested_view_from_jagged_copy",
     "aten._jagged_to_padded_dense_forward", "aten._padded_dense_to_jagged_forward",
 )(free)  # fmt: skip
-# Gradients placed into zeros; overlapping windows (unfold, padding) add up, which is not counted.
+# Gradients copied into zeros. Not counted: the additions of overlapping windows (unfold, padding).
 formula(
     "aten.slice_backward", "aten.select_backward", "aten.diagonal_backward", "aten.unfold_backward",
     "aten.trace_backward", "aten.masked_scatter_backward", "aten.reflection_pad1d_backward",
@@ -48,7 +48,7 @@ formula(
     "aten.masked_select_backward", "aten.index_select_backward", "aten.gather_backward",
     "aten.embedding_sparse_backward",
 )(free)  # fmt: skip
-# The first operand is written without being read.
+# The first operand is overwritten and not read.
 formula(
     "aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_", "aten.random_",
     "aten.exponential_", "aten.log_normal_", "aten.geometric_", "aten.cauchy_", "aten.set_data", "aten.normal_functional",
@@ -65,16 +65,16 @@ formula(
     moves="own",
 )  # fmt: skip
 def factories_like(*args: Any, out: Any, **kwargs: Any) -> Cost:
-    """A new tensor in the shape of another, which is not read."""
+    """A new tensor with the shape of another one, which is not read."""
     return Cost(write_bytes=out.nbytes)
 
 
-# Random or evenly spaced numbers; drawing them is not counted.
+# Random or evenly spaced numbers. Not counted: generating them.
 formula(
     "aten.bernoulli", "aten.normal", "aten.multinomial", "aten.poisson", "aten.binomial", "aten._sample_dirichlet",
     "aten._standard_gamma", "aten.randperm", "aten.linspace", "aten.logspace",
 )(free)  # fmt: skip
-# Comparing, sorting and logic, whose results are truths and positions.
+# Comparisons, sorting and logic: the results are booleans and indices.
 formula(
     "aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge", "aten.isnan", "aten.isinf", "aten.isfinite",
     "aten.isclose", "aten.isin", "aten.signbit", "aten.logical_and", "aten.logical_or", "aten.logical_not",
@@ -89,7 +89,7 @@ formula(
     "aten._nested_tensor_from_mask_left_aligned", "aten._histogramdd_bin_edges", "aten._histogramdd_from_bin_cts",
     "aten._histogramdd_from_bin_tensors", "aten.hash_tensor", "torchvision.nms",
 )(free)  # fmt: skip
-# Shapes and handles change or memory is reserved; no data is touched.
+# Metadata changes and allocations: no data moves.
 formula(
     "aten._unsafe_view", "aten._reshape_alias", "aten.is_same_size", "aten.sym_size", "aten.size",
     "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset", "aten.stride", "aten.numel", "aten.dim",
@@ -112,4 +112,4 @@ formula(
     "profiler._record_function_exit", "profiler._record_function_enter",
     moves="nothing",
 )(free)  # fmt: skip
-formula("aten._local_scalar_dense", "aten.item")(free)  # one number is read
+formula("aten._local_scalar_dense", "aten.item")(free)  # reads one number

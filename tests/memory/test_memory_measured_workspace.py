@@ -1,4 +1,4 @@
-"""Scratch that was measured in place of rules: matched by call and by place, and told in figures that still sum up."""
+"""Workspace that was measured in place of rules: matched by call and by place, and told in figures that still sum up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.loading.signature import op_name, signature
 from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured
-from profiler_kit.memory.measured import MEASURED, MeasuredScratch, priced
+from profiler_kit.memory.measured_workspace import MEASURED, MeasuredWorkspace, with_measured_workspace
 from profiler_kit.memory.steps import record
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
@@ -97,7 +97,7 @@ def test_without_a_measured_call_the_rules_hold() -> None:
     assert device_of(op("aten.cholesky.default", "", "forward", MIB, "float32[3]")) == by_rules
 
 
-def test_measured_scratch_takes_the_place_of_the_rule_wherever_the_call_is_made() -> None:
+def test_measured_workspace_takes_the_place_of_the_rule_wherever_the_call_is_made() -> None:
     calls = [replace(each, workspace_bytes=0) for each in real_calls() if "convolution" in each.op]
     free = device_of(*calls)
     assert free.uncertain == ()
@@ -144,7 +144,7 @@ def test_a_call_told_otherwise_is_known_by_its_place_where_as_many_were_seen(see
         assert found == ruled
 
 
-def test_each_configuration_has_its_own_scratch() -> None:
+def test_each_configuration_has_its_own_workspace() -> None:
     backward = next(each for each in real_calls() if each.op == BACKWARD)
     sizes = (10, 400, 90)
     found = simulate_measured(
@@ -155,15 +155,15 @@ def test_each_configuration_has_its_own_scratch() -> None:
     assert found[1] == device_of(replace(backward, workspace_bytes=400 * MIB))
 
 
-def test_what_a_library_keeps_stays_beside_measured_scratch() -> None:
+def test_what_a_library_keeps_stays_beside_measured_workspace() -> None:
     model = from_model(nn.Linear(8, 8), (torch.zeros(4, 8),), loss="sum", optimizer="sgd", device="meta")
     log = record(model, H100, Setup(watched=frozenset(("aten.addmm",))))
-    made = priced(log, MeasuredScratch([op("aten.addmm.default", "", "forward", MIB)]))
-    kept = [use for use in made.uses if use.keeper is not None]
-    assert kept == [use for use in log.uses if use.keeper is not None] != []
-    taken = [use for use in made.uses if use.op == "aten.addmm" and use.keeper is None]
-    assert [use.scratch.likely for use in taken] == [MIB, MIB]  # once in each of the two steps
-    assert all(use.scratch.source == MEASURED for use in taken)
+    made = with_measured_workspace(log, MeasuredWorkspace([op("aten.addmm.default", "", "forward", MIB)]))
+    kept = [use for use in made.uses if use.handle is not None]
+    assert kept == [use for use in log.uses if use.handle is not None] != []
+    taken = [use for use in made.uses if use.op == "aten.addmm" and use.handle is None]
+    assert [use.workspace.likely for use in taken] == [MIB, MIB]  # once in each of the two steps
+    assert all(use.workspace.source == MEASURED for use in taken)
 
 
 def test_recomputed_calls_are_those_of_backward() -> None:
@@ -173,8 +173,8 @@ def test_recomputed_calls_are_those_of_backward() -> None:
     log = record(target, H100, Setup(checkpoint=("0",), watched=frozenset(("aten.convolution",))))
     again = [use for use in log.uses if use.phase == "recompute" and use.op == "aten.convolution"]
     assert [use.path for use in again] == ["0.0", "0.0"]  # in each of the two steps
-    made = priced(log, MeasuredScratch([op(FORWARD, "0.0", "backward", 3 * MIB)]))
-    assert [use.scratch.likely for use in made.uses if use.phase == "recompute"] == [3 * MIB, 3 * MIB]
+    made = with_measured_workspace(log, MeasuredWorkspace([op(FORWARD, "0.0", "backward", 3 * MIB)]))
+    assert [use.workspace.likely for use in made.uses if use.phase == "recompute"] == [3 * MIB, 3 * MIB]
 
 
 def test_signatures_tell_strides_and_leave_places_out() -> None:
@@ -200,7 +200,7 @@ REPORTS = Path(__file__).resolve().parents[2] / "docs" / "measured"
 
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
-def test_peaks_of_every_configuration_on_an_h100_are_met_with_the_scratch_it_measured(version: str) -> None:
+def test_peaks_of_every_configuration_on_an_h100_are_met_with_the_workspace_it_measured(version: str) -> None:
     """The saved reports' largest workspaces, which in these small networks are all there are, against their peaks."""
     report = read_report(REPORTS / f"convnet_{version}_h100.json")
     target = load(TargetSpec(spec=str(MODELS / f"convnet_{version}.py")), device="meta")

@@ -1,4 +1,4 @@
-"""The scratch rules, held against what an H100 took: by family, how many measured points their intervals contain."""
+"""The workspace rules, held against what an H100 took: by family, how many measured points their intervals contain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import A100, H100, T4
-from profiler_kit.memory.scratch import LibraryConfig, OpCall, ScratchBytes, TensorFacts, ruled_ops, scratch_of
+from profiler_kit.memory.workspace import LibraryConfig, OpCall, TensorFacts, WorkspaceBytes, ruled_ops, workspace_of
 
 POINTS: Final = Path(__file__).parent.parent / "fixtures" / "scratch" / "points.json.gz"
 DTYPES: Final = {
@@ -27,7 +27,7 @@ PASSES: Final = ("forward", "dgrad", "wgrad", "backward")
 MASKS: Final = {"dgrad": (True, False, False), "wgrad": (False, True, False), "backward": (True, True, True)}
 NEAR: Final = 4096  # bytes below which a difference is no matter: alignment, tables of offsets
 
-Checked = tuple[int, ScratchBytes]
+Checked = tuple[int, WorkspaceBytes]
 
 
 @cache
@@ -103,7 +103,7 @@ def convolutions(*, held_out: bool, tuned: bool = False) -> dict[str, list[Check
         config = convolution_config(sizes, tuned=tuned)
         for which, nbytes in zip(PASSES, taken, strict=True):
             if nbytes is not None:
-                said = scratch_of(convolution_call(sizes, which), H100, config)
+                said = workspace_of(convolution_call(sizes, which), H100, config)
                 found[convolution_family(sizes, which)].append((nbytes, said))
     return found
 
@@ -113,7 +113,7 @@ def other_ops() -> dict[str, list[Checked]]:
     found: dict[str, list[Checked]] = defaultdict(list)
     for name, arguments, keywords, nbytes, _ in points()["ops"]:
         call = OpCall(f"aten.{name}", parsed(arguments), {key: parsed(value) for key, value in keywords.items()})
-        found[name].append((nbytes, scratch_of(call, H100, LibraryConfig())))
+        found[name].append((nbytes, workspace_of(call, H100, LibraryConfig())))
     return found
 
 
@@ -135,7 +135,7 @@ def recurrent_call(name: str, told: dict[str, Any], rows: int) -> OpCall:
 def recurrent() -> dict[str, list[Checked]]:
     found: dict[str, list[Checked]] = defaultdict(list)
     for name, told, rows, nbytes in points()["recurrent"]:
-        said = scratch_of(recurrent_call(name, told, rows), H100, LibraryConfig())
+        said = workspace_of(recurrent_call(name, told, rows), H100, LibraryConfig())
         found[told["kind"] + (" packed" if told.get("packed") else "")].append((nbytes, said))
     return found
 
@@ -180,9 +180,9 @@ def test_the_likely_figure_of_a_known_op_is_what_was_measured(name: str) -> None
 @pytest.mark.parametrize(
     "name", ["add", "mul", "relu", "mm", "addmm", "bmm", "cat", "_log_softmax", "_softmax", "embedding"]
 )
-def test_ops_without_scratch_took_none_and_are_said_to_take_none(name: str) -> None:
+def test_ops_without_workspace_are_predicted_to_have_none(name: str) -> None:
     assert f"aten.{name}" not in ruled_ops()
-    assert all(said == ScratchBytes(0, 0, 0) and nbytes <= NEAR for nbytes, said in other_ops()[name])
+    assert all(said == WorkspaceBytes(0, 0, 0) and nbytes <= NEAR for nbytes, said in other_ops()[name])
 
 
 KINDS: Final = {"dense": 0.985, "depthwise": 0.99, "grouped": 0.95}  # the least share of points inside the interval
@@ -222,7 +222,7 @@ def test_the_likely_figure_of_common_convolutions_is_mostly_what_was_measured(
     taps: int, which: int, least: float
 ) -> None:
     checked = [
-        (taken[which] or 0, scratch_of(convolution_call(sizes, PASSES[which]), H100, convolution_config(sizes)))
+        (taken[which] or 0, workspace_of(convolution_call(sizes, PASSES[which]), H100, convolution_config(sizes)))
         for sizes, taken in common(taps)
     ]
     assert len(checked) >= 50
@@ -246,7 +246,7 @@ def test_a_larger_batch_copies_more(which: str) -> None:
     sizes = {"n": 4, "cin": 64, "cout": 64, "size": [64, 64], "k": [3, 3], "s": [1, 1], "p": [1, 1], "d": [1, 1],
              "op": [0, 0], "dtype": "bf16"}  # fmt: skip
     small, large = (
-        scratch_of(convolution_call({**sizes, "n": n}, which), H100, LibraryConfig()).likely for n in (4, 64)
+        workspace_of(convolution_call({**sizes, "n": n}, which), H100, LibraryConfig()).likely for n in (4, 64)
     )
     assert large >= small + 2 * 60 * 64 * 64 * 64 * 2  # image and result of 60 more samples
 
@@ -254,42 +254,42 @@ def test_a_larger_batch_copies_more(which: str) -> None:
 def test_without_tensor_cores_the_weight_is_not_copied() -> None:
     sizes = {"n": 4, "cin": 64, "cout": 64, "size": [64, 64], "k": [3, 3], "s": [2, 2], "p": [1, 1], "d": [1, 1],
              "op": [0, 0], "dtype": "fp32"}  # fmt: skip
-    assert scratch_of(convolution_call(sizes, "forward"), H100, LibraryConfig(conv_tf32=False)).likely == 0
-    assert scratch_of(convolution_call(sizes, "forward"), H100, LibraryConfig(conv_tf32=True)).likely > 0
-    assert scratch_of(convolution_call(sizes, "forward"), T4, LibraryConfig(conv_tf32=True)).likely == 0
+    assert workspace_of(convolution_call(sizes, "forward"), H100, LibraryConfig(conv_tf32=False)).likely == 0
+    assert workspace_of(convolution_call(sizes, "forward"), H100, LibraryConfig(conv_tf32=True)).likely > 0
+    assert workspace_of(convolution_call(sizes, "forward"), T4, LibraryConfig(conv_tf32=True)).likely == 0
 
 
 def test_a_card_that_was_not_measured_has_a_wider_interval_that_says_so() -> None:
     call = convolution_call(points()["convolutions"][0][3], "wgrad")
-    here, there = (scratch_of(call, device, LibraryConfig()) for device in (H100, A100))
+    here, there = (workspace_of(call, device, LibraryConfig()) for device in (H100, A100))
     assert there.low <= here.low <= here.high < there.high
     assert "A100" in there.source
 
 
 def test_nothing_is_taken_on_the_cpu() -> None:
     call = convolution_call(points()["convolutions"][0][3], "forward")
-    assert scratch_of(call, CPU, LibraryConfig()) == ScratchBytes(0, 0, 0)
+    assert workspace_of(call, CPU, LibraryConfig()) == WorkspaceBytes(0, 0, 0)
 
 
 @pytest.mark.parametrize("which", PASSES)
 def test_both_half_precisions_take_the_same(which: str) -> None:
     for _, _, _, sizes, *_ in points()["convolutions"][::7]:
         half = [convolution_call({**sizes, "dtype": dtype}, which) for dtype in ("bf16", "fp16")]
-        said = [scratch_of(call, H100, LibraryConfig()) for call in half]
+        said = [workspace_of(call, H100, LibraryConfig()) for call in half]
         assert said[0] == said[1]
 
 
 def test_a_backward_pass_takes_no_more_than_the_larger_of_its_parts_and_the_bias_needs() -> None:
     for _, _, _, sizes, *_ in points()["convolutions"][::5]:
         config = convolution_config(sizes)
-        parts = [scratch_of(convolution_call(sizes, which), H100, config) for which in ("dgrad", "wgrad")]
-        whole = scratch_of(convolution_call(sizes, "backward"), H100, config)
+        parts = [workspace_of(convolution_call(sizes, which), H100, config) for which in ("dgrad", "wgrad")]
+        whole = workspace_of(convolution_call(sizes, "backward"), H100, config)
         if not sizes.get("cl"):  # there the bias's sum takes its share
             assert whole.high <= max(part.high for part in parts) + NEAR
 
 
 def test_elements_side_by_side_are_summed_without_a_buffer() -> None:
     call = OpCall("aten.sum", (facts(64, 4096), (1,), False))
-    assert scratch_of(call, H100, LibraryConfig()).high <= NEAR
+    assert workspace_of(call, H100, LibraryConfig()).high <= NEAR
     slow = OpCall("aten.sum", (facts(4096, 64), (0,), False))
-    assert scratch_of(slow, H100, LibraryConfig()).low > NEAR
+    assert workspace_of(slow, H100, LibraryConfig()).low > NEAR

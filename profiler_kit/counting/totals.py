@@ -1,12 +1,12 @@
-"""From ops to owners: self cost per module and phase, totals per op, and what nobody knows the cost of."""
+"""Totals of the recorded ops: per phase, per op, per module; coverage and uncounted ops."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from profiler_kit.counting.module_calls import ModuleCall
 from profiler_kit.counting.modules import ModuleFacts
-from profiler_kit.counting.watch import ModuleCall
 from profiler_kit.records.counts import (
     COUNT_PHASES,
     LOSS_PATH,
@@ -21,7 +21,7 @@ from profiler_kit.records.counts import (
 
 
 class CostSum:
-    """A running sum of costs; adding frozen records one by one would make as many new ones."""
+    """A mutable sum of costs. Adding frozen `Cost` records would allocate one record per addition."""
 
     __slots__ = ("flops", "macs", "read_bytes", "write_bytes")
 
@@ -29,46 +29,46 @@ class CostSum:
         self.macs = self.flops = self.read_bytes = self.write_bytes = 0
 
     def add(self, cost: Cost, times: int) -> None:
-        """Adds `cost` so many `times`."""
+        """Add `cost` multiplied by `times`."""
         self.macs += cost.macs * times
         self.flops += cost.flops * times
         self.read_bytes += cost.read_bytes * times
         self.write_bytes += cost.write_bytes * times
 
     def total(self) -> Cost:
-        """The sum."""
+        """The sum so far."""
         return Cost(macs=self.macs, flops=self.flops, read_bytes=self.read_bytes, write_bytes=self.write_bytes)
 
 
 def by_phase(ops: Sequence[OpRecord]) -> dict[CountPhase, Cost]:
-    """The cost of every phase, zero where nothing ran."""
+    """The cost of every phase; zero for a phase without ops."""
     sums = {phase: CostSum() for phase in COUNT_PHASES}
     for op in ops:
         if op.cost is not None:
             sums[op.phase].add(op.cost, op.calls)
-    return {phase: each.total() for phase, each in sums.items()}
+    return {phase: total.total() for phase, total in sums.items()}
 
 
 def by_op(ops: Sequence[OpRecord]) -> tuple[OpTotal, ...]:
-    """Calls and cost of every op in every phase, in the order of phases, then of names."""
+    """Calls and cost per op and phase, sorted by phase, then by name."""
     calls: Counter[tuple[str, CountPhase]] = Counter()
     sums: dict[tuple[str, CountPhase], CostSum | None] = {}
     for op in ops:
         key = (op.op, op.phase)
         calls[key] += op.calls
-        each = sums.setdefault(key, CostSum() if op.cost is not None else None)
-        if op.cost is not None and each is not None:
-            each.add(op.cost, op.calls)
+        op_sum = sums.setdefault(key, CostSum() if op.cost is not None else None)
+        if op.cost is not None and op_sum is not None:
+            op_sum.add(op.cost, op.calls)
     order = sorted(calls, key=lambda key: (COUNT_PHASES.index(key[1]), key[0]))
     return tuple(
-        OpTotal(op=name, phase=phase, calls=calls[name, phase], cost=each.total() if each is not None else None)
+        OpTotal(op=name, phase=phase, calls=calls[name, phase], cost=op_sum.total() if op_sum is not None else None)
         for name, phase in order
-        for each in (sums[name, phase],)
+        for op_sum in (sums[name, phase],)
     )
 
 
-def uncounted(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
-    """The ops without a known cost: how often each ran, and where; the most frequent first."""
+def uncounted_ops(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
+    """The ops without a known cost, with their calls and module paths, the most frequent first."""
     calls: Counter[str] = Counter()
     paths: dict[str, dict[str, None]] = {}
     for op in ops:
@@ -82,10 +82,10 @@ def uncounted(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
 
 
 def coverage_percent(totals: Sequence[OpTotal]) -> float:
-    """The share of op calls whose cost is known, zero included, in percent; 100 where no op ran."""
+    """Percentage of op calls with a known cost (zero is known); 100 if there are no calls."""
     calls = sum(total.calls for total in totals)
-    known = sum(total.calls for total in totals if total.cost is not None)
-    return 100.0 * known / calls if calls else 100.0
+    counted_calls = sum(total.calls for total in totals if total.cost is not None)
+    return 100.0 * counted_calls / calls if calls else 100.0
 
 
 def by_module(
@@ -95,14 +95,14 @@ def by_module(
     saved: Sequence[SavedTensor],
     loss_name: str | None,
 ) -> tuple[ModuleNode, ...]:
-    """Every module with its self figures, in pre-order; the loss comes last, where something ran in it."""
+    """Self figures of every module, in pre-order. The loss is the last node if an op or a saved tensor belongs to it."""
     costs: defaultdict[tuple[str, CountPhase], CostSum] = defaultdict(CostSum)
     for op in ops:
         if op.cost is not None:
             costs[op.path, op.phase].add(op.cost, op.calls)
-    called: defaultdict[str, list[ModuleCall]] = defaultdict(list)
+    calls_by_path: defaultdict[str, list[ModuleCall]] = defaultdict(list)
     for call in calls:
-        called[call.path].append(call)
+        calls_by_path[call.path].append(call)
     saved_bytes: Counter[str] = Counter()
     held_bytes: Counter[str] = Counter()
     for item in saved:
@@ -110,24 +110,24 @@ def by_module(
         for path in item.held_in:
             held_bytes[path] += item.tensor.nbytes
 
-    def node(fact: ModuleFacts, times: Sequence[ModuleCall]) -> ModuleNode:
+    def node(fact: ModuleFacts, module_calls: Sequence[ModuleCall]) -> ModuleNode:
         return ModuleNode(
             path=fact.path,
             class_name=fact.class_name,
             aliases=fact.aliases,
             config=fact.config,
-            calls=len(times),
+            calls=len(module_calls),
             params=fact.params,
             trainable_params=fact.trainable_params,
             param_bytes=fact.param_bytes,
             **{phase: costs[fact.path, phase].total() for phase in COUNT_PHASES},
-            output_bytes=sum(call.output_bytes for call in times),
-            output_shape=times[-1].output_shape if times else None,
+            output_bytes=sum(call.output_bytes for call in module_calls),
+            output_shape=module_calls[-1].output_shape if module_calls else None,
             saved_bytes=saved_bytes[fact.path],
             held_bytes=held_bytes[fact.path],
         )
 
-    nodes = [node(fact, called[fact.path]) for fact in facts]
+    nodes = [node(fact, calls_by_path[fact.path]) for fact in facts]
     if any(op.path == LOSS_PATH for op in ops) or LOSS_PATH in saved_bytes:
         loss = ModuleFacts(
             path=LOSS_PATH,

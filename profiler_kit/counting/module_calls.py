@@ -1,4 +1,4 @@
-"""What modules do while a step is counted: their calls' outputs, and who asked for a recomputation."""
+"""Module calls during a count: their outputs, and the modules that recompute parts of forward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiler_kit.loading.ownership import Call, Ownership
 
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
-    """One call of a module, outside backward: how many bytes it returned, and the shape of its first tensor."""
+    """One call of a module outside backward: bytes of its output, and the shape of the first tensor in it."""
 
     path: str
     output_bytes: int
@@ -23,7 +23,7 @@ class ModuleCall:
 
 
 class ModuleWatch(Ownership):
-    """Ownership that also records each call's output, and tells recomputation inside backward from forward."""
+    """Ownership that also records module outputs, and attributes recomputation inside backward."""
 
     def __init__(self, paths: Mapping[int, str], owners: Mapping[int, str]) -> None:
         """`paths`: id(module) to path. `owners`: id(parameter) to the path of the module that owns it."""
@@ -35,25 +35,25 @@ class ModuleWatch(Ownership):
         self.in_backward = False
 
     def of_region(self, sequence: int) -> str:
-        """The path of the module that asked for the recomputation which runs inside the node numbered `sequence`.
+        """The path of the module whose code is recomputed inside the autograd node numbered `sequence`.
 
-        It is the caller, in forward, of the modules that the region calls; a region that calls none was run by the
-        module that made the node. To be asked once the recomputation is over, when the region's calls are known.
+        This is the module that called the recomputed modules in forward. If the region calls no module, it is the module
+        that made the node. Valid only after the recomputation, when the region's calls are known.
         """
         caller = self._regions.get(sequence)
         return self.of_sequence(sequence) if caller is None else caller
 
     def in_region(self, sequence: int) -> None:
-        """An op runs outside any module, recomputed by the node numbered `sequence`; so do its like until a module does.
+        """Attribute recomputed ops outside any module to the node numbered `sequence`, until a module is called.
 
-        The op's own node has been numbered already when the op is seen. Should it have none, the number is that of a
-        node whose backward is over.
+        The current op's own node already has its number. If it has no node, the last number belongs to a node whose
+        backward is over.
         """
         if self.noted() != sequence:
             self.note(sequence, back=1)
 
     def follow(self, path: str, call: Call) -> Any:
-        """Runs `call` as the module at `path`, and records what it returned."""
+        """Run `call` as the module at `path` and record its output."""
         if threading.get_ident() != self._thread:
             return call()
         if self.in_backward:
@@ -68,7 +68,7 @@ class ModuleWatch(Ownership):
         return output
 
     def left(self) -> None:
-        """A module has returned: its caller owns what comes next, in backward the node that recomputes."""
+        """Attribute the next ops to the caller of the module that returned; in backward, to the recomputing node."""
         node: Any = torch._C._current_autograd_node()
         recomputing = self.in_backward and not self.stack and node is not None
         self.note(node._sequence_nr() if recomputing else self.current)
@@ -84,18 +84,18 @@ def _module_call(path: str, output: Any) -> ModuleCall:
 
 
 def output_tensors(output: Any) -> list[torch.Tensor]:
-    """The distinct tensors in what a module returned: in lists, tuples, dicts, and the attributes of plain objects."""
-    found: dict[int, torch.Tensor] = {}
-    _collect(output, 6, found, set())
-    return list(found.values())
+    """The distinct tensors in a module's output: in lists, tuples, dicts, and attributes of plain objects."""
+    tensors: dict[int, torch.Tensor] = {}
+    _collect(output, 6, tensors, set())
+    return list(tensors.values())
 
 
-# Not a function inside output_tensors: calling itself it would be a reference cycle, and keep the tensors alive.
-def _collect(value: Any, depth: int, found: dict[int, torch.Tensor], seen: set[int]) -> None:
+# A recursive function inside output_tensors would be a reference cycle and keep the tensors alive.
+def _collect(value: Any, depth: int, tensors: dict[int, torch.Tensor], visited: set[int]) -> None:
     if isinstance(value, torch.Tensor):
-        found[id(value)] = value
-    elif depth and id(value) not in seen:
-        seen.add(id(value))
+        tensors[id(value)] = value
+    elif depth and id(value) not in visited:
+        visited.add(id(value))
         if isinstance(value, Mapping):
             children: Any = value.values()
         elif isinstance(value, (list, tuple, set, frozenset)):
@@ -103,4 +103,4 @@ def _collect(value: Any, depth: int, found: dict[int, torch.Tensor], seen: set[i
         else:
             children = getattr(value, "__dict__", {}).values()
         for child in children:
-            _collect(child, depth - 1, found, seen)
+            _collect(child, depth - 1, tensors, visited)

@@ -14,7 +14,7 @@ from profiler_kit.counting import count_target
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.proposal import Candidate, candidates, cheapest, families
+from profiler_kit.memory.search import Candidate, candidates, cheapest, families
 
 WITHIN = 1.05  # of the best set's FLOPs
 

@@ -1,4 +1,4 @@
-"""A convolution as cuDNN sees it: sizes, precision and layout, with a transposed one turned into the gradient it is."""
+"""The geometry of a convolution for cuDNN: sizes, precision, layout. A transposed convolution is an input gradient."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
-from profiler_kit.memory.scratch import LibraryConfig, TensorFacts
+from profiler_kit.memory.workspace import LibraryConfig, TensorFacts
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Precision = Literal["half", "tf32", "float32", "float64"]
 
-_PADDED_TO_BYTES: Final = 16  # the width of a load of tensor-core kernels, along channels
+_PADDED_TO_BYTES: Final = 16  # load width of tensor-core kernels along channels
 _HALVES: Final = frozenset(("float16", "bfloat16"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """A convolution of `image` (batch, `wide`, *`image_sides`) by a kernel to `result` (batch, `narrow`, *`result_sides`).
+    """A convolution of an image to a result.
 
-    For a transposed convolution the image is its output: its forward pass is the gradient of `image`, and the other way
-    around. Bytes are those of one tensor each; the padded ones have channels filled up to 16 bytes.
+    Shapes: image (batch, image_channels, *image_sides), result (batch, result_channels, *result_sides). The image of a
+    transposed convolution is its output, so its forward pass is an input gradient, and vice versa.
+    Units: bytes of one tensor each. Padded sizes have channels padded to 16 bytes.
     """
 
     batch: int
@@ -40,74 +41,74 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Positions of the kernel."""
+        """Number of kernel positions."""
         return math.prod(self.kernel)
 
     @property
-    def image_places(self) -> int:
-        """Positions of one image."""
+    def image_positions(self) -> int:
+        """Number of positions in one image."""
         return math.prod(self.image_sides)
 
     @property
-    def result_places(self) -> int:
-        """Positions of one result."""
+    def result_positions(self) -> int:
+        """Number of positions in one result."""
         return math.prod(self.result_sides)
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every group holds one channel of the image."""
+        """Whether every group has one image channel."""
         return self.groups > 1 and self.groups == self.image_channels
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether the convolution is a product of matrices: one tap, no stride."""
+        """Whether the convolution is a matrix product: one tap, stride 1."""
         return self.taps == 1 and max(self.stride) == 1
 
     @property
     def image_bytes(self) -> int:
-        """Of the image as it is."""
-        return self.batch * self.image_channels * self.image_places * self.element_bytes
+        """Bytes of the image."""
+        return self.batch * self.image_channels * self.image_positions * self.element_bytes
 
     @property
     def result_bytes(self) -> int:
-        """Of the result as it is."""
-        return self.batch * self.result_channels * self.result_places * self.element_bytes
+        """Bytes of the result."""
+        return self.batch * self.result_channels * self.result_positions * self.element_bytes
 
     @property
     def weight_bytes(self) -> int:
-        """Of the weight as it is."""
+        """Bytes of the weight."""
         return self.image_channels * self.result_channels // self.groups * self.taps * self.element_bytes
 
     @property
     def padded_image_channels(self) -> int:
-        """Channels of the image, filled up."""
+        """Padded image channels."""
         return self._padded(self.image_channels)
 
     @property
     def padded_result_channels(self) -> int:
-        """Channels of the result, filled up."""
+        """Padded result channels."""
         return self._padded(self.result_channels)
 
     @property
     def padded_image_bytes(self) -> int:
-        """Of a copy of the image with channels filled up."""
-        return self.batch * self.padded_image_channels * self.image_places * self.element_bytes
+        """Bytes of a copy of the image with padded channels."""
+        return self.batch * self.padded_image_channels * self.image_positions * self.element_bytes
 
     @property
     def padded_result_bytes(self) -> int:
-        """Of a copy of the result with channels filled up."""
-        return self.batch * self.padded_result_channels * self.result_places * self.element_bytes
+        """Bytes of a copy of the result with padded channels."""
+        return self.batch * self.padded_result_channels * self.result_positions * self.element_bytes
 
     @property
     def padded_weight_elements(self) -> int:
-        """Elements of a weight with both sides' channels filled up; of one that is grouped, as it is."""
+        """Elements of the weight with padded channels; a grouped weight is not padded."""
         if self.groups > 1:
             return self.weight_bytes // self.element_bytes
         return self.padded_image_channels * self.padded_result_channels * self.taps
 
     @property
     def copies_bytes(self) -> int:
-        """Of copies of image, weight and result with the channels last and filled up."""
+        """Bytes of copies of image, weight and result with channels last and padded."""
         weight = self.padded_weight_elements * self.element_bytes
         return self.padded_image_bytes + weight + self.padded_result_bytes
 
@@ -127,7 +128,7 @@ def geometry_of(
     device: Device,
     config: LibraryConfig,
 ) -> Geometry:
-    """The geometry of the convolution of `x` with `weight` to `out`, as aten.convolution is given them."""
+    """The geometry of ``out = conv(x, weight)`` with the arguments of aten.convolution."""
     image, result = (out, x) if is_transposed else (x, out)
     dims = len(weight.shape) - 2
     return Geometry(
@@ -137,8 +138,8 @@ def geometry_of(
         image_sides=image.shape[-dims:],
         result_sides=result.shape[-dims:],
         kernel=weight.shape[2:],
-        stride=_spread(stride, dims),
-        dilation=_spread(dilation, dims),
+        stride=_per_dimension(stride, dims),
+        dilation=_per_dimension(dilation, dims),
         groups=groups,
         element_bytes=weight.element_bytes,
         precision=_precision(weight.dtype, device, config),
@@ -148,7 +149,7 @@ def geometry_of(
 
 
 def has_channels_last(tensor: TensorFacts) -> bool:
-    """Whether the channels of `tensor` lie side by side; not said of one channel or one place, where both orders agree."""
+    """Whether `tensor` has channels-last layout. False for one channel or one position, where both layouts are equal."""
     shape, strides = tensor.shape, tensor.strides
     if len(shape) < 4 or shape[1] == 1 or strides[1] != 1:
         return False
@@ -156,7 +157,7 @@ def has_channels_last(tensor: TensorFacts) -> bool:
     return bool(sides) and min(sides) > 1
 
 
-def _spread(value: tuple[int, ...], dims: int) -> tuple[int, ...]:
+def _per_dimension(value: tuple[int, ...], dims: int) -> tuple[int, ...]:
     return value * dims if len(value) == 1 else value
 
 

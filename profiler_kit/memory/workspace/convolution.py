@@ -1,0 +1,102 @@
+"""Workspace of convolutions in cuDNN: the interval of each pass, and its likely size.
+
+All figures were measured on an H100 with cuDNN 9.19 (tests/fixtures/scratch). Four kinds of kernels explain most of them:
+kernels that read the tensors as they are and need no workspace; tensor-core kernels, which need copies of image, weight and
+result with channels last, padded to 16 bytes; kernels that split the reduction over blocks and need partial sums; and, in
+float32, transforms (`transforms`). cuDNN selects the kernel by heuristics that are not public. If the sizes do not decide,
+the interval covers all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler_kit.devices.device import Device
+from profiler_kit.memory.workspace import (
+    NOTHING,
+    LibraryConfig,
+    OpCall,
+    TensorFacts,
+    WorkspaceBytes,
+    exactly,
+    on_card,
+    rule,
+)
+from profiler_kit.memory.workspace.convolution_weights import weight_gradient
+from profiler_kit.memory.workspace.feature_maps import feature_map_pass
+from profiler_kit.memory.workspace.geometry import Geometry, Pass, geometry_of
+from profiler_kit.memory.workspace.reductions import reduce_bytes
+
+_WITHOUT_CUDNN: Final = "ATen unfolds one sample at a time or none; not measured"
+_FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}
+
+_DEPTHWISE: Final = "H100, cuDNN 9.19: depthwise convolutions, by layout"
+_PARTIAL_SHARE: Final = 0.01  # of the copies: typical partial sums of the weight's gradient with channels last
+
+
+@rule("aten.convolution")
+def convolution(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+    """Workspace of the forward pass."""
+    x, weight, _, stride, _, dilation, transposed, _, groups = call.args[:9]
+    shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, device, config)
+    return on_card(pass_workspace("forward", shape, config), device)
+
+
+@rule("aten.convolution_backward")
+def convolution_backward(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
+    """Workspace of the needed gradients, computed one after the other. Later gradients are not allocated yet."""
+    gradient, x, weight, _, stride, _, dilation, transposed, _, groups, output_mask = call.args[:11]
+    shape = geometry_of(x, weight, gradient, stride, dilation, transposed, groups, device, config)
+    bias = _bias_gradient(gradient, device) if output_mask[2] else NOTHING
+    bias_bytes = gradient.shape[1] * gradient.element_bytes if output_mask[2] else 0
+    of_weight = on_card(pass_workspace("weight_gradient", shape, config), device) if output_mask[1] else NOTHING
+    of_input = on_card(pass_workspace("input_gradient", shape, config), device) if output_mask[0] else NOTHING
+    later = bias_bytes + (weight.nbytes if output_mask[1] else 0)
+
+    def peak(bound: str) -> int:
+        sizes = (getattr(of_input, bound) - later, getattr(of_weight, bound) - bias_bytes, getattr(bias, bound), 0)
+        return int(max(sizes))
+
+    source = max((of_input, of_weight, bias), key=lambda part: part.likely).source
+    return WorkspaceBytes(peak("low"), peak("likely"), peak("high"), source or of_weight.source)
+
+
+def pass_workspace(direction: Pass, shape: Geometry, config: LibraryConfig) -> WorkspaceBytes:
+    """Workspace of one pass. A transposed convolution swaps forward and input gradient."""
+    if not config.cudnn:
+        unfolded = shape.image_channels * shape.taps * shape.result_positions * shape.element_bytes
+        return WorkspaceBytes(0, unfolded // shape.groups, unfolded, _WITHOUT_CUDNN)
+    if shape.is_transposed:
+        direction = _FLIPPED.get(direction, direction)
+    if shape.is_depthwise:
+        return _depthwise(direction, shape)
+    if direction == "weight_gradient":
+        return weight_gradient(shape)
+    return feature_map_pass(direction, shape)
+
+
+def _bias_gradient(gradient: TensorFacts, device: Device) -> WorkspaceBytes:
+    dims = tuple(dim for dim in range(len(gradient.shape)) if dim != 1)
+    return exactly(reduce_bytes(gradient, dims, device), "the bias gradient is a sum: ATen/native/cuda/Reduce.cuh")
+
+
+def _depthwise(direction: Pass, shape: Geometry) -> WorkspaceBytes:
+    """Workspace of a depthwise convolution: zero except for some weight gradients and, rarely, input gradients.
+
+    ATen's kernels need no workspace. cuDNN runs for some weight gradients.
+    """
+    copies = shape.copies_bytes
+    is_3d = len(shape.kernel) == 3
+    if direction == "weight_gradient":
+        if shape.is_channels_last:
+            high = 15 * copies if is_3d else (7 if shape.precision == "tf32" else 2) * copies
+            return WorkspaceBytes(0, int(_PARTIAL_SHARE * copies), high, _DEPTHWISE)
+        if shape.is_transposed:
+            return WorkspaceBytes(0, copies, int(6.5 * copies), _DEPTHWISE)
+        if shape.precision == "half" and min(shape.kernel) > 1:
+            return WorkspaceBytes(0, 0, copies + copies // 20, _DEPTHWISE)
+        return NOTHING
+    has_multiplier = shape.result_channels > shape.image_channels
+    if direction == "input_gradient" and (has_multiplier or (shape.is_channels_last and is_3d)):
+        return WorkspaceBytes(0, 0, copies * 9 // 2, _DEPTHWISE)
+    return NOTHING
