@@ -92,7 +92,8 @@ def test_ctrl_c_keeps_what_was_measured(spec: TargetSpec, three: tuple[str, ...]
     assert second.failure is not None
     assert (second.failure.kind, second.failure.message) == ("interrupted", "interrupted")
     assert third.failure is not None
-    assert (third.failure.kind, third.failure.message) == ("interrupted", "not run: interrupted before")
+    assert third.failure.kind == "interrupted"
+    assert third.failure.message.startswith("not run")
     assert [run.config.name for run in done.report.runs] == list(three)
     assert loads_report(dumps(done.report), "again") == done.report
     assert all_failed(done.report) is None

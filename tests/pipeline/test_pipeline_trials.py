@@ -164,7 +164,7 @@ def test_nothing_to_try_is_said(spec: TargetSpec, measured_by: MeasuredBy, monke
     measured_by(Processes())
     said: list[str] = []
     tried(spec, said)
-    assert "nothing to try: no finding advises a configuration" in said
+    assert "no trials: no finding advises a configuration" in said
 
 
 def test_what_processes_disagree_about_is_tried_once_more(
