@@ -1,4 +1,4 @@
-"""The forward pass in a thread that has not run it: cuDNN's plans are kept per thread, so it chooses (or searches) again."""
+"""Times the forward pass in a new thread: cuDNN's plans are cached per thread, so it chooses algorithms (or searches) again."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from profiler_kit.records.laboratory import NewThread
 from profiler_kit.worker import environment
 from profiler_kit.worker.steps import Runner, is_steady
 
-FEWEST_CALLS: Final = 3  # what is steady is a median
+FEWEST_CALLS: Final = 3  # the steady time is a median
 MOST_CALLS: Final = 20
 
 
 def first_call(runner: Runner) -> NewThread:
-    """The first forward pass of `runner`'s batch in a new thread, and the steady one there, the device waited for.
+    """The duration of the first forward pass in a new thread, and the steady duration there, with synchronization.
 
-    The main thread runs it first until it is steady, so that what is kept for the whole process (kernels loaded, memory) is
-    there. The new thread has used cuDNN on a foreign shape, so that it has its handle. What the model raises goes through.
+    The main thread first runs until it is steady, so that process-wide state (loaded kernels, memory) exists. The new thread
+    first runs cuDNN on another shape to create its handle. Exceptions of the model are raised.
 
     Source: PyTorch's plan cache is thread-local (aten/src/ATen/native/cudnn/Conv_v8.cpp).
     """

@@ -384,7 +384,7 @@ def test_what_a_capture_dies_of_is_told_by_its_first_cause(monkeypatch: pytest.M
     with pytest.raises(TargetError, match="can't be captured as a CUDA graph: RuntimeError: operation not permitted"):
         Graphed(model, model)(torch.ones(2))
     model = Strange()
-    with pytest.raises(TargetError, match="returns object, which a CUDA graph can't give back"):
+    with pytest.raises(TargetError, match="returns object, which a CUDA graph cannot return"):
         Graphed(model, model)(torch.ones(2))
 
 

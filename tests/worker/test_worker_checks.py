@@ -81,7 +81,7 @@ def test_the_third_pass_counts(tmp_path: Path) -> None:
     ],
     ids=["loss and gradients", "the loss alone", "the output alone"],
 )
-def test_output_loss_and_gradients_are_told_apart(
+def test_output_loss_and_gradients_are_compared_separately(
     tmp_path: Path, result: str, loss: str, parts: tuple[bool, bool, bool]
 ) -> None:
     text = net(result=result) + f"import itertools\ncalls = itertools.count()\ndef loss_fn(out): return {loss}\n"
@@ -162,7 +162,7 @@ def laid_out(shape: tuple[int, ...]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (2, 3, 4, 5), (1, 60), (60, 1), (3, 0, 2)], ids=str)
 @pytest.mark.parametrize("most", [1, 4, 7, 1000])
-def test_pieces_hold_every_element_once_in_order_whatever_the_layout(
+def test_pieces_hold_every_element_once_in_order_for_any_layout(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], most: int
 ) -> None:
     monkeypatch.setattr(pieces_of, "PIECE_ELEMENTS", most)
@@ -189,7 +189,7 @@ class Answer:
     note: str
 
 
-def test_tensors_are_found_in_whatever_a_model_returns() -> None:
+def test_tensors_are_collected_from_any_output() -> None:
     one, two, three = torch.ones(1), torch.ones(2), torch.ones(3)
     nested = {"a": [one, (two, None, "text")], "b": Answer(logits=three, note="x")}
     assert [tensor.numel() for tensor in tensors(nested)] == [1, 2, 3]

@@ -118,14 +118,14 @@ def test_the_device_is_found_by_identity_not_by_index(
     assert found.sm_clock_hz == 1_200_000_000
 
 
-def test_a_device_without_identity_is_told_only_where_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_identity_is_used_only_if_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state(monkeypatch, Nvml()) is None
     alone = state(monkeypatch, Nvml(count=1))
     assert alone is not None
     assert alone.sm_clock_hz == 1_980_000_000
 
 
-def test_what_is_not_answered_is_unknown_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_values_are_unknown_and_the_others_remain(monkeypatch: pytest.MonkeyPatch) -> None:
     found = state(monkeypatch, Nvml(fails=("nvmlDeviceGetTemperature",), mask=0x4), uuid="aa-1")
     assert found == DeviceState(sm_clock_hz=1_980_000_000, throttled_by=("software power cap",))
     silent = ("nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksEventReasons")

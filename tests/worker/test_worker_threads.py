@@ -27,7 +27,7 @@ def runner(folder: Path, on_call: Callable[[], None], **words: object) -> Runner
     return Runner(target)
 
 
-def test_what_is_kept_per_thread_shows_in_the_first_pass(tmp_path: Path) -> None:
+def test_per_thread_state_shows_in_the_first_pass(tmp_path: Path) -> None:
     kept = threading.local()
     calls: list[int] = []
 
@@ -57,7 +57,7 @@ def test_grad_mode_and_autocast_hold_in_the_thread_and_are_as_before_after(tmp_p
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_what_the_model_raises_in_the_thread_goes_through(tmp_path: Path) -> None:
+def test_an_exception_in_the_thread_is_raised(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def on_call() -> None:

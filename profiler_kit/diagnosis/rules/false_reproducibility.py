@@ -15,7 +15,7 @@ from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
-Two passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
+Three passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
 seed: `low`, `medium` where `cudnn.deterministic=True` was set, `info` where only the loss's value differs (some losses do not
 repeat by themselves). Outputs, loss and gradients are compared apart. With
 `cudnn.benchmark=True` the search may end with another algorithm next time, also among the deterministic ones; without it,
@@ -59,7 +59,7 @@ def _finding(report: Report, cases: list[_Case], *, benchmark: bool) -> Finding:
         severity="info" if parts == "loss" else "medium" if strict else "low",
         title=f"{names} {verb} within a process, but two processes give different {parts}",
         explanation=sentences(
-            "Within one process two passes gave the same bits. A second, fresh process of the same configuration, "
+            "Within one process three passes gave the same bits. A second, fresh process of the same configuration, "
             "from the same seed, gave other ones.",
             "cudnn.benchmark times each algorithm once or twice, so that another one may win in the next process."
             if benchmark
