@@ -106,8 +106,8 @@ ROWS = [
     usage("analyze net.py --steps 0", "argument --steps: '0' is not a whole number of at least 1", "--help"),
     usage("analyze net.py --configs default,fast", "no configuration 'fast'", "choose from default, benchmark"),
     usage("analyze net.py --configs ,", "--configs: ',' names no configuration; write it as default,benchmark", "--help"),
-    usage("analyze net.py --device tpu", "--device tpu: no such device", "take auto, cpu, cuda"),
-    usage("analyze net.py --device meta", "--device meta: no such device", "take auto, cpu, cuda"),
+    usage("analyze net.py --device tpu", "--device tpu: no such device", "auto, cpu, cuda"),
+    usage("analyze net.py --device meta", "--device meta: no such device", "auto, cpu, cuda"),
     usage("analyze net.py --device cpu:3", "--device cpu:3: no such device: the last one is cpu", "--device cpu"),
     usage("analyze net.py --device cuda:99", "--device cuda:99: no", "--device"),
     # output
