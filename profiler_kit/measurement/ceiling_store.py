@@ -60,7 +60,7 @@ def ceilings_of(
             return cached, ()
     seconds = GPU_BUDGET_S if device.startswith("cuda") else CPU_BUDGET_S
     on_progress(f"measuring the peaks of {key[0]} (about {seconds:g} s plus start-up, then cached)")
-    ceilings, failure = _measured(device, seconds, limit_s)
+    ceilings, failure = _measure(device, seconds, limit_s)
     if ceilings is None:
         return None, (f"The device's peaks could not be measured: {failure}",)
     if not ceilings.steady:
@@ -110,7 +110,7 @@ def _is_possible(ceilings: Ceilings) -> bool:
     return all(math.isfinite(rate) and rate > 0 for rate in rates)
 
 
-def _measured(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceilings | None, str]:
+def _measure(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceilings | None, str]:
     limit_s = limit_s if limit_s is not None else START_UP_S + 10 * budget_s
     with worker_folder() as folder:
         job = CeilingsJob(device=device, budget_s=budget_s)

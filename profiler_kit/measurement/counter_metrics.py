@@ -75,24 +75,24 @@ class KernelRow:
     counters: KernelCounters
 
 
-def listed(query: str) -> frozenset[str]:
+def metric_names(query: str) -> frozenset[str]:
     """The base names of the metrics in the output of ``ncu --query-metrics``, as a table or as CSV."""
     return frozenset(name[1] for line in query.splitlines() if (name := _NAME.match(line)))
 
 
-def choose(available: Iterable[str]) -> Metrics | None:
+def select_metrics(available: Iterable[str]) -> Metrics | None:
     """The metrics in `available` that count operations and DRAM bytes; None if those for bytes or fp32 operations are missing."""
     names = frozenset(available)
     if not names.issuperset((*NEEDED, *FP32)):
         return None
-    tensor = _tensor(names)
+    tensor = _tensor_metrics(names)
     fallback = None if tensor else next((name for name in _TENSOR_INSTRUCTIONS if name in names), None)
     return Metrics(
         thread=tuple(name for name in THREAD_FLOPS if name in names), tensor=tensor, tensor_instructions=fallback
     )
 
 
-def _tensor(names: frozenset[str]) -> tuple[str, ...]:
+def _tensor_metrics(names: frozenset[str]) -> tuple[str, ...]:
     """One metric per source type, or several that do not overlap: ``src_fp16`` includes its ``_dst_`` variants."""
     by_source: dict[str, dict[str, str]] = {}
     for name in sorted(names):
@@ -103,12 +103,12 @@ def _tensor(names: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def errors(text: str) -> tuple[str, ...]:
+def error_messages(text: str) -> tuple[str, ...]:
     """The error messages that ncu wrote."""
     return tuple(line[1] for line in _ERROR.finditer(text))
 
 
-def read(text: str, metrics: Metrics) -> tuple[KernelRow, ...]:
+def parse_table(text: str, metrics: Metrics) -> tuple[KernelRow, ...]:
     """The kernels in ncu's log: a header line, a line of units, then one line per kernel launch. Empty if the log has no table.
 
     Raises UnreadableError for a table without a required column, cell or number.

@@ -104,8 +104,8 @@ def count(
             "Install it, or add its folder to PATH.",
         )
     try:
-        metrics = _metrics(ncu)
-        rows = _profiled(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, on_progress)
+        metrics = _supported_metrics(ncu)
+        rows = _run_ncu(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, on_progress)
     except _NoCountersError as reason:
         return None, (f"Hardware counters were not read: {reason}.",)
     except (KitError, OSError) as error:
@@ -126,7 +126,7 @@ def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) 
     )
 
 
-def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[str, ...]:
+def kernel_mismatches(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[str, ...]:
     """A note that lists the parts whose timed kernel was not counted; empty if there are none."""
     names = [
         f"{timing.path or 'the model itself'} ({timing.part})"
@@ -149,20 +149,20 @@ def _pairs(
 
 
 @functools.lru_cache(maxsize=4)
-def _metrics(ncu: Path) -> Metrics:
+def _supported_metrics(ncu: Path) -> Metrics:
     """The metrics to request from the devices of this machine. The result is cached."""
     query = process.run([ncu, "--query-metrics"], timeout_s=QUERY_TIMEOUT_S)
     if query.timed_out:
         raise _NoCountersError(f"ncu did not list its metrics within {QUERY_TIMEOUT_S:g} s")
     if not query.ok:
-        raise _NoCountersError(_reason(query.stdout, query))
-    metrics = counter_metrics.choose(counter_metrics.listed(query.stdout))
+        raise _NoCountersError(_failure_reason(query.stdout, query))
+    metrics = counter_metrics.select_metrics(counter_metrics.metric_names(query.stdout))
     if metrics is None:
         raise _NoCountersError("ncu has no metrics for the DRAM bytes and operations of this device")
     return metrics
 
 
-def _profiled(
+def _run_ncu(
     ncu: Path,
     metrics: Metrics,
     spec: TargetSpec,
@@ -186,11 +186,11 @@ def _profiled(
         text = table.read_text(encoding="utf-8", errors="replace") if table.exists() else ""
     _check(outcome, text, end, timeout_s)
     try:
-        rows = counter_metrics.read(text, metrics)
+        rows = counter_metrics.parse_table(text, metrics)
     except UnreadableError as error:
         raise _NoCountersError(f"the output of ncu cannot be parsed ({error})") from error
     if not rows:
-        raise _NoCountersError("ncu recorded no kernel on the device" if outcome.ok else _reason(text, outcome))
+        raise _NoCountersError("ncu recorded no kernel on the device" if outcome.ok else _failure_reason(text, outcome))
     return rows
 
 
@@ -208,18 +208,18 @@ def _check(outcome: process.Outcome, table: str, end: CountersEnd | None, timeou
         raise _NoCountersError(
             f"no result after {timeout_s:g} s, so the process was terminated. Raise --timeout: ncu replays each kernel many times"
         )
-    if end is None or any(ENDED_BADLY not in error for error in counter_metrics.errors(table)):
-        raise _NoCountersError(_reason(table, outcome))
+    if end is None or any(ENDED_BADLY not in error for error in counter_metrics.error_messages(table)):
+        raise _NoCountersError(_failure_reason(table, outcome))
     if end.failure is not None:
         raise _NoCountersError(end.failure.rstrip("."))
 
 
-def _reason(text: str, outcome: process.Outcome) -> str:
+def _failure_reason(text: str, outcome: process.Outcome) -> str:
     """The reason of a failure, from ncu's messages or the last output of the process."""
     hint_of_sign = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
     if hint_of_sign is not None:
         return hint_of_sign
-    message = next(iter(counter_metrics.errors(text)), outcome.last_words) or "no message"
+    message = next(iter(counter_metrics.error_messages(text)), outcome.last_words) or "no message"
     return f"ncu ended with {outcome.ending} ({message.rstrip('.')})"
 
 
@@ -229,12 +229,12 @@ def _parts(rows: tuple[KernelRow, ...]) -> tuple[CountedPart, ...]:
         key = (row.path, row.part) if row.path is not None else (REST, None)
         groups.setdefault(key, []).append(row)
     return tuple(
-        CountedPart(path=path, part=part, counters=_sum(group), kernels=_by_kernel(group))
+        CountedPart(path=path, part=part, counters=_sum(group), kernels=_sum_by_kernel(group))
         for (path, part), group in sorted(groups.items(), key=lambda item: item[0] == (REST, None))  # REST last
     )
 
 
-def _by_kernel(rows: list[KernelRow]) -> tuple[CountedKernel, ...]:
+def _sum_by_kernel(rows: list[KernelRow]) -> tuple[CountedKernel, ...]:
     groups: dict[str, list[KernelRow]] = {}
     for row in rows:
         groups.setdefault(row.kernel, []).append(row)

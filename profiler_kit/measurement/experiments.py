@@ -11,7 +11,7 @@ from profiler_kit import process, units
 from profiler_kit.configurations import shapes
 from profiler_kit.configurations.naming import named
 from profiler_kit.measurement import counters
-from profiler_kit.measurement.plan import capped
+from profiler_kit.measurement.plan import with_memory_limit
 from profiler_kit.measurement.session import Session, measure_more
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
 from profiler_kit.process.protocol import OnProgress, silent
@@ -49,7 +49,7 @@ def measure_under_cap(session: Session, limit_bytes: int | None, folder: Path) -
         session.notes.append(
             f"Not repeated with a memory limit of {limit}, because they need less: {', '.join(fitting)}."
         )
-    exceeding = [capped(config, limit_bytes) for config, size in sizes if size > limit_bytes]
+    exceeding = [with_memory_limit(config, limit_bytes) for config, size in sizes if size > limit_bytes]
     if exceeding:
         measure_more(session, exceeding, folder)
 
@@ -80,7 +80,7 @@ def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ..
                     device=session.device,
                     text=text,
                     timeout_s=session.timeout_s,
-                    on_progress=_labeled(session, f"changing shapes, {config.name}"),
+                    on_progress=_with_label(session, f"changing shapes, {config.name}"),
                 )
             )
     except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def run_schedule(
         schedule = ShapeSchedule(
             config=config.name,
             source=shapes.source_of(text),
-            steps=_steps(steps),
+            steps=_read_steps(steps),
             benchmark=config.benchmark,
             device=device.partition(":")[0],
         )
@@ -122,7 +122,7 @@ def run_schedule(
     return replace(schedule, notes=end.notes, failure=end.failure)
 
 
-def _steps(file: Path) -> tuple[ShapeStep, ...]:
+def _read_steps(file: Path) -> tuple[ShapeStep, ...]:
     """The completed steps. The last line may be incomplete if the process was terminated."""
     if not file.exists():
         return ()
@@ -166,10 +166,10 @@ def count_operations(session: Session, enabled: bool) -> None:
                     run.config,
                     device=session.device,
                     timeout_s=session.timeout_s,
-                    on_progress=_labeled(session, f"counting operations, {run.config.name}"),
+                    on_progress=_with_label(session, f"counting operations, {run.config.name}"),
                 )
                 if counted is not None:
-                    notes = (*notes, *counters.otherwise_done(run.convolutions, counted))
+                    notes = (*notes, *counters.kernel_mismatches(run.convolutions, counted))
                 for note in notes:
                     session.note(note)
                 if counted is None:
@@ -187,7 +187,7 @@ def count_operations(session: Session, enabled: bool) -> None:
         session.notes.append("Interrupted while reading hardware counters.")
 
 
-def _labeled(session: Session, label: str) -> OnProgress:
+def _with_label(session: Session, label: str) -> OnProgress:
     return lambda progress: session.on_progress(f"{label}: {progress}")
 
 

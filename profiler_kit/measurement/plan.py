@@ -72,26 +72,26 @@ def plan(
 
     Raises UsageError for an invalid name.
     """
-    defaults, notes = _valid(backend, has_tf32 and float32, has_tf32, uses_cudnn)
-    chooser = _Chooser(defaults, _DEVICE_OF[backend], info)
-    named_configs = [c for c in (chooser.read(name) for name in only or ()) if c is not None]
+    defaults, notes = _flag_configs(backend, has_tf32 and float32, has_tf32, uses_cudnn)
+    parser = _ConfigParser(defaults, _DEVICE_OF[backend], info)
+    named_configs = [c for c in (parser.read(name) for name in only or ()) if c is not None]
     in_order = [*(c for c in defaults if c in named_configs), *(c for c in named_configs if c not in defaults)]
     configs = defaults if only is None else in_order or defaults[:1]
-    more = [c for c in (chooser.read(name) for name in also) if c is not None]
+    more = [c for c in (parser.read(name) for name in also) if c is not None]
     configs = list(dict.fromkeys([*configs, *more]))
     optional: list[RunConfig] = []
     if only is None and backend in INSTEAD:
-        quiet = _Chooser(defaults, _DEVICE_OF[backend], info)  # its notes are dropped: the user did not name these
+        quiet = _ConfigParser(defaults, _DEVICE_OF[backend], info)  # its notes are dropped: the user did not name these
         candidates = (quiet.read(name) for name in INSTEAD[backend])
         excluded = _CONVOLUTION_AXES if not uses_cudnn else frozenset()
         fitting = [c for c in candidates if c is not None and excluded.isdisjoint(item.name for item in c.settings)]
         optional = [c for c in dict.fromkeys(fitting) if c not in configs]
     if again and len(configs) + len(optional) > 1:
         configs = [*configs, replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name)]
-    return Plan(configs=tuple(configs), notes=(*notes, *chooser.notes()), optional=tuple(optional))
+    return Plan(configs=tuple(configs), notes=(*notes, *parser.notes()), optional=tuple(optional))
 
 
-def capped(config: RunConfig, limit_bytes: int) -> RunConfig:
+def with_memory_limit(config: RunConfig, limit_bytes: int) -> RunConfig:
     """`config` with a memory limit of `limit_bytes`, which replaces an existing limit."""
     others = [item for item in config.settings if item.name != MEMORY_LIMIT]
     settings = sorted(
@@ -100,7 +100,7 @@ def capped(config: RunConfig, limit_bytes: int) -> RunConfig:
     return named(replace(config, settings=tuple(settings), repeat_of=None))
 
 
-class _Chooser:
+class _ConfigParser:
     """Parses configuration names for one device and target, and collects notes on skipped ones."""
 
     def __init__(self, defaults: Sequence[RunConfig], device: str, info: TargetInfo | None) -> None:
@@ -118,7 +118,7 @@ class _Chooser:
         flags = replace(config, name="", settings=())
         if all(flags != replace(default, name="") for default in self._defaults):
             config = named(replace(plain, settings=config.settings))  # the flags have no effect here
-        reason = self._pointless(config)
+        reason = self._reason_to_skip(config)
         if reason is not None:
             self._notes.append(f"Skipped {everywhere.name}: {reason}.")
             return None
@@ -136,7 +136,7 @@ class _Chooser:
         first = (f"Skipped {same}: the same as {self._defaults[0].name} here.",) if same else ()
         return (*first, *dict.fromkeys(self._notes))
 
-    def _pointless(self, config: RunConfig) -> str | None:
+    def _reason_to_skip(self, config: RunConfig) -> str | None:
         axes = axes_by_name()
         for item in config.settings:
             axis = axes[item.name]
@@ -151,7 +151,7 @@ class _Chooser:
 _EVERYWHERE: Final = RunConfig(name=DEFAULT, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
-def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
+def _flag_configs(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
     if backend in _WITHOUT_CUDNN:
         return [RunConfig(name=DEFAULT)], [_WITHOUT_CUDNN[backend]]
     if not uses_cudnn:
@@ -181,16 +181,16 @@ def with_tuning(runs: Sequence[ConfigRun]) -> tuple[ConfigRun, ...]:
 
     The faster of a configuration's two processes counts, because the first process to use a library waits for the disk.
     """
-    return tuple(_with_tuning(run, runs) for run in runs)
+    return tuple(_with_tuning_ns(run, runs) for run in runs)
 
 
-def _with_tuning(run: ConfigRun, runs: Sequence[ConfigRun]) -> ConfigRun:
+def _with_tuning_ns(run: ConfigRun, runs: Sequence[ConfigRun]) -> ConfigRun:
     if not run.config.benchmark:
         return run
     twin_config = _without_benchmark(run.config)
     twin = next((r for r in runs if r.config.benchmark is False and _without_benchmark(r.config) == twin_config), None)
-    start = _start_up(run, runs)
-    base = _start_up(twin, runs) if twin is not None else None
+    start = _start_up_ns(run, runs)
+    base = _start_up_ns(twin, runs) if twin is not None else None
     return run if start is None or base is None else replace(run, tuning_ns=start - base)
 
 
@@ -201,7 +201,7 @@ def _without_benchmark(config: RunConfig) -> RunConfig:
     return replace(config, name="", benchmark=False, repeat_of=None, settings=settings)
 
 
-def _start_up(run: ConfigRun, runs: Sequence[ConfigRun]) -> int | None:
+def _start_up_ns(run: ConfigRun, runs: Sequence[ConfigRun]) -> int | None:
     again = next((other for other in runs if other.config.repeat_of == run.config.name), None)
     start_ups_ns = [
         process.first_step_ns - process.step_ns.median

@@ -25,11 +25,11 @@ from profiler_kit.records.target import TargetSpec
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
 
-LEAST_RUN_BUDGET_S: Final = 2.0  # with less time per configuration, fast models do not reach a steady state
+MIN_RUN_BUDGET_S: Final = 2.0  # with less time per configuration, fast models do not reach a steady state
 MAX_NAME_BYTES: Final = 160  # of a trace's file name; file systems allow 255, including suffixes
 # A configuration that is five times slower needs no exact figures. Stopping it leaves time for the others.
-SLOWER: Final = 5.0
-LEAST_LIMIT_S: Final = 20.0  # a slow import from a cold disk must not count as a slow step
+MAX_SLOWDOWN: Final = 5.0
+MIN_LIMIT_S: Final = 20.0  # a slow import from a cold disk must not count as a slow step
 BUDGET_SHARES: Final = 1.5  # per configuration: the second process gets half the time of the first
 
 
@@ -98,7 +98,7 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
             )
             return None
         configs.append(config)
-        return _not_much_slower(session, _visit(session, config, share_s, folder), first[0])
+        return _with_short_timeout(session, _visit(session, config, share_s, folder), first[0])
 
     order = VisitOrder(
         has_failed=session.has_failed,
@@ -160,7 +160,7 @@ def trace_folder(folder: Path | None) -> Iterator[Path]:
 
 def _share_s(session: Session, configs: int) -> float:
     """The time for the steps of one configuration out of `configs`."""
-    return max(LEAST_RUN_BUDGET_S, session.budget_s / (BUDGET_SHARES * configs))
+    return max(MIN_RUN_BUDGET_S, session.budget_s / (BUDGET_SHARES * configs))
 
 
 def _visit(session: Session, config: RunConfig, share_s: float, folder: Path) -> Visit:
@@ -176,10 +176,10 @@ def _visit(session: Session, config: RunConfig, share_s: float, folder: Path) ->
     )
 
 
-def _not_much_slower(session: Session, visit: Visit, base: RunConfig) -> Visit:
+def _with_short_timeout(session: Session, visit: Visit, base: RunConfig) -> Visit:
     """`visit` with a short timeout: the user did not request it, and being much slower than `base` is a sufficient result."""
     took_s = session.took_s[base]
-    limit_s = max(LEAST_LIMIT_S, SLOWER * took_s)
+    limit_s = max(MIN_LIMIT_S, MAX_SLOWDOWN * took_s)
     if visit.timeout_s is not None and visit.timeout_s <= limit_s:
         return visit
     late = (

@@ -21,7 +21,7 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
-from profiler_kit.measurement.worker_process import read_result, started_worker, worker_folder
+from profiler_kit.measurement.worker_process import read_result, spawn_worker, worker_folder
 from profiler_kit.process.protocol import GO, OnProgress, silent
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.laboratory import Repeat
@@ -30,13 +30,13 @@ from profiler_kit.records.target import TargetSpec
 
 # A process that is being prepared imports and builds the model: it keeps a core busy for several seconds and needs host
 # memory. It must not slow down the process that measures.
-CORES_TO_GET_READY: Final = 4
-MOST_READY: Final = 3
+CORES_PER_PREPARED: Final = 4
+MAX_PREPARED: Final = 3
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 
 
 class RunProcess:
-    """The process of one run. It loads its target at once and waits for `go`. Created by `started_run`."""
+    """The process of one run. It loads its target at once and waits for `go`. Created by `spawn_run`."""
 
     def __init__(self, visit: Visit, child: process.Child, folder: Path) -> None:
         self.visit = visit
@@ -57,14 +57,14 @@ class RunProcess:
         if trace is None or run.trace is None:
             return replace(run, trace=None)
         try:
-            _copy(self._folder / TRACE, trace)
+            _copy_atomically(self._folder / TRACE, trace)
         except OSError as error:
             note = f"No times by layer: cannot write the trace to {trace}: {error.strerror or error}"
             return replace(run, trace=None, traced_steps=0, notes=(*run.notes, note))
         return replace(run, trace=str(trace))
 
     def parts_trace(self) -> Path | None:
-        """The trace of the convolutions' parts, valid within the block of `started_run`; None if the process wrote none."""
+        """The trace of the convolutions' parts, valid within the block of `spawn_run`; None if the process wrote none."""
         trace = self._folder / PARTS
         return trace if trace.exists() else None
 
@@ -89,9 +89,7 @@ class NotStarted:
 
 
 @contextlib.contextmanager
-def started_run(
-    spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = silent
-) -> Iterator[RunProcess]:
+def spawn_run(spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = silent) -> Iterator[RunProcess]:
     """Start the run of `visit` in a fresh process; leaving the block terminates it."""
     # traces are written to the worker's folder and copied when complete, so a terminated worker leaves no partial trace
     with worker_folder() as folder:
@@ -107,11 +105,11 @@ def started_run(
             again=visit.again,
             waits=True,
         )
-        with started_worker("run", job, folder, talks=True, on_progress=on_progress) as child:
+        with spawn_worker("run", job, folder, talks=True, on_progress=on_progress) as child:
             yield RunProcess(visit, child, folder)
 
 
-def _copy(trace: Path, place: Path) -> None:
+def _copy_atomically(trace: Path, place: Path) -> None:
     """Copy `trace` to `place` atomically, also across disks.
 
     Raises OSError.
@@ -165,10 +163,11 @@ def measure_visits(
     """Run `visits` and yield each one when it finishes; on a GPU the next one is already running by then.
 
     On a GPU up to `ahead` processes are prepared (import, build the model) while one measures. They wait before they use the
-    device, so one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is due. `ahead` None derives the number from the cores. `on_start` is called when a visit's process may use the device.
+    device, so one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is
+    due. `ahead` None derives the number from the cores. `on_start` is called when a visit's process may use the device.
     A process that cannot be started becomes a failed run.
     """
-    max_prepared = _ready_ahead(device) if ahead is None else ahead
+    max_prepared = _max_prepared(device) if ahead is None else ahead
     remaining = iter(visits)
     waiting: deque[RunProcess | NotStarted] = deque()
     blocks: dict[int, contextlib.ExitStack] = {}
@@ -180,7 +179,7 @@ def measure_visits(
                 block = stack.enter_context(contextlib.ExitStack())
                 report = partial(on_progress, visit)
                 try:
-                    started = block.enter_context(started_run(spec, visit, device=device, on_progress=report))
+                    started = block.enter_context(spawn_run(spec, visit, device=device, on_progress=report))
                     waiting.append(started)
                 except (KitError, OSError) as error:  # a resource missing for this process may be available for others
                     waiting.append(NotStarted(visit, error))
@@ -206,9 +205,9 @@ def measure_visits(
             current = following if max_prepared else start_next()
 
 
-def _ready_ahead(device: str) -> int:
+def _max_prepared(device: str) -> int:
     """The number of processes to prepare while one measures. Each keeps a core busy for some seconds."""
-    return min(MOST_READY, process.usable_cores() // CORES_TO_GET_READY) if device.startswith("cuda") else 0
+    return min(MAX_PREPARED, process.usable_cores() // CORES_PER_PREPARED) if device.startswith("cuda") else 0
 
 
 def with_repeat(run: ConfigRun, second: ConfigRun) -> ConfigRun:

@@ -20,7 +20,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.trials import is_undecided, pair_trial
 
 # A trial of a slow model takes a minute or two. Findings are sorted by importance.
-MOST_TRIALS: Final = 8
+MAX_TRIALS: Final = 8
 # A trial may lead to new advice: with bfloat16, for example, launches may limit the step, and CUDA graphs then help.
 MAX_ROUNDS: Final = 2
 
@@ -44,7 +44,7 @@ def try_advice(
     for _ in range(MAX_ROUNDS):
         new = {(finding.rule, finding.trial.config): finding.trial for finding in report.findings if finding.trial}
         stated = new | stated
-        configs = _advised(report, read_config, session, examined)
+        configs = _advised_configs(report, read_config, session, examined)
         if not configs or session.interrupted:
             break
         visits = measure_interleaved(session, [baseline.config, *configs], folder, purpose="trial")
@@ -65,13 +65,13 @@ def try_advice(
     return replace(report, findings=findings, notes=notes)
 
 
-def _advised(report: Report, read_config: ReadConfig, session: Session, examined: set[str]) -> list[RunConfig]:
+def _advised_configs(report: Report, read_config: ReadConfig, session: Session, examined: set[str]) -> list[RunConfig]:
     """The advised configurations, each once: the first advice of every finding, then the second advice, and so on.
 
     Advice that does not apply, or exceeds the number of trials, is skipped with a note. `examined` collects all names.
     """
     baseline = report.baseline()
-    by_rank = itertools.zip_longest(*(_names(finding) for finding in report.findings))
+    by_rank = itertools.zip_longest(*(_advised_names(finding) for finding in report.findings))
     names = dict.fromkeys(name for rank in by_rank for name in rank if name is not None)
     configs: dict[str, RunConfig] = {}
     excess: list[str] = []
@@ -86,18 +86,18 @@ def _advised(report: Report, read_config: ReadConfig, session: Session, examined
             continue
         if config is None or config.name in configs:
             continue
-        if len(configs) == MOST_TRIALS:
+        if len(configs) == MAX_TRIALS:
             excess.append(name)
         else:
             configs[config.name] = config
     if excess:
         session.note(
-            f"Trials skipped: {', '.join(excess)}. At most {MOST_TRIALS} run at a time; add these with --also."
+            f"Trials skipped: {', '.join(excess)}. At most {MAX_TRIALS} run at a time; add these with --also."
         )
     return list(configs.values())
 
 
-def _names(finding: Finding) -> tuple[str, ...]:
+def _advised_names(finding: Finding) -> tuple[str, ...]:
     """The configurations that a finding advises, in order of preference."""
     return finding.tries or ((finding.config,) if finding.config is not None else ())
 
@@ -109,7 +109,7 @@ def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[
 
 def _with_trial(finding: Finding, trials: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:
     """`finding` with the trial of its first advice that was run, and with the gain that it stated before."""
-    trial = next((trials[name] for name in _names(finding) if name in trials), None)
+    trial = next((trials[name] for name in _advised_names(finding) if name in trials), None)
     if trial is None:
         return finding
     earlier = stated.get((finding.rule, trial.config))

@@ -10,8 +10,8 @@ from typing import Final
 from profiler_kit.records.configs import RunConfig
 
 START_UP_S: Final = 180.0  # importing torch and the model, creating the context, the first step with algorithm search
-PATIENCE: Final = 10.0  # budgets that a run may take before it counts as a hang; a slow step is not a hang
-AGAIN_SHARE: Final = 0.5  # share of the first process's budget: the second process only estimates the median
+TIMEOUT_BUDGETS: Final = 10.0  # budgets that a run may take before it counts as a hang; a slow step is not a hang
+REPEAT_BUDGET_SHARE: Final = 0.5  # share of the first process's budget: the second process only estimates the median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,13 @@ class Visit:
     @property
     def limit_s(self) -> float:
         """The time limit of the process."""
-        return self.timeout_s if self.timeout_s is not None else START_UP_S + PATIENCE * self.budget_s
+        return self.timeout_s if self.timeout_s is not None else START_UP_S + TIMEOUT_BUDGETS * self.budget_s
 
 
 def reverse_pass(visits: Sequence[Visit]) -> list[Visit]:
     """The second processes of `visits` in reverse order: with half the budget, and without a trace or checks."""
     return [
-        replace(visit, budget_s=visit.budget_s * AGAIN_SHARE, trace=None, checks=False, again=True)
+        replace(visit, budget_s=visit.budget_s * REPEAT_BUDGET_SHARE, trace=None, checks=False, again=True)
         for visit in reversed(visits)
     ]
 

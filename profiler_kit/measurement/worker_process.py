@@ -30,7 +30,7 @@ def worker_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def started_worker(
+def spawn_worker(
     module: str,
     job: Saved,
     folder: Path,
@@ -76,7 +76,7 @@ def run_worker(
 
     The process is terminated after `timeout_s` seconds.
     """
-    with started_worker(module, job, folder, under=under, on_progress=on_progress) as child:
+    with spawn_worker(module, job, folder, under=under, on_progress=on_progress) as child:
         outcome = child.finish(timeout_s)
     return read_result(folder, result), outcome
 

@@ -320,7 +320,7 @@ class MemoryEstimate:
     - `device`: the prediction for a device, including workspace and the allocator.
     - `traced_on`: the kind of tensors the step ran on (``meta``, ``cpu``).
     - `what_ifs`: predictions after changes; `what_if_notes`: their limits.
-    - `notes`: what the figures exclude, and why.
+    - `notes`: exclusions and their reasons.
     """
 
     peak_bytes: int

@@ -18,7 +18,7 @@ from profiler_kit.loading.batch import map_batch
 from profiler_kit.loading.compiled import as_written, nothing_compiled
 from profiler_kit.loading.place import first_line
 from profiler_kit.loading.surroundings import seeded
-from profiler_kit.worker.checks import State, restored
+from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner
 
@@ -59,21 +59,21 @@ def error_against_float64(runner: Runner, start: State, *, gradient_limit_ns: in
         return Errors(note="No error against float64: Metal (MPS) has no float64.")
     outputs, is_random = _outputs(runner, start)
     if not is_random:
-        return _compared(runner, start, outputs, gradient_limit_ns)
+        return _compare_with_reference(runner, start, outputs, gradient_limit_ns)
     if runner.target.runs is not runner.target.model:  # captured or compiled with its dropout
         return Errors(note=_RANDOM)
     with _without_dropout(runner.target.model):
         outputs, is_random = _outputs(runner, start)
         if is_random:
             return Errors(note=_RANDOM)
-        errors = _compared(runner, start, outputs, gradient_limit_ns)
+        errors = _compare_with_reference(runner, start, outputs, gradient_limit_ns)
     return errors if errors.note else replace(errors, note=_NO_DROPOUT)
 
 
-def _compared(runner: Runner, start: State, outputs: list[Tensor], limit_ns: int) -> Errors:
+def _compare_with_reference(runner: Runner, start: State, outputs: list[Tensor], limit_ns: int) -> Errors:
     begin_ns = time.perf_counter_ns()
     with _reference(runner, start) as (twin, batch), torch.no_grad():
-        reference = _floats(twin.model(*batch.args, **batch.kwargs))
+        reference = _float_tensors(twin.model(*batch.args, **batch.kwargs))
         runner.synchronize()
     forward_ns = time.perf_counter_ns() - begin_ns
     if not reference or [t.shape for t in outputs] != [t.shape for t in reference]:
@@ -100,7 +100,7 @@ def _gradient_error(runner: Runner, start: State) -> float | None:
     model = runner.target.model
     with seeded(runner.target.spec.seed):
         model.zero_grad(set_to_none=True)
-        runner.forward_backward(restored(runner, start))
+        runner.forward_backward(restore_state(runner, start))
     with _reference(runner, start) as (twin, batch):
         output = twin.model(*batch.args, **batch.kwargs)
         labels = map_batch(Batch(labels=runner.labels(output, batch)), _double, _double).labels
@@ -118,9 +118,9 @@ def _outputs(runner: Runner, start: State) -> tuple[list[Tensor], bool]:
     """The floating-point output tensors of the configuration, and whether the model drew random numbers."""
     target = runner.target
     with seeded(target.spec.seed):
-        batch = restored(runner, start)
+        batch = restore_state(runner, start)
         before = _random_states(target.device)
-        outputs = _floats(runner.forward(batch))
+        outputs = _float_tensors(runner.forward(batch))
         after = _random_states(target.device)
     return outputs, not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -133,7 +133,7 @@ def _reference(runner: Runner, start: State) -> Iterator[tuple[Target, Batch]]:
     torch.backends.cudnn.benchmark = False
     try:
         with seeded(target.spec.seed), nothing_compiled():
-            batch = map_batch(restored(runner, start), _double, _double)
+            batch = map_batch(restore_state(runner, start), _double, _double)
             twin = target.replaced(lambda module: as_written(copy.deepcopy(module)).double(), batch, target.device)
             yield twin, batch
     finally:
@@ -186,7 +186,7 @@ def _distance(values: Sequence[Tensor], exact_values: Sequence[Tensor]) -> tuple
     return max_difference / max_exact, (difference_squares / exact_squares) ** 0.5
 
 
-def _floats(value: object) -> list[Tensor]:
+def _float_tensors(value: object) -> list[Tensor]:
     return [tensor for tensor in tensors(value) if tensor.is_floating_point()]
 
 

@@ -22,7 +22,7 @@ from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker import environment
 from profiler_kit.worker.entry import serve
-from profiler_kit.worker.steps import FEWEST_STEPS
+from profiler_kit.worker.steps import MIN_STEPS
 
 VERSION: Final = 1  # of the method; raise it when new figures are not comparable with old ones
 # Switches that override arithmetic and so change the peaks.
@@ -120,7 +120,7 @@ def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
     call = _product(size, _DTYPES[math], place)
     end_ns = start_ns + share_ns
     _times(call, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), min_count=1)
-    times = _times(call, place, until_ns=end_ns, min_count=FEWEST_STEPS)
+    times = _times(call, place, until_ns=end_ns, min_count=MIN_STEPS)
     return MathRate(
         math=math,
         flops_per_s=2 * size**3 / (statistics.median(times) * 1e-9),
@@ -147,7 +147,7 @@ def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
     copy = partial(target.copy_, source)
     _times(copy, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), min_count=1)
     until_ns = time.perf_counter_ns() + round(share_ns * (1 - WARMUP_SHARE))
-    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, min_count=FEWEST_STEPS)
+    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, min_count=MIN_STEPS)
 
 
 def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, min_count: int) -> list[int]:

@@ -30,7 +30,7 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bits:
+class Reproducibility:
     """Whether passes in this process are bitwise equal, by part, and the hashes of the first pass.
 
     None where nothing can be compared: no tensor in the output, or no loss and gradients in inference.
@@ -56,30 +56,30 @@ def seeded_state(runner: Runner) -> State:
 
     Includes buffers that are not saved with the model, because steps may update them and depend on them.
     """
-    return {name: value.detach().to("cpu", copy=True) for name, value in _named(runner.target.model)}
+    return {name: value.detach().to("cpu", copy=True) for name, value in _named_tensors(runner.target.model)}
 
 
-def bits(runner: Runner, start: State) -> Bits:
+def compare_passes(runner: Runner, start: State) -> Reproducibility:
     """Compare three forward (and backward) passes from `start` bit by bit, without optimizer steps.
 
     All passes use the same seeds. Every tensor of the output counts, of any type, including signs of zeros and NaN payloads.
     """
-    first = digests_only(runner, start)
-    others = [digests_only(runner, start) for _ in range(PASSES - 1)]
-    return Bits(
-        outputs=_same(first.output, [other.output for other in others]),
-        loss=_same(first.loss, [other.loss for other in others]),
-        gradients=_same(first.gradient, [other.gradient for other in others]),
+    first = pass_digests(runner, start)
+    others = [pass_digests(runner, start) for _ in range(PASSES - 1)]
+    return Reproducibility(
+        outputs=_all_equal(first.output, [other.output for other in others]),
+        loss=_all_equal(first.loss, [other.loss for other in others]),
+        gradients=_all_equal(first.gradient, [other.gradient for other in others]),
         digests=first,
     )
 
 
-def digests_only(runner: Runner, start: State) -> Digests:
+def pass_digests(runner: Runner, start: State) -> Digests:
     """The hashes of one pass from `start`. A second process compares them with those of the first."""
     target = runner.target
     parameters = list(target.model.parameters())
     with seeded(target.spec.seed):
-        batch = restored(runner, start)
+        batch = restore_state(runner, start)
         if not runner.train:
             return Digests(output=_digest([runner.forward(batch)]), loss=None, gradient=None)
         target.model.zero_grad(set_to_none=True)
@@ -92,20 +92,20 @@ def digests_only(runner: Runner, start: State) -> Digests:
     return digests
 
 
-def restored(runner: Runner, start: State) -> Batch:
+def restore_state(runner: Runner, start: State) -> Batch:
     """The batch of every pass, after resetting the model's parameters and buffers to `start` in place."""
     with torch.no_grad():
-        for name, value in _named(runner.target.model):
+        for name, value in _named_tensors(runner.target.model):
             value.copy_(start[name])
     return runner.target.batch
 
 
-def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
-def _same(first: str | None, others: Iterable[str | None]) -> bool | None:
+def _all_equal(first: str | None, others: Iterable[str | None]) -> bool | None:
     return all(other == first for other in others) if first is not None else None
 
 

@@ -43,14 +43,14 @@ def _run(job: CountersJob, on_progress: OnProgress) -> None:
     on_progress(f"{WARMUP_STEPS} warm-up steps")
     for _ in range(WARMUP_STEPS):
         runner.step()
-    watched_pass(runner, lambda path, part: contextlib.nullcontext())
+    run_in_parts(runner, lambda path, part: contextlib.nullcontext())
     on_progress("counted step (each kernel runs several times)")
     runner.synchronize()
     with torch.cuda.profiler.profile():
-        watched_pass(runner, _marked)
+        run_in_parts(runner, _marked)
 
 
-def watched_pass(runner: Runner, watch: Watch) -> None:
+def run_in_parts(runner: Runner, watch: Watch) -> None:
     """Run one step without its optimizer, with every part of a convolution inside ``watch(path, part)``; then drop gradients."""
     batch = runner.fetch()
     parts = ConvolutionParts(runner, watch)

@@ -50,7 +50,7 @@ def device_state(device: torch.device | str) -> DeviceState | None:
         _query(nvml, nvml.nvmlShutdown)
 
 
-def reasons_in_words(mask: int) -> tuple[str, ...]:
+def throttle_reasons(mask: int) -> tuple[str, ...]:
     """The reasons in NVML's `mask`, without idleness; an unknown bit as its number."""
     reasons = tuple(words for bit, words in REASONS if mask & bit)
     unknown = mask & ~sum(bit for bit, _ in REASONS) & ~IDLE
@@ -70,7 +70,7 @@ def _state(nvml: Any, handle: Any) -> DeviceState | None:
     return DeviceState(
         sm_clock_hz=clock_mhz * 1_000_000 if clock_mhz is not None else None,
         temperature_celsius=celsius,
-        throttled_by=reasons_in_words(mask) if mask is not None else (),
+        throttled_by=throttle_reasons(mask) if mask is not None else (),
     )
 
 

@@ -74,7 +74,7 @@ def has_tf32(device: str) -> bool:
     return device.startswith("cuda") and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def apply(config: RunConfig) -> None:
+def apply_flags(config: RunConfig) -> None:
     """Set the cuDNN flags of `config`; a flag that is None is unchanged.
 
     TF32 is set with the legacy switch only. It exists in every supported version and sets convolutions and recurrent layers
@@ -133,18 +133,18 @@ def _cudnn_version() -> str | None:
 
 def flags_snapshot() -> tuple[NamedValue, ...]:
     """The current flags that select algorithms and arithmetic. Flags that this torch lacks are left out."""
-    read = ((name, _read(read_flag)) for name, read_flag in _FLAGS)
+    read = ((name, _read_flag(read_flag)) for name, read_flag in _FLAGS)
     return tuple(NamedValue(name=name, value=value) for name, value in read if value is not None)
 
 
 def flags_changed(before: Sequence[NamedValue], after: Sequence[NamedValue]) -> tuple[str, ...]:
     """The differences between two snapshots, as ``cudnn.benchmark: False -> True``."""
-    now = {flag.name: _in_short(flag.value) for flag in after}
-    was = {flag.name: _in_short(flag.value) for flag in before}
+    now = {flag.name: _shortened(flag.value) for flag in after}
+    was = {flag.name: _shortened(flag.value) for flag in before}
     return tuple(f"{name}: {was[name]} -> {value}" for name, value in now.items() if was.get(name, value) != value)
 
 
-def _in_short(value: str) -> str:
+def _shortened(value: str) -> str:
     return UNREADABLE if value.startswith(UNREADABLE) else value
 
 
@@ -201,7 +201,7 @@ _FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
 )
 
 
-def _read(read: Callable[[], object]) -> str | None:
+def _read_flag(read: Callable[[], object]) -> str | None:
     """A flag's value; None if this torch lacks the flag."""
     try:
         return str(read())

@@ -35,13 +35,13 @@ class _Form:
     leaves: tuple[Any, ...]
     kinds: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
-    def filled(self, tensors: Sequence[Tensor]) -> Any:
+    def insert(self, tensors: Sequence[Tensor]) -> Any:
         """The nested value with `tensors` inserted."""
         remaining = iter(tensors)
         leaves = [next(remaining) if leaf is _TENSOR else leaf for leaf in self.leaves]
         return trees.tree_unflatten(leaves, self.tree)
 
-    def holds(self, other: _Form) -> bool:
+    def matches(self, other: _Form) -> bool:
         """Whether `other` has the same structure, shapes, types and non-tensor values."""
         return (
             self.tree == other.tree
@@ -77,7 +77,7 @@ class _Flat(nn.Module):
         self.training = runs.training
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        args, kwargs = self.inputs.filled(tensors)
+        args, kwargs = self.inputs.insert(tensors)
         self.form, tensors_out = _flattened(self.runs(*args, **kwargs))
         return tuple(tensors_out)
 
@@ -100,12 +100,12 @@ class Graphed(nn.Module):
         if captured is None:
             captured = self._captured[with_gradients] = self._capture(form, tensors, with_gradients)
         inputs, outputs, replay = captured
-        if not inputs.holds(form):
+        if not inputs.matches(form):
             raise TargetError(
-                f"a CUDA graph replays one shape: captured with {_shapes(inputs)}, then called with {_shapes(form)}",
+                f"a CUDA graph replays one shape: captured with {_shapes_text(inputs)}, then called with {_shapes_text(form)}",
                 hint="give all batches the same shape, for example with drop_last=True, or set --batch",
             )
-        return outputs.filled(replay(*tensors))
+        return outputs.insert(replay(*tensors))
 
     def _capture(self, form: _Form, tensors: Sequence[Tensor], with_gradients: bool) -> tuple[_Form, _Form, Replay]:
         flat = _Flat(self.runs, form)
@@ -115,12 +115,12 @@ class Graphed(nn.Module):
         try:
             with (
                 torch.cuda.device(device),
-                _buffers_kept(self.model),
+                _restored_buffers(self.model),
                 _no_cached_casts(),
             ):
-                replay = _training(flat, buffers) if with_gradients else _inference(flat, buffers)
+                replay = _capture_training(flat, buffers) if with_gradients else _capture_inference(flat, buffers)
         except Exception as error:
-            first = _first(error)  # ending a failed capture raises again, with a less helpful message
+            first = _first_cause(error)  # ending a failed capture raises again, with a less helpful message
             if isinstance(first, KitError) or is_out_of_memory(first):
                 raise
             raise TargetError(
@@ -148,13 +148,13 @@ def one_device(tensors: Iterable[Tensor]) -> torch.device:
     return devices.pop()
 
 
-def _training(flat: _Flat, buffers: tuple[Tensor, ...]) -> Replay:
+def _capture_training(flat: _Flat, buffers: tuple[Tensor, ...]) -> Replay:
     make: Any = torch.cuda.make_graphed_callables  # its type hints do not include modules
     graphed: Replay = make(flat, buffers, num_warmup_iters=WARM_UPS, allow_unused_input=True)
     return graphed
 
 
-def _inference(flat: _Flat, buffers: tuple[Tensor, ...]) -> Replay:
+def _capture_inference(flat: _Flat, buffers: tuple[Tensor, ...]) -> Replay:
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
@@ -175,7 +175,7 @@ def _inference(flat: _Flat, buffers: tuple[Tensor, ...]) -> Replay:
 
 
 @contextmanager
-def _buffers_kept(model: nn.Module) -> Iterator[None]:
+def _restored_buffers(model: nn.Module) -> Iterator[None]:
     """Restore all buffers afterwards, because warm-up passes update running statistics."""
     before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
@@ -198,11 +198,11 @@ def _no_cached_casts() -> Iterator[None]:
         torch.set_autocast_cache_enabled(was_enabled)
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_cause(error: BaseException) -> BaseException:
     while error.__context__ is not None:
         error = error.__context__
     return error
 
 
-def _shapes(form: _Form) -> str:
+def _shapes_text(form: _Form) -> str:
     return ", ".join("x".join(map(str, shape)) or "a scalar" for shape, _ in form.kinds) or "no tensor"

@@ -108,21 +108,21 @@ class ConvolutionParts(TorchDispatchMode):
     def _forward_owner(self, args: tuple[Any, ...]) -> str:
         path = self._owners.running
         if len(args) > _WEIGHT:
-            users = self._users.setdefault(_key(args[_WEIGHT]), [])
+            users = self._users.setdefault(_weight_key(args[_WEIGHT]), [])
             if path in users:
                 users.remove(path)
             users.append(path)
         return path
 
     def _backward_owner(self, weight: Any) -> str:
-        users = self._users.get(_key(weight), [])
+        users = self._users.get(_weight_key(weight), [])
         if len(users) == 1:
             return users[0]
         running = self._owners.running
         return running if running in users or not users else users[-1]
 
 
-def _key(weight: Any) -> _Weight:
+def _weight_key(weight: Any) -> _Weight:
     """The identity of a weight among all tensors that are alive."""
     return weight.data_ptr(), tuple(weight.shape)
 
@@ -131,7 +131,7 @@ def _only(place: int) -> list[bool]:
     return [i == place for i in range(3)]
 
 
-def record(runner: Runner, path: Path) -> tuple[PartWorkspace, ...]:
+def record_parts(runner: Runner, path: Path) -> tuple[PartWorkspace, ...]:
     """Write to `path` the trace of one step with convolutions in marked parts; returns the workspace of each part.
 
     Runs three steps: warm-up, one under the profiler, one with the allocator watched. If the first step has no convolution
@@ -151,12 +151,12 @@ def trace_parts(runner: Runner, path: Path) -> bool:
         return record_function(marks.convolution(part, owner))
 
     with profiled(runner, 1) as profiler:
-        _step(runner, watch)
+        _run_step(runner, watch)
         if not paths:
             return False
         profiler.step()
         with record_function(marks.step(1)):
-            _step(runner, watch)
+            _run_step(runner, watch)
     write_trace(profiler, path)
     return True
 
@@ -174,11 +174,11 @@ def _workspaces(runner: Runner) -> tuple[PartWorkspace, ...]:
         growth = max(0, torch.cuda.memory_allocated(device) - before)
         sizes[owner, part] = max(sizes.get((owner, part), 0), peak - before - growth)
 
-    _step(runner, watch)
+    _run_step(runner, watch)
     return tuple(PartWorkspace(path=path, part=part, bytes=size) for (path, part), size in sizes.items())
 
 
-def _step(runner: Runner, watch: Watch) -> None:
+def _run_step(runner: Runner, watch: Watch) -> None:
     """Run one step with `watch` around every part of every convolution outside compiled modules."""
     compiled = compiled_parts(runner.target.runs)
 

@@ -24,7 +24,7 @@ from profiler_kit.worker.steps import Runner
 LISTED_OPS = 20  # number of ops with the largest workspaces in a report
 
 
-def peak_memory(runner: Runner) -> PeakMemory | None:
+def measure_peak_memory(runner: Runner) -> PeakMemory | None:
     """The measured peak of one step by category; None if no op allocated on the device."""
     runner.synchronize()
     if runner.optimizer is not None:

@@ -27,8 +27,8 @@ from profiler_kit.worker import accuracy, checks, environment, parts, probe, thr
 from profiler_kit.worker.device_state import device_state
 from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.steps import (
-    FEWEST_STEPS,
-    MOST_WARMUP_STEPS,
+    MIN_STEPS,
+    MAX_WARMUP_STEPS,
     Runner,
     is_steady,
     steps_within,
@@ -45,7 +45,7 @@ LOG_LINES = 40  # the last lines of a traceback
 CHECK_STEPS = 10  # the cost of the checks in steps: three passes for reproducibility, and the slower float64 pass
 
 
-def run_when_told(job: RunJob, on_progress: OnProgress) -> ConfigRun:
+def run_on_signal(job: RunJob, on_progress: OnProgress) -> ConfigRun:
     """Run `run_job`; start when the parent's message on stdin arrives."""
     go = os.fdopen(os.dup(0), "rb") if job.waits else None
     with Path(os.devnull).open("rb") as nothing:  # a model that reads stdin must not read the parent's message
@@ -88,11 +88,11 @@ def _run(job: RunJob, on_progress: OnProgress, go: IO[bytes] | None) -> ConfigRu
             "torch._dynamo"
         )  # takes seconds; otherwise the first optimizer imports it on the device's time
     gate = _Gate(go if job.waits else None)
-    run = _measured(job, variant.load_runner(job, ready=gate.wait), on_progress)
+    run = _measure(job, variant.load_runner(job, ready=gate.wait), on_progress)
     return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
 
 
-def _measured(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
+def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
     start = checks.seeded_state(runner)
     variant.configure(runner, job)
     target = runner.target
@@ -113,7 +113,7 @@ def _measured(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
     until_ns = None if job.steps else time.perf_counter_ns() + timed_ns
-    timed = timed_steps(runner, count, fewest=FEWEST_STEPS, until_ns=until_ns)
+    timed = timed_steps(runner, count, fewest=MIN_STEPS, until_ns=until_ns)
     run = ConfigRun(
         config=job.config,
         environment=where,
@@ -132,9 +132,9 @@ def _measured(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun
         notes=(*runner.notes, *([RESERVED] if cuda and runner.memory_apart else [])),
     )
     if job.again:
-        return _second(run, runner, start, on_progress)
+        return _with_digests_of_repeat(run, runner, start, on_progress)
     if job.trace is not None:
-        run = _traced(run, runner, job.trace, step_ns, on_progress)
+        run = _with_trace(run, runner, job.trace, step_ns, on_progress)
     if job.parts_trace is not None and cuda:
         run = _with_parts(run, runner, job.parts_trace, on_progress)
     run = replace(run, flags_changed=environment.flags_changed(flags, environment.flags_snapshot()))
@@ -142,10 +142,10 @@ def _measured(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun
         return run
     remaining_ns = deadline_ns - time.perf_counter_ns()
     if not cuda and remaining_ns < CHECK_STEPS * step_ns:
-        return _noted(
+        return _with_note(
             run, "Reproducibility and error against float64 were not checked: the budget was used up. Raise --budget."
         )
-    return _checked(run, runner, start, on_progress)
+    return _with_checks(run, runner, start, on_progress)
 
 
 def _peak_bytes(runner: Runner) -> int | None:
@@ -156,13 +156,13 @@ def _peak_bytes(runner: Runner) -> int | None:
     return torch.cuda.max_memory_reserved(device) if runner.memory_apart else torch.cuda.max_memory_allocated(device)
 
 
-def _traced(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_progress: OnProgress) -> ConfigRun:
+def _with_trace(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_progress: OnProgress) -> ConfigRun:
     traced = 1 if step_ns >= SLOW_STEP_NS else TRACED_STEPS
     on_progress(f"{traced} traced steps")
     try:
         tracing.traced_steps(runner, traced, Path(trace))
     except Exception as error:  # noqa: BLE001 the user's code under the profiler: keep the samples
-        return _noted(run, f"No times by layer: the traced steps raised {first_line(error)}")
+        return _with_note(run, f"No times by layer: the traced steps raised {first_line(error)}")
     return replace(run, traced_steps=traced, trace=trace)
 
 
@@ -183,10 +183,10 @@ def _first_step(runner: Runner) -> int:
 def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, on_progress: OnProgress) -> list[int]:
     """Durations of warm-up steps. At least one runs; it stops when steps are steady or time is needed for the timed steps."""
     durations_ns: list[int] = []
-    while len(durations_ns) < MOST_WARMUP_STEPS:
+    while len(durations_ns) < MAX_WARMUP_STEPS:
         on_progress(f"warm-up step {len(durations_ns) + 1}")
         durations_ns.append(synced_step_ns(runner))
-        needed_ns = (FEWEST_STEPS + 3) * min(durations_ns)  # the timed, the traced and one further step
+        needed_ns = (MIN_STEPS + 3) * min(durations_ns)  # the timed, the traced and one further step
         if is_steady(durations_ns) or time.perf_counter_ns() + needed_ns > deadline_ns:
             break
     return durations_ns
@@ -195,67 +195,67 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, on_progress: OnPro
 def _with_parts(run: ConfigRun, runner: Runner, trace: str, on_progress: OnProgress) -> ConfigRun:
     """`run` with the workspaces of its convolutions' parts. The parent reads the trace."""
     if runner.unseen is not None:
-        return _noted(run, f"The algorithms of convolutions are unknown: {runner.unseen}.")
+        return _with_note(run, f"The algorithms of convolutions are unknown: {runner.unseen}.")
     on_progress("convolutions one by one")
     try:
-        return replace(run, part_workspaces=parts.record(runner, Path(trace)))
+        return replace(run, part_workspaces=parts.record_parts(runner, Path(trace)))
     except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: keep the samples
-        return _noted(run, f"The algorithms of convolutions were not recorded: {first_line(error)}")
+        return _with_note(run, f"The algorithms of convolutions were not recorded: {first_line(error)}")
 
 
-def _second(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
+def _with_digests_of_repeat(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
     """`run`, the second process of its configuration, with hashes to compare processes. A failure becomes a note."""
     try:
         on_progress("hashes of outputs and gradients")
-        run = _digested(run, checks.digests_only(runner, start))
+        run = _with_digests(run, checks.pass_digests(runner, start))
         if runner.cuda and run.config.benchmark:
             on_progress("forward in a new thread")
-            run = replace(run, new_thread=threads.first_call(runner))
+            run = replace(run, new_thread=threads.time_new_thread(runner))
     except Exception as error:  # noqa: BLE001 the user's code again: keep the samples
-        return _noted(run, f"The second process could not be compared: {first_line(error)}")
+        return _with_note(run, f"The second process could not be compared: {first_line(error)}")
     return run
 
 
-def _checked(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
+def _with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
     """`run` with memory by category, reproducibility and error. A check that fails becomes a note."""
     check = "Memory at the peak"
     try:
         if runner.cuda and runner.unseen is None:
             on_progress("memory probe")
-            memory = probe.peak_memory(runner)
+            memory = probe.measure_peak_memory(runner)
             workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None
             run = replace(run, memory=memory, workspace_bytes=workspace)
         check = "Reproducibility"
         on_progress("reproducibility")
-        bits = checks.bits(runner, start)
+        reproducibility = checks.compare_passes(runner, start)
         run = replace(
-            _digested(run, bits.digests),
-            repeatable=bits.repeatable,
-            repeatable_outputs=bits.outputs,
-            repeatable_loss=bits.loss,
-            repeatable_gradients=bits.gradients,
+            _with_digests(run, reproducibility.digests),
+            repeatable=reproducibility.repeatable,
+            repeatable_outputs=reproducibility.outputs,
+            repeatable_loss=reproducibility.loss,
+            repeatable_gradients=reproducibility.gradients,
         )
         check = "The error against float64"
         on_progress("error against float64")
         errors = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
-        return _noted(run, f"{check} could not be checked: {first_line(error)}")
+        return _with_note(run, f"{check} could not be checked: {first_line(error)}")
     run = replace(
         run,
         max_relative_error=errors.max_relative,
         l2_relative_error=errors.l2_relative,
         gradient_l2_relative_error=errors.gradient_l2_relative,
     )
-    return _noted(run, errors.note) if errors.note is not None else run
+    return _with_note(run, errors.note) if errors.note is not None else run
 
 
-def _digested(run: ConfigRun, digests: checks.Digests) -> ConfigRun:
+def _with_digests(run: ConfigRun, digests: checks.Digests) -> ConfigRun:
     return replace(run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient)
 
 
-def _noted(run: ConfigRun, note: str) -> ConfigRun:
+def _with_note(run: ConfigRun, note: str) -> ConfigRun:
     return replace(run, notes=(*run.notes, note))
 
 
 if __name__ == "__main__":
-    serve(RunJob, run_when_told)
+    serve(RunJob, run_on_signal)

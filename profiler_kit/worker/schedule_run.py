@@ -90,9 +90,9 @@ class _Steps:
     def run(self, step: PlannedStep) -> ShapeStep:
         """Run and time one step of the shape. Inputs and labels are created before the clock starts."""
         runner, target = self._runner, self._runner.target
-        batch = target.to_device(shaped(target.batch, self.schedule, step))
+        batch = target.to_device(reshape_batch(target.batch, self.schedule, step))
         if runner.train:
-            batch = self._labels.on(batch, step)
+            batch = self._labels.add_to(batch, step)
         if runner.cuda:
             torch.cuda.reset_peak_memory_stats(target.device)
         runner.synchronize()
@@ -113,7 +113,7 @@ class _Steps:
         )
 
 
-def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
+def reshape_batch(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
     """`batch` with every tensor in its shape for `step`: truncated, or repeated from its start.
 
     Values come from the batch, so indices stay within their tables.
@@ -140,25 +140,25 @@ class _Labels:
         self._meta: Target | None = None
         self._outputs: dict[tuple[int, ...], Any] = {}
 
-    def on(self, batch: Batch, step: PlannedStep) -> Batch:
+    def add_to(self, batch: Batch, step: PlannedStep) -> Batch:
         """`batch` on the device with labels: its own in their new shape, or generated ones."""
         if batch.labels:
             return batch
         if step.shape not in self._outputs:
-            self._outputs[step.shape] = self._output(batch, step)
+            self._outputs[step.shape] = self._meta_output(batch, step)
         # only the output's shapes matter; memory that is never written is not allocated
-        like = map_tensors(self._outputs[step.shape], _empty)
+        like = map_tensors(self._outputs[step.shape], _empty_like)
         labels = self._target.labels_of(like, batch)
         return self._target.to_device(replace(batch, labels=labels))
 
-    def _output(self, batch: Batch, step: PlannedStep) -> Any:
+    def _meta_output(self, batch: Batch, step: PlannedStep) -> Any:
         """The output's structure with its tensors on the meta device."""
         if self._meta is None and self._target.again is not None:
             self._meta = self._target.again("meta")
         if self._meta is not None:
 
             def attempt(target: Target) -> Any:
-                batch_of_step = shaped(target.batch, self._schedule, step)
+                batch_of_step = reshape_batch(target.batch, self._schedule, step)
                 with telling("forward"):
                     return target.model(*batch_of_step.args, **batch_of_step.kwargs)
 
@@ -180,12 +180,12 @@ class _Labels:
             torch._C._set_mkldnn_enabled(onednn)
 
 
-def _empty(tensor: Tensor, device: str | None = None) -> Tensor:
+def _empty_like(tensor: Tensor, device: str | None = None) -> Tensor:
     empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device=device)
     return empty.requires_grad_(tensor.requires_grad)
 
 
-_on_meta = partial(_empty, device="meta")
+_on_meta = partial(_empty_like, device="meta")
 
 
 def rss_bytes() -> int | None:

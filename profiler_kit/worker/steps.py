@@ -30,9 +30,9 @@ from profiler_kit.worker.graphed import Graphed
 Mark = Callable[[Phase], None]
 MARKS_A_STEP: Final = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
 
-FEWEST_STEPS: Final = 3  # a median of fewer samples is as uncertain as a single sample
-MOST_STEPS: Final = 100  # more steps narrow the interval too little for the time they take
-MOST_WARMUP_STEPS: Final = 20
+MIN_STEPS: Final = 3  # a median of fewer samples is as uncertain as a single sample
+MAX_STEPS: Final = 100  # more steps narrow the interval too little for the time they take
+MAX_WARMUP_STEPS: Final = 20
 STEADY_SPREAD: Final = 0.05  # three warm-up steps within 5 % of each other: caches, clocks and plans have settled
 
 _FUSED: Final = "fused"
@@ -60,7 +60,7 @@ class Runner:
         self.memory_apart = False
         self.notes: list[str] = []
         self._labels: tuple[object, ...] | None = None
-        self._feed = _endless(target) if target.loader is not None else None
+        self._feed = _endless_batches(target) if target.loader is not None else None
 
     @property
     def device(self) -> torch.device:
@@ -182,7 +182,7 @@ def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return replacement
 
 
-def _endless(target: Target) -> Iterator[Batch]:
+def _endless_batches(target: Target) -> Iterator[Batch]:
     assert target.loader is not None
     while True:
         empty = True
@@ -201,7 +201,7 @@ def is_steady(warmup_ns: Sequence[int]) -> bool:
 
 def steps_within(budget_ns: int, step_ns: int) -> int:
     """The number of timed steps of `step_ns` that fit into `budget_ns`: at least three, at most a hundred."""
-    return max(FEWEST_STEPS, min(MOST_STEPS, budget_ns // max(1, step_ns)))
+    return max(MIN_STEPS, min(MAX_STEPS, budget_ns // max(1, step_ns)))
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ class TimedSteps:
 Marked = tuple[Phase, int, "torch.cuda.Event | None"]
 
 
-def _watch(events: bool, count: int) -> tuple[Mark, list[Marked]]:
+def _clock_mark(events: bool, count: int) -> tuple[Mark, list[Marked]]:
     """A mark that records host times and CUDA events, and the list it writes to. It must be fast: it is part of the step.
 
     The events for `count` marks are created and recorded once beforehand, so that the driver's set-up is not timed.
@@ -263,7 +263,7 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     The period is then measured by CUDA events at the starts of the steps.
     """
     closing = 1 if runner.cuda else 0
-    mark, marks = _watch(runner.cuda, (count + closing) * MARKS_A_STEP)
+    mark, marks = _clock_mark(runner.cuda, (count + closing) * MARKS_A_STEP)
     starts: list[int] = []
     firsts: list[int] = []  # the index of each step's first mark in `marks`
     while len(starts) < count + closing:
@@ -280,13 +280,13 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(starts)][:done])
     if runner.cuda and runner.train and not runner.reads_loss:
         events = [marks[first][2] for first in firsts[: done + 1]]
-        timed.steps_ns = [_between(begin, end) for begin, end in itertools.pairwise(events)]
+        timed.steps_ns = [_elapsed_ns(begin, end) for begin, end in itertools.pairwise(events)]
     for step in range(done):
         _add_phases(timed, marks[firsts[step] : firsts[step + 1]], starts[step + 1])
     return timed
 
 
-def _between(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
+def _elapsed_ns(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
     assert begin is not None
     assert end is not None
     elapsed_ms: float = begin.elapsed_time(end)
@@ -302,7 +302,7 @@ def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
             return  # a training step's last mark only closes the optimizer phase
         timed.stopwatch_ns.setdefault(phase, []).append(until - begin)
         if event is not None and not last:
-            timed.event_ns.setdefault(phase, []).append(_between(event, marks[i + 1][2]))
+            timed.event_ns.setdefault(phase, []).append(_elapsed_ns(event, marks[i + 1][2]))
 
 
 def synced_step_ns(runner: Runner) -> int:

@@ -20,20 +20,20 @@ def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> R
 
     `ready` is called when everything is built on the host, before the device is used. Raises KitError.
     """
-    environment.apply(job.config)
-    prepare(job.config, job.device)
-    return Runner(load(changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=ready))
+    environment.apply_flags(job.config)
+    apply_to_process(job.config, job.device)
+    return Runner(load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, ready=ready))
 
 
 def configure(runner: Runner, job: TargetJob) -> None:
     """Make `runner` run its steps under the job's configuration, on a warm device. Raises KitError."""
-    change(job.config, runner)
+    apply_to_steps(job.config, runner)
     environment.prewarm(runner.device)
-    environment.apply(job.config)  # the model's file may have set flags of its own on import
-    prepare(job.config, job.device)
+    environment.apply_flags(job.config)  # the model's file may have set flags of its own on import
+    apply_to_process(job.config, job.device)
 
 
-def prepare(config: RunConfig, device: str) -> None:
+def apply_to_process(config: RunConfig, device: str) -> None:
     """Apply the axes of `config` to the process, without using the device.
 
     Called before and after loading the target, because its file may change the same settings. Raises KitError.
@@ -43,7 +43,7 @@ def prepare(config: RunConfig, device: str) -> None:
             axis.process(value, device)
 
 
-def changed_spec(config: RunConfig, spec: TargetSpec) -> TargetSpec:
+def apply_to_spec(config: RunConfig, spec: TargetSpec) -> TargetSpec:
     """`spec` with the axes of `config` applied. Raises KitError."""
     for axis, value in _axes(config):
         if axis.spec is not None:
@@ -51,7 +51,7 @@ def changed_spec(config: RunConfig, spec: TargetSpec) -> TargetSpec:
     return spec
 
 
-def change(config: RunConfig, runner: Runner) -> None:
+def apply_to_steps(config: RunConfig, runner: Runner) -> None:
     """Apply the axes of `config` to the steps of `runner`. Call it once, before the first step.
 
     Compilation and capture happen in the first step. Raises KitError if an axis is not supported.

@@ -26,7 +26,7 @@ from profiler_kit.records.jobs import CountersEnd, CountersJob  # noqa: E402
 from profiler_kit.records.laboratory import ConvolutionTiming, KernelCounters  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.worker.counters_run import run_job, watched_pass  # noqa: E402
+from profiler_kit.worker.counters_run import run_in_parts, run_job  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "counters"
@@ -57,7 +57,7 @@ def macs(path: str) -> int:
 
 
 def test_the_recorded_kernels_execute_padded_tiles() -> None:
-    rows = counter_metrics.read(RECORDED, METRICS)
+    rows = counter_metrics.parse_table(RECORDED, METRICS)
     assert len(rows) == 25
     whole = sum(row.counters.flops for row in rows)
     assert whole / (2 * sum(macs(path) for path in V1)) == pytest.approx(2.11, abs=0.005)
@@ -75,8 +75,8 @@ def test_tensor_operations_are_two_to_a_multiply_add() -> None:
     column = heads.index("sm__inst_executed_pipe_tensor.sum")
     (line,) = (line for line in RECORDED.splitlines() if "s1688fprop" in line)
     executed = int(line.split('","')[column].replace(",", ""))
-    (row,) = (row for row in counter_metrics.read(RECORDED, METRICS) if "s1688fprop" in row.kernel)
-    (without,) = (row for row in counter_metrics.read(RECORDED, instructions) if "s1688fprop" in row.kernel)
+    (row,) = (row for row in counter_metrics.parse_table(RECORDED, METRICS) if "s1688fprop" in row.kernel)
+    (without,) = (row for row in counter_metrics.parse_table(RECORDED, instructions) if "s1688fprop" in row.kernel)
     assert row.counters.flops - without.counters.flops == executed * 2 * 16 * 8 * 8
     assert (row.counters.complete, without.counters.complete) == (True, False)
 
@@ -90,18 +90,18 @@ def test_operations_per_instruction() -> None:
 def test_any_path_survives_the_range(path: str) -> None:
     name = marks.counted_range(path, "wgrad")
     renamed = RECORDED.replace("pk:part:conv_r1|fprop", name)
-    found = {(row.path, row.part) for row in counter_metrics.read(renamed, METRICS)}
+    found = {(row.path, row.part) for row in counter_metrics.parse_table(renamed, METRICS)}
     assert (path, "wgrad") in found
 
 
 def test_a_users_own_range_around_ours_changes_nothing() -> None:
     around = RECORDED.replace('""<default domain>:pk:part', '""mine:step:none:none"" ""<default domain>:pk:part')
     assert around != RECORDED
-    assert counter_metrics.read(around, METRICS) == counter_metrics.read(RECORDED, METRICS)
+    assert counter_metrics.parse_table(around, METRICS) == counter_metrics.parse_table(RECORDED, METRICS)
 
 
 def test_no_table_is_no_kernel() -> None:
-    assert counter_metrics.read("==PROF== Connected\n==WARNING== No kernels were profiled.\n", METRICS) == ()
+    assert counter_metrics.parse_table("==PROF== Connected\n==WARNING== No kernels were profiled.\n", METRICS) == ()
 
 
 MALFORMED: dict[str, tuple[Callable[[str], str], str]] = {
@@ -120,14 +120,14 @@ MALFORMED: dict[str, tuple[Callable[[str], str], str]] = {
 def test_a_malformed_table_is_refused(name: str) -> None:
     spoil, said = MALFORMED[name]
     with pytest.raises(UnreadableError, match=said):
-        counter_metrics.read(spoil(RECORDED), METRICS)
+        counter_metrics.parse_table(spoil(RECORDED), METRICS)
 
 
 # --- which metrics
 
 
 def test_overlapping_metrics_are_not_added_up() -> None:
-    chosen = counter_metrics.choose(counter_metrics.listed(QUERY))
+    chosen = counter_metrics.select_metrics(counter_metrics.metric_names(QUERY))
     assert chosen is not None
     assert set(chosen.thread) == set(counter_metrics.THREAD_FLOPS)
     assert {name.removeprefix("sm__ops_path_tensor_src_") for name in chosen.tensor} == {
@@ -137,8 +137,8 @@ def test_overlapping_metrics_are_not_added_up() -> None:
 
 
 def test_without_a_total_metric_its_parts_are_added() -> None:
-    there = counter_metrics.listed(QUERY) - {"sm__ops_path_tensor_src_fp16"}
-    chosen = counter_metrics.choose(there)
+    there = counter_metrics.metric_names(QUERY) - {"sm__ops_path_tensor_src_fp16"}
+    chosen = counter_metrics.select_metrics(there)
     assert chosen is not None
     assert {name for name in chosen.tensor if "fp16" in name} == {
         "sm__ops_path_tensor_src_fp16_dst_fp16",
@@ -147,8 +147,8 @@ def test_without_a_total_metric_its_parts_are_added() -> None:
 
 
 def test_an_older_chip_says_only_that_tensor_cores_worked() -> None:
-    there = {name for name in counter_metrics.listed(QUERY) if "ops_path_tensor" not in name}
-    chosen = counter_metrics.choose(there)
+    there = {name for name in counter_metrics.metric_names(QUERY) if "ops_path_tensor" not in name}
+    chosen = counter_metrics.select_metrics(there)
     assert chosen is not None
     assert chosen.tensor == ()
     assert chosen.names[-1] == "sm__inst_executed_pipe_tensor.sum"
@@ -156,7 +156,7 @@ def test_an_older_chip_says_only_that_tensor_cores_worked() -> None:
 
 @pytest.mark.parametrize("missing", [counter_metrics.READ, FP32[0]])
 def test_without_bytes_or_fp32_operations_there_is_nothing_to_count(missing: str) -> None:
-    assert counter_metrics.choose(counter_metrics.listed(QUERY) - {missing}) is None
+    assert counter_metrics.select_metrics(counter_metrics.metric_names(QUERY) - {missing}) is None
 
 
 # --- running ncu
@@ -215,7 +215,7 @@ def test_a_step_is_counted_by_convolution_part_and_kernel(tmp_path: Path) -> Non
         assert sum((k.counters.flops for k in part.kernels), 0) == part.counters.flops
         assert sum((k.counters.dram_bytes for k in part.kernels), 0) == part.counters.dram_bytes
         assert sum((k.counters.kernels for k in part.kernels), 0) == part.counters.kernels
-    rows = counter_metrics.read(RECORDED, METRICS)
+    rows = counter_metrics.parse_table(RECORDED, METRICS)
     assert sum(part.counters.kernels for part in found.parts) == len(rows)
     conv_r1 = found.parts[1]
     assert "s1688fprop" in conv_r1.kernels[0].name
@@ -371,14 +371,14 @@ def test_counters_join_the_part_whose_kernel_was_timed(recorded: Counters) -> No
     assert sum(kernel.counters.kernels for kernel in joined.counted_kernels) == joined.counters.kernels
     assert replace(joined, counters=None, counted_kernels=()) == convolutions[0]
     assert other == convolutions[1]
-    assert counters.otherwise_done(convolutions, recorded) == ()
+    assert counters.kernel_mismatches(convolutions, recorded) == ()
 
 
 def test_counters_of_another_algorithm_are_not_joined_but_noted(recorded: Counters) -> None:
     """Algorithm search may choose differently in the counting process."""
     convolutions = (timing("conv_r1", "void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*, int)"),)
     assert counters.with_counters(convolutions, recorded) == convolutions
-    (note,) = counters.otherwise_done(convolutions, recorded)
+    (note,) = counters.kernel_mismatches(convolutions, recorded)
     assert "conv_r1 (fprop)" in note
 
 
@@ -449,7 +449,7 @@ def test_every_part_of_every_convolution_is_marked_once_and_no_gradient_is_left(
         def __exit__(self, *_: object) -> None:
             open_now.pop()
 
-    watched_pass(runner, Watched)
+    run_in_parts(runner, Watched)
     forward = [("first", "fprop"), ("second", "fprop")]
     backward = [("second", "dgrad"), ("second", "wgrad"), ("first", "wgrad")]  # none for the input of the step
     assert seen == (forward + backward if mode == "train" else forward)

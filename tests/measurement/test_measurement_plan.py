@@ -8,7 +8,7 @@ import pytest
 
 from profiler_kit.configurations.naming import parse
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.plan import AGAIN, capped, plan, with_tuning
+from profiler_kit.measurement.plan import AGAIN, plan, with_memory_limit, with_tuning
 from profiler_kit.records.configs import Backend, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
@@ -169,10 +169,13 @@ def test_metal_has_optional_configurations() -> None:
 
 def test_a_configuration_with_a_memory_limit() -> None:
     config = parse("benchmark+amp_bf16", plan("cudnn").configs[0])
-    small = capped(config, 3 << 29)
+    small = with_memory_limit(config, 3 << 29)
     assert small.name == "benchmark+amp_bf16+memory_limit=1536MiB"
     assert small == parse(small.name, plan("cudnn").configs[0])
-    assert capped(dataclasses.replace(small, repeat_of="x"), 10**9).name == "benchmark+amp_bf16+memory_limit=1GB"
+    assert (
+        with_memory_limit(dataclasses.replace(small, repeat_of="x"), 10**9).name
+        == "benchmark+amp_bf16+memory_limit=1GB"
+    )
 
 
 def run(benchmark: bool, first: int | None, steady: int | None, *, deterministic: bool = False) -> ConfigRun:

@@ -88,13 +88,13 @@ def test_a_step_is_a_whole_training_step_with_labels_of_the_output_s_shape(
 
 
 def test_the_clock_excludes_the_preparation_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shaped = schedule_worker.shaped
+    reshape_batch = schedule_worker.reshape_batch
 
     def slow(*args: object) -> object:
         time.sleep(0.1)
-        return shaped(*args)  # type: ignore[arg-type]
+        return reshape_batch(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(schedule_worker, "shaped", slow)
+    monkeypatch.setattr(schedule_worker, "reshape_batch", slow)
     steps, _ = run(tmp_path, conv(), "8,10")
     assert min(step.ns for step in steps) < 50_000_000
 

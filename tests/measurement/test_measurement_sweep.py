@@ -20,7 +20,7 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.measurement import sweep  # noqa: E402
-from profiler_kit.measurement.sweep import RunProcess, started_run  # noqa: E402
+from profiler_kit.measurement.sweep import RunProcess, spawn_run  # noqa: E402
 from profiler_kit.measurement.visits import Visit, reverse_pass  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
@@ -124,7 +124,7 @@ def test_a_prepared_process_does_nothing_before_go(tmp_path: Path, monkeypatch: 
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
     target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward"))
-    with started_run(target, visits("a")[0], device="cpu"):
+    with spawn_run(target, visits("a")[0], device="cpu"):
         pass  # never told: its block ends it
     assert not stamps.exists()
 
@@ -172,14 +172,14 @@ def test_a_process_that_cannot_be_started_is_a_failed_run(
     early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the disk is full, or the user has as many processes as are allowed."""
-    real = sweep.started_run
+    real = sweep.spawn_run
 
     def scarce(target: TargetSpec, visit: Visit, **rest: Any) -> contextlib.AbstractContextManager[RunProcess]:
         if visit.config.name == "b":
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(target, visit, **rest)
 
-    monkeypatch.setattr(sweep, "started_run", scarce)
+    monkeypatch.setattr(sweep, "spawn_run", scarce)
     one, two, three = run(spec(tmp_path), visits("a", "b", "c"), early=early)
     assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
     assert two.failure is not None

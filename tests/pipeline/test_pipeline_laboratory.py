@@ -203,8 +203,8 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
 
 def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for it: its time limit comes from the baseline, and the time it took is not there for the next one."""
-    monkeypatch.setattr(session, "LEAST_LIMIT_S", 4.0)
-    monkeypatch.setattr(session, "SLOWER", 1.0)
+    monkeypatch.setattr(session, "MIN_LIMIT_S", 4.0)
+    monkeypatch.setattr(session, "MAX_SLOWDOWN", 1.0)
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, DEFAULT, optional=(A, B))
     report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report

@@ -23,18 +23,18 @@ def runner(folder: Path, text: str, **words: object) -> Runner:
     return Runner(load(job(folder, text, **words).spec, device="cpu"))  # type: ignore[arg-type]
 
 
-def bits(folder: Path, text: str, **words: object) -> checks.Bits:
+def bits(folder: Path, text: str, **words: object) -> checks.Reproducibility:
     of = runner(folder, text, **words)
-    return checks.bits(of, checks.seeded_state(of))
+    return checks.compare_passes(of, checks.seeded_state(of))
 
 
 def test_bits_come_from_the_start_however_far_the_model_was_trained(tmp_path: Path) -> None:
     fresh = runner(tmp_path, net())
     start = checks.seeded_state(fresh)
-    first = checks.bits(fresh, start)
+    first = checks.compare_passes(fresh, start)
     for _ in range(3):
         fresh.step()
-    again = checks.bits(fresh, start)
+    again = checks.compare_passes(fresh, start)
     assert first == again
     assert (first.outputs, first.loss, first.gradients, first.repeatable) == (True, True, True, True)
 
@@ -50,7 +50,7 @@ def test_the_start_is_a_copy(tmp_path: Path) -> None:
 def test_one_pass_of_a_second_process_has_the_same_digests(tmp_path: Path) -> None:
     first = bits(tmp_path, net())
     of = runner(tmp_path, net())
-    alone = checks.digests_only(of, checks.seeded_state(of))
+    alone = checks.pass_digests(of, checks.seeded_state(of))
     assert (alone.output, alone.loss, alone.gradient) == (
         first.digests.output,
         first.digests.loss,
@@ -147,9 +147,9 @@ def test_all_buffers_are_put_back(tmp_path: Path) -> None:
     )
     of = runner(tmp_path, running)
     start = checks.seeded_state(of)
-    first = checks.bits(of, start)
+    first = checks.compare_passes(of, start)
     of.step()
-    assert checks.bits(of, start) == first
+    assert checks.compare_passes(of, start) == first
     assert first.repeatable is True
 
 
@@ -194,3 +194,8 @@ def test_tensors_are_collected_from_any_output() -> None:
     nested = {"a": [one, (two, None, "text")], "b": Answer(logits=three, note="x")}
     assert [tensor.numel() for tensor in tensors(nested)] == [1, 2, 3]
     assert [t.dtype for t in tensors(torch.ones(2, dtype=torch.complex64).conj())] == [torch.float32]
+
+
+def test_the_texts_state_the_number_of_passes() -> None:
+    """Records, columns, rules and pages say "three passes"."""
+    assert checks.PASSES == 3

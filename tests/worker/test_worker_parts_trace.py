@@ -216,7 +216,7 @@ def test_modules_next_to_a_compiled_module_are_reported(tmp_path: Path) -> None:
 
 
 def test_there_is_no_record_without_a_cuda_device(tmp_path: Path) -> None:
-    assert parts.record(Runner(target(Net())), tmp_path / "trace.json") == ()
+    assert parts.record_parts(Runner(target(Net())), tmp_path / "trace.json") == ()
     assert not list(tmp_path.iterdir())
 
 
@@ -245,7 +245,7 @@ def test_scratch_is_the_most_that_a_call_took(tmp_path: Path, monkeypatch: pytes
     runner = Runner(target(Net()))
     monkeypatch.setattr(runner, "cuda", True)
     monkeypatch.setattr(runner, "synchronize", lambda: None)
-    found = parts.record(runner, tmp_path / "trace.json")
+    found = parts.record_parts(runner, tmp_path / "trace.json")
     assert {(one.path, one.part) for one in found} == set(expected())
     by_part = {(one.path, one.part): one.bytes for one in found}
     # asked twice a part: the stem's forward is the first, of the shared module's two the third counts

@@ -51,7 +51,7 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PeakMemory:
     monkeypatch.setattr(torch.cuda, "memory_allocated", allocator.memory_allocated)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", allocator.max_memory_allocated)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    found = probe.peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
+    found = probe.measure_peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
     assert found is not None
     return found
 
@@ -86,7 +86,7 @@ def test_pointwise_ops_without_workspace_are_not_recorded(
     allocator = Allocator()
     monkeypatch.setattr(torch.cuda, "memory_allocated", allocator.memory_allocated)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", allocator.max_memory_allocated)
-    found = probe.peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
+    found = probe.measure_peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
     assert found is not None
     names = {op_name(op.op) for op in found.calls}
     assert "aten.convolution" in names  # that it takes nothing is worth knowing

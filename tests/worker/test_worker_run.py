@@ -50,9 +50,9 @@ def test_a_training_run_has_every_figure_a_cpu_can_give(trained: Done) -> None:
     assert done.first_step_ns > 0
     assert done.step_ns is not None
     assert done.step_ns.low <= done.step_ns.median <= done.step_ns.high
-    assert len(done.steps_ns) >= steps.FEWEST_STEPS
+    assert len(done.steps_ns) >= steps.MIN_STEPS
     assert min(done.steps_ns) > 0
-    assert 1 <= done.warmup_steps <= steps.MOST_WARMUP_STEPS
+    assert 1 <= done.warmup_steps <= steps.MAX_WARMUP_STEPS
     assert done.clock == "operator"
     assert done.peak_rss_bytes is not None
     assert done.peak_rss_bytes > 1_000_000
@@ -73,7 +73,15 @@ def test_the_phases_come_in_the_step_s_order_with_the_clocks_there_are(trained: 
 
 
 def test_progress_is_reported_in_order(trained: Done) -> None:
-    doing = ["loading", "first step", "warm-up step 1", "timed steps", "traced steps", "reproducibility", "error against"]
+    doing = [
+        "loading",
+        "first step",
+        "warm-up step 1",
+        "timed steps",
+        "traced steps",
+        "reproducibility",
+        "error against",
+    ]
     places = [next(i for i, said in enumerate(trained.said) if what in said) for what in doing]
     assert places == sorted(places)
     assert f"{len(trained.run.steps_ns)} timed steps of about" in " ".join(trained.said)
@@ -130,7 +138,7 @@ def test_a_slow_step_is_measured_a_few_times_and_the_budget_is_nearly_kept(tmp_p
     text = net(f"time.sleep({step_s}); {mark}")
     done = run(tmp_path, text, budget_s=budget_s, trace=True)
     assert done.run.failure is None
-    assert len(done.run.steps_ns) >= steps.FEWEST_STEPS
+    assert len(done.run.steps_ns) >= steps.MIN_STEPS
     assert min(done.run.steps_ns) >= step_s * 1e9
     calls = len(list(tmp_path.glob("call*")))
     assert calls >= len(done.run.steps_ns) + done.run.warmup_steps + 1
@@ -223,7 +231,7 @@ def test_a_loader_that_breaks_later_is_a_failed_run(tmp_path: Path, monkeypatch:
 
 def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path) -> None:
     done = good(tmp_path, net(result="self.out(self.fc(x)) * float('nan')"), budget_s=1.0)
-    assert len(done.steps_ns) >= steps.FEWEST_STEPS
+    assert len(done.steps_ns) >= steps.MIN_STEPS
     assert done.repeatable is True  # as bits
     assert done.max_relative_error is None
 
@@ -240,7 +248,7 @@ def test_samples_stand_when_the_traced_steps_fail(tmp_path: Path) -> None:
     watched = "if torch.autograd._profiler_enabled(): raise ValueError('I am watched')"
     done = run(tmp_path, net(watched), budget_s=1.0, trace=True)
     assert done.run.failure is None
-    assert len(done.run.steps_ns) >= steps.FEWEST_STEPS
+    assert len(done.run.steps_ns) >= steps.MIN_STEPS
     assert (done.run.trace, done.run.traced_steps) == (None, 0)
     assert any("the traced steps raised ValueError: I am watched" in note for note in done.run.notes)
     assert list(tmp_path.glob("*trace*")) == []

@@ -15,7 +15,7 @@ from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
-Three passes of one process gave the same bits, and a second, fresh process of the same configuration gave other ones, from the same
+Three passes of one process gave the same bits, and a fresh process of the same configuration gave other ones, from the same
 seed: `low`, `medium` where `cudnn.deterministic=True` was set, `info` where only the loss's value differs (some losses do not
 repeat by themselves). Outputs, loss and gradients are compared apart. With
 `cudnn.benchmark=True` the search may end with another algorithm next time, also among the deterministic ones; without it,
