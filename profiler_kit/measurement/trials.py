@@ -91,9 +91,7 @@ def _advised_configs(report: Report, read_config: ReadConfig, session: Session, 
         else:
             configs[config.name] = config
     if excess:
-        session.note(
-            f"Trials skipped: {', '.join(excess)}. At most {MAX_TRIALS} run at a time; add these with --also."
-        )
+        session.note(f"Trials skipped: {', '.join(excess)}. At most {MAX_TRIALS} run at a time; add these with --also.")
     return list(configs.values())
 
 

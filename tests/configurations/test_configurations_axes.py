@@ -296,8 +296,8 @@ class FakeGraphs:
         from profiler_kit.worker import graphed
 
         self.captures: list[bool] = []
-        monkeypatch.setattr(graphed, "_training", lambda flat, held: self.capture(flat, held, True))
-        monkeypatch.setattr(graphed, "_inference", lambda flat, held: self.capture(flat, held, False))
+        monkeypatch.setattr(graphed, "_capture_training", lambda flat, held: self.capture(flat, held, True))
+        monkeypatch.setattr(graphed, "_capture_inference", lambda flat, held: self.capture(flat, held, False))
         monkeypatch.setattr(graphed, "one_device", lambda tensors: torch.device("cpu"))
         monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
 

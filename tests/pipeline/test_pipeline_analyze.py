@@ -311,7 +311,9 @@ def test_counters_are_read_once_for_all_that_run_the_same_kernels(
 
     monkeypatch.setattr("profiler_kit.measurement.counters.count", count)
     monkeypatch.setattr("profiler_kit.measurement.counters.with_counters", lambda parts, counted: (made,))
-    monkeypatch.setattr("profiler_kit.measurement.counters.kernel_mismatches", lambda parts, counted: ("another kernel",))
+    monkeypatch.setattr(
+        "profiler_kit.measurement.counters.kernel_mismatches", lambda parts, counted: ("another kernel",)
+    )
     session = Session(
         spec=spec, device="cuda", budget_s=1.0, on_progress=lambda _: None,
         read_trace=lambda run, _: run, read_parts_trace=lambda run, _: run,
