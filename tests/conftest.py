@@ -81,9 +81,9 @@ def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
 
     def install(measure: Callable[..., Any]) -> None:
         @contextlib.contextmanager
-        def started_run(spec: Any, visit: Any, **_: Any) -> Iterator[Process]:
+        def spawn_run(spec: Any, visit: Any, **_: Any) -> Iterator[Process]:
             yield Process(spec, visit, measure)
 
-        monkeypatch.setattr("profiler_kit.measurement.sweep.started_run", started_run)
+        monkeypatch.setattr("profiler_kit.measurement.sweep.spawn_run", spawn_run)
 
     return install

@@ -27,12 +27,12 @@ PARTS: Final = (
 
 
 def differing(run: ConfigRun) -> bool:
-    """Whether two passes of one process differed in anything."""
+    """Whether three passes of one process differed in anything."""
     return run.repeatable is False or bool(parts_that_differ(run))
 
 
 def parts_that_differ(run: ConfigRun) -> tuple[str, ...]:
-    """The names of the parts that differed between two passes of one process."""
+    """The names of the parts that differed between three passes of one process."""
     return tuple(part.name for part in PARTS if part.repeats(run) is False)
 
 

@@ -1,7 +1,7 @@
-"""The parent's side of the ceilings: measured in a fresh process, kept in the user's cache folder.
+"""Measured device peaks, cached in the user's cache folder.
 
-A ceiling holds for a device, its driver, the torch that drives it, the threads it may use and the switches that override
-arithmetic; a file is kept for each such combination.
+Peaks are measured in a fresh process. They depend on the device, its driver, the torch version, the number of CPU threads
+and the switches that override arithmetic. Each combination has its own cache file.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 
-# With Python's start (importing torch, creating the context) both stay near 5 s.
+# Start-up included (importing torch, creating the context), a measurement takes about 5 s on either.
 GPU_BUDGET_S: Final = 1.5
 CPU_BUDGET_S: Final = 2.0
 START_UP_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Saved, kind="ceilings_cache"):
-    """A cache file: for what the ceilings hold, and the ceilings."""
+class CachedCeilings(Saved, kind="ceilings_cache"):
+    """The content of a cache file: the measured peaks, and the key they are valid for."""
 
     key: tuple[str, ...]
     ceilings: Ceilings
@@ -47,34 +47,36 @@ def ceilings_of(
     limit_s: float | None = None,
     on_progress: OnProgress = silent,
 ) -> tuple[Ceilings | None, tuple[str, ...]]:
-    """The ceilings of `device`, kept or measured now (always now if `fresh`), and notes; None where they can't be measured.
+    """The peaks of `device`, from the cache or measured now (always measured if `fresh`), and notes; None if this fails.
 
-    `key` says what they hold for, the device's name first. Nothing else should use the device meanwhile. `limit_s` ends a
-    measurement that takes longer. `on_progress` is called before measuring. Raises KeyboardInterrupt, the process ended.
+    `key` identifies the device and software, with the device's name first. Nothing else should use the device during a
+    measurement. `limit_s` is the timeout of the measurement. `on_progress` is called before it starts. On KeyboardInterrupt
+    the process is terminated.
     """
     file = _file(key)
     if not fresh and file is not None:
-        kept_ceilings = _read(file, key)
-        if kept_ceilings is not None:
-            return kept_ceilings, ()
+        cached = _read(file, key)
+        if cached is not None:
+            return cached, ()
     seconds = GPU_BUDGET_S if device.startswith("cuda") else CPU_BUDGET_S
-    on_progress(f"measuring what {key[0]} reaches, once (about {seconds:g} s, and Python's start)")
-    ceilings, failure = _measured(device, seconds, limit_s)
+    on_progress(f"measuring the peaks of {key[0]} (about {seconds:g} s plus start-up, then cached)")
+    ceilings, failure = _measure(device, seconds, limit_s)
     if ceilings is None:
-        return None, (f"The device's ceilings could not be measured: {failure}",)
+        return None, (f"The device's peaks could not be measured: {failure}",)
     if not ceilings.steady:
-        varied = (
-            f"What {key[0]} reaches varied by up to {ceilings.largest_spread_percent:.0f} % while it was measured, as something "
-            "else used it: it is not kept, and no roof is made of it; run profiler-kit env when the machine is idle."
+        unsteady = (
+            f"The peaks of {key[0]} varied by up to {ceilings.largest_spread_percent:.0f} % while they were measured, because "
+            "something else used the device. They are neither cached nor used as a roof. "
+            "Run profiler-kit env when the machine is idle."
         )
-        return ceilings, (varied,)
-    return ceilings, _write(file, Kept(key=key, ceilings=ceilings))
+        return ceilings, (unsteady,)
+    return ceilings, _write(file, CachedCeilings(key=key, ceilings=ceilings))
 
 
 def cache_folder() -> Path | None:
-    """Where ceilings are kept: ``profiler_kit`` under $XDG_CACHE_HOME, else under ~/.cache; None where the user has no home."""
+    """The folder of cached peaks: ``profiler_kit`` under $XDG_CACHE_HOME or ~/.cache; None if the user has no home folder."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # a relative path is to be ignored, says the XDG Base Directory Specification
+    if not base.is_absolute():  # the XDG Base Directory Specification says to ignore a relative path
         try:
             base = Path.home() / ".cache"
         except RuntimeError:  # a container's user without an entry in /etc/passwd
@@ -92,23 +94,23 @@ def _file(key: tuple[str, ...]) -> Path | None:
 
 
 def _read(file: Path, key: tuple[str, ...]) -> Ceilings | None:
-    """The ceilings kept in `file`; None where there are none for `key`, or they can't be read."""
+    """The peaks cached in `file`; None if it has none for `key` or cannot be read."""
     try:
-        kept = from_json(Kept, json.loads(file.read_bytes()), str(file))
+        cached = from_json(CachedCeilings, json.loads(file.read_bytes()), str(file))
     except (OSError, ValueError, RecursionError, ReportError):
         return None
-    return kept.ceilings if kept.key == key and _is_possible(kept.ceilings) else None
+    return cached.ceilings if cached.key == key and _is_possible(cached.ceilings) else None
 
 
 def _is_possible(ceilings: Ceilings) -> bool:
-    """Whether every rate is a positive number: an edited or damaged file may hold anything that is JSON."""
+    """Whether every rate is a positive number. An edited or damaged file may hold any JSON value."""
     rates = [rate.flops_per_s for rate in ceilings.rates]
     if ceilings.bandwidth_bytes_per_s is not None:
         rates.append(ceilings.bandwidth_bytes_per_s)
     return all(math.isfinite(rate) and rate > 0 for rate in rates)
 
 
-def _measured(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceilings | None, str]:
+def _measure(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceilings | None, str]:
     limit_s = limit_s if limit_s is not None else START_UP_S + 10 * budget_s
     with worker_folder() as folder:
         job = CeilingsJob(device=device, budget_s=budget_s)
@@ -123,23 +125,25 @@ def _measured(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceil
     return None, f"the process ended with {outcome.ending}: {outcome.last_words or 'no message'}"
 
 
-def _write(file: Path | None, kept: Kept) -> tuple[str, ...]:
-    """Keeps `kept` in `file`, whole or not at all; a note where the folder can't be written."""
+def _write(file: Path | None, cached: CachedCeilings) -> tuple[str, ...]:
+    """Write `cached` to `file` atomically; returns a note if the folder is not writable."""
     if file is None:
         return (
-            "The measured ceilings could not be kept: no home folder, no $XDG_CACHE_HOME; they are measured each time.",
+            "The measured peaks could not be cached: the user has no home folder. They are measured on every run; "
+            "set $XDG_CACHE_HOME to a writable folder.",
         )
     partial = ""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(dumps(kept))
+            out.write(dumps(cached))
         Path(partial).replace(file)
         partial = ""
     except OSError as error:
         return (
-            f"The measured ceilings could not be kept in {file.parent}: {error.strerror}; they are measured each time.",
+            f"The measured peaks could not be cached in {file.parent}: {error.strerror}. They are measured on every run; "
+            "set $XDG_CACHE_HOME to a writable folder.",
         )
     finally:
         if partial:

@@ -1,7 +1,7 @@
-"""Hardware counters of one step by Nsight Compute (``ncu``): operations executed and DRAM bytes of each convolution's kernels.
+"""Hardware counters of one step by Nsight Compute (``ncu``): executed operations and DRAM bytes of each convolution's kernels.
 
-ncu runs every kernel of the step several times over, reads a few counters each time, with the clocks held at their base and
-the caches emptied before. So operations and bytes hold for any step, and times would hold for none: none are taken.
+ncu replays every kernel several times and reads a few counters each time, with base clocks and empty caches. So operations
+and bytes are valid for any step. Times are not, and are not recorded.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, 
 from profiler_kit.records.target import TargetSpec
 
 REST: Final = "(rest)"  # the path of kernels that no convolution launched
-TIMEOUT_S: Final = 600.0  # importing, tuning, and each kernel of a step several times
+TIMEOUT_S: Final = 600.0  # import, algorithm search, and several replays of each kernel of a step
 QUERY_TIMEOUT_S: Final = 60.0
 
 PROGRAM: Final = "ncu"
 PLACES: Final = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
 HINTS: Final = {
-    "ERR_NVGPUCTRPERM": "this user may not read them: run as root, give the container CAP_SYS_ADMIN, or load the driver with "
-    "NVreg_RestrictProfilingToAdminUsers=0 (ERR_NVGPUCTRPERM)",
-    "driver resource was unavailable": "another program holds them: pause it (DCGM: dcgmi profile --pause) and run again",
+    "ERR_NVGPUCTRPERM": "this user has no permission to read them (ERR_NVGPUCTRPERM). Run as root, give the container "
+    "CAP_SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0",
+    "driver resource was unavailable": "another program is using them. Pause it (DCGM: dcgmi profile --pause) and run again",
 }
-# Of the child: no matter where it falls over while it is taken down, once its step is done.
+# ncu reports this when the worker fails during shutdown. Once the step is complete, that does not matter.
 ENDED_BADLY: Final = "returned an error code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedPart:
-    """What one part of the convolution at `path` executed in a step, whole and by kernel, the one that executes most first.
+    """Counters of one part of the convolution at `path` per step, in total and by kernel, sorted by operations.
 
-    `part` None, and the path `REST`: all kernels that belong to no convolution.
+    `part` is None for the path `REST`, which has all kernels outside convolutions.
     """
 
     path: str
@@ -56,18 +56,18 @@ class CountedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """One step's counters under the configuration called `config`: every convolution's parts, as they ran, and the rest."""
+    """Counters of one step under the configuration `config`: the convolutions' parts in order, then all other kernels."""
 
     config: str
     parts: tuple[CountedPart, ...]
 
 
 class _NoCountersError(Exception):
-    """Why there are none, as the end of a sentence."""
+    """The reason why counters are missing, as the end of a sentence."""
 
 
 def find_ncu() -> Path | None:
-    """Nsight Compute's command line: on PATH, else where its installers put it, the newest version; None if it is nowhere."""
+    """The path of ncu: from PATH, otherwise the newest version in the usual places; None if it is not installed."""
     on_path = shutil.which(PROGRAM)
     if on_path is not None:
         return Path(on_path)
@@ -89,25 +89,23 @@ def count(
     timeout_s: float | None = None,
     on_progress: OnProgress = silent,
 ) -> tuple[Counters | None, tuple[str, ...]]:
-    """The counters of one step of `spec` under `config`, in a process of its own, and notes; None, and why, where none are.
+    """The counters of one step of `spec` under `config`, and notes. On failure the counters are None and the note has the reason.
 
-    The step is forward, loss and backward (in ``infer`` mode forward), run once more after warm-up steps with their search
-    for algorithms. Nothing else should use the device meanwhile. `timeout_s` is the limit for all of it (default: 600 s),
-    `on_progress` is called with progress. Raises KeyboardInterrupt, the process ended.
+    A separate process runs warm-up steps, including algorithm search, then one counted step: forward, loss and backward (in
+    ``infer`` mode forward only). Nothing else should use the device meanwhile. `timeout_s` limits the process (default: 600 s).
+    On KeyboardInterrupt it is terminated.
     """
     if not device.startswith("cuda"):
-        return None, (
-            f"Hardware counters were not read: {device} has none that this tool knows, only NVIDIA's devices.",
-        )
+        return None, (f"Hardware counters were not read: only NVIDIA devices are supported, not {device}.",)
     ncu = find_ncu()
     if ncu is None:
         return None, (
-            "Hardware counters were not read: Nsight Compute (ncu) is not on PATH, nor where it is usually installed; "
-            "install it, or add its folder to PATH.",
+            "Hardware counters were not read: Nsight Compute (ncu) is not on PATH or in the usual folders. "
+            "Install it, or add its folder to PATH.",
         )
     try:
-        metrics = _metrics(ncu)
-        rows = _profiled(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, on_progress)
+        metrics = _supported_metrics(ncu)
+        rows = _run_ncu(ncu, metrics, spec, config, device, timeout_s or TIMEOUT_S, on_progress)
     except _NoCountersError as reason:
         return None, (f"Hardware counters were not read: {reason}.",)
     except (KitError, OSError) as error:
@@ -116,9 +114,9 @@ def count(
 
 
 def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[ConvolutionTiming, ...]:
-    """`convolutions` with the counters of their path and part; without, where another kernel ran than the one timed.
+    """`convolutions` with the counters of their path and part. A part whose timed kernel was not counted stays without counters.
 
-    A search for algorithms may choose otherwise in each process, and counters of another algorithm would explain nothing.
+    Algorithm search may choose differently in each process. Counters of another algorithm would be misleading.
     """
     return tuple(
         replace(timing, counters=part.counters, counted_kernels=part.kernels)
@@ -128,8 +126,8 @@ def with_counters(convolutions: Iterable[ConvolutionTiming], counted: Counters) 
     )
 
 
-def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[str, ...]:
-    """A note about the parts that ran by another kernel when they were counted; empty where there is none."""
+def kernel_mismatches(convolutions: Iterable[ConvolutionTiming], counted: Counters) -> tuple[str, ...]:
+    """A note that lists the parts whose timed kernel was not counted; empty if there are none."""
     names = [
         f"{timing.path or 'the model itself'} ({timing.part})"
         for timing, part in _pairs(convolutions, counted)
@@ -138,8 +136,8 @@ def otherwise_done(convolutions: Iterable[ConvolutionTiming], counted: Counters)
     if not names:
         return ()
     return (
-        f'No counters of {", ".join(names)} under "{counted.config}": in the process that read them another kernel was chosen '
-        "than in the one that was timed.",
+        f'No counters for {", ".join(names)} under "{counted.config}": the process that read the counters ran other kernels '
+        "than the timed process.",
     )
 
 
@@ -151,20 +149,20 @@ def _pairs(
 
 
 @functools.lru_cache(maxsize=4)
-def _metrics(ncu: Path) -> Metrics:
-    """What to ask the devices here for; they are asked once."""
+def _supported_metrics(ncu: Path) -> Metrics:
+    """The metrics to request from the devices of this machine. The result is cached."""
     query = process.run([ncu, "--query-metrics"], timeout_s=QUERY_TIMEOUT_S)
     if query.timed_out:
         raise _NoCountersError(f"ncu did not list its metrics within {QUERY_TIMEOUT_S:g} s")
     if not query.ok:
-        raise _NoCountersError(_reason(query.stdout, query))
-    metrics = counter_metrics.choose(counter_metrics.listed(query.stdout))
+        raise _NoCountersError(_failure_reason(query.stdout, query))
+    metrics = counter_metrics.select_metrics(counter_metrics.metric_names(query.stdout))
     if metrics is None:
-        raise _NoCountersError("this device has none for DRAM bytes and operations that ncu knows")
+        raise _NoCountersError("ncu has no metrics for the DRAM bytes and operations of this device")
     return metrics
 
 
-def _profiled(
+def _run_ncu(
     ncu: Path,
     metrics: Metrics,
     spec: TargetSpec,
@@ -184,15 +182,15 @@ def _profiled(
             under=_command(ncu, metrics, table),
             on_progress=on_progress,
         )
-        # By itself a model may print what ncu says, so only its own file is believed.
+        # The model's own output may look like ncu's, so only ncu's file is read.
         text = table.read_text(encoding="utf-8", errors="replace") if table.exists() else ""
     _check(outcome, text, end, timeout_s)
     try:
-        rows = counter_metrics.read(text, metrics)
+        rows = counter_metrics.parse_table(text, metrics)
     except UnreadableError as error:
-        raise _NoCountersError(f"what ncu wrote can't be read ({error})") from error
+        raise _NoCountersError(f"the output of ncu cannot be parsed ({error})") from error
     if not rows:
-        raise _NoCountersError("ncu saw no kernel on the device" if outcome.ok else _reason(text, outcome))
+        raise _NoCountersError("ncu recorded no kernel on the device" if outcome.ok else _failure_reason(text, outcome))
     return rows
 
 
@@ -205,23 +203,23 @@ def _command(ncu: Path, metrics: Metrics, table: Path) -> tuple[str, ...]:
 
 
 def _check(outcome: process.Outcome, table: str, end: CountersEnd | None, timeout_s: float) -> None:
-    """Raises unless the step was run to its end and ncu has no error to report: half the kernels are no step's sum."""
+    """Raise unless the step completed and ncu reported no error, because counters of some kernels are not the step's."""
     if outcome.timed_out:
         raise _NoCountersError(
-            f"not done after {timeout_s:g} s, so the process was ended; ncu runs each kernel many times"
+            f"no result after {timeout_s:g} s, so the process was terminated. Raise --timeout: ncu replays each kernel many times"
         )
-    if end is None or any(ENDED_BADLY not in error for error in counter_metrics.errors(table)):
-        raise _NoCountersError(_reason(table, outcome))
+    if end is None or any(ENDED_BADLY not in error for error in counter_metrics.error_messages(table)):
+        raise _NoCountersError(_failure_reason(table, outcome))
     if end.failure is not None:
         raise _NoCountersError(end.failure.rstrip("."))
 
 
-def _reason(text: str, outcome: process.Outcome) -> str:
-    """What went wrong, from ncu's words or the child's last ones."""
+def _failure_reason(text: str, outcome: process.Outcome) -> str:
+    """The reason of a failure, from ncu's messages or the last output of the process."""
     hint_of_sign = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
     if hint_of_sign is not None:
         return hint_of_sign
-    message = next(iter(counter_metrics.errors(text)), outcome.last_words) or "no message"
+    message = next(iter(counter_metrics.error_messages(text)), outcome.last_words) or "no message"
     return f"ncu ended with {outcome.ending} ({message.rstrip('.')})"
 
 
@@ -231,12 +229,12 @@ def _parts(rows: tuple[KernelRow, ...]) -> tuple[CountedPart, ...]:
         key = (row.path, row.part) if row.path is not None else (REST, None)
         groups.setdefault(key, []).append(row)
     return tuple(
-        CountedPart(path=path, part=part, counters=_sum(group), kernels=_by_kernel(group))
-        for (path, part), group in sorted(groups.items(), key=lambda item: item[0] == (REST, None))  # the rest last
+        CountedPart(path=path, part=part, counters=_sum(group), kernels=_sum_by_kernel(group))
+        for (path, part), group in sorted(groups.items(), key=lambda item: item[0] == (REST, None))  # REST last
     )
 
 
-def _by_kernel(rows: list[KernelRow]) -> tuple[CountedKernel, ...]:
+def _sum_by_kernel(rows: list[KernelRow]) -> tuple[CountedKernel, ...]:
     groups: dict[str, list[KernelRow]] = {}
     for row in rows:
         groups.setdefault(row.kernel, []).append(row)
@@ -246,19 +244,19 @@ def _by_kernel(rows: list[KernelRow]) -> tuple[CountedKernel, ...]:
 
 def _sum(rows: list[KernelRow]) -> KernelCounters:
     first, *others = (row.counters for row in rows)
-    return functools.reduce(lambda whole, more: whole + more, others, first)
+    return functools.reduce(lambda total, summand: total + summand, others, first)
 
 
 def _notes(rows: tuple[KernelRow, ...], metrics: Metrics) -> tuple[str, ...]:
     notes = []
-    lacking = sum(not row.counters.complete for row in rows)
-    if lacking:
+    incomplete = sum(not row.counters.complete for row in rows)
+    if incomplete:
         notes.append(
-            f"This device has no counter for tensor cores' operations, and {lacking} of {len(rows)} kernels used them: their "
-            "executed operations are not whole."
+            f"This device has no counter for the operations of tensor cores. {incomplete} of {len(rows)} kernels used them, so "
+            "their executed operations are incomplete."
         )
     if not any(row.path is not None for row in rows):
-        notes.append("Hardware counters: no convolution was seen in the counted step.")
+        notes.append("Hardware counters: the counted step ran no convolution.")
     return tuple(notes)
 
 
@@ -267,13 +265,13 @@ _WORDS: Final = frozenset({"void", "const", "unsigned", "true", "false", "bool",
 
 
 def _same_kernel(timing: ConvolutionTiming, counted: CountedPart) -> bool:
-    """Whether the kernel that was timed is among the counted ones; the two tools write templates differently."""
+    """Whether the timed kernel is among the counted ones. The profiler and ncu format template arguments differently."""
     timed_names = _identifiers(timing.kernel)
     return any(_identifiers(kernel.name) == timed_names for kernel in counted.kernels)
 
 
 def _identifiers(kernel: str) -> tuple[str, ...]:
-    """The names in a kernel's own name and template arguments: without parameters, namespaces, numbers and casts."""
+    """The identifiers in a kernel's name and template arguments, without parameters, namespaces, numbers and casts."""
     plain = re.sub(r"\((?:int|bool|unsigned int|long|enum \w+|[\w:]+)\)(?=[-\w])", "", _NAMESPACES.sub("", kernel))
     without_parameters = plain.partition("(")[0]
     return tuple(word for word in re.findall(r"[A-Za-z_]\w*", without_parameters) if word not in _WORDS)

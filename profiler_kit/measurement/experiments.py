@@ -1,4 +1,4 @@
-"""Experiments beyond the configurations, each where it is asked for: a cap on memory, changing shapes, executed operations."""
+"""Optional experiments of `analyze`: a memory limit, changing shapes, hardware counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler_kit import process, units
 from profiler_kit.configurations import shapes
 from profiler_kit.configurations.naming import named
 from profiler_kit.measurement import counters
-from profiler_kit.measurement.plan import capped
+from profiler_kit.measurement.plan import with_memory_limit
 from profiler_kit.measurement.session import Session, measure_more
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
 from profiler_kit.process.protocol import OnProgress, silent
@@ -22,40 +22,46 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
-# A large network searches its algorithms for a quarter of a minute per shape, and a generated schedule has 13 shapes.
+# A large network needs about 15 s of algorithm search per shape, and a generated schedule has 13 shapes.
 LIMIT_S: Final = 1800.0
 
 
 def measure_under_cap(session: Session, limit_bytes: int | None, folder: Path) -> None:
-    """Runs again, under a cap on memory, every configuration that took more: a note says which fit anyway."""
+    """Run every configuration that exceeds the memory limit again under the limit. A note lists those that fit without it."""
     if limit_bytes is None or session.interrupted:
         return
     limit = units.text(limit_bytes, "bytes")
-    measured = [
-        (run, held) for run in session.runs if (held := _held_bytes(run)) is not None and run.config.repeat_of is None
+    sizes = [
+        (run.config, size)
+        for run in session.runs
+        if (size := _peak_bytes(run)) is not None and not run.config.repeat_of
     ]
     if not session.device.startswith("cuda"):
-        session.notes.append(f"Nothing was run under a limit of {limit}: only a CUDA device's memory can be capped.")
+        session.notes.append(f"No runs with a memory limit of {limit}: only CUDA devices support a limit.")
         return
-    if not measured:
-        session.notes.append(f"Nothing was run under a limit of {limit}: no configuration was measured without one.")
+    if not sizes:
+        session.notes.append(
+            f"No runs with a memory limit of {limit}: no configuration was measured without the limit."
+        )
         return
-    fits = [run.config.name for run, held in measured if held <= limit_bytes]
-    if fits:
-        session.notes.append(f"Not run again under a limit of {limit}, as they take less anyway: {', '.join(fits)}.")
-    over = [capped(run.config, limit_bytes) for run, held in measured if held > limit_bytes]
-    if over:
-        measure_more(session, over, folder)
+    fitting = [config.name for config, size in sizes if size <= limit_bytes]
+    if fitting:
+        session.notes.append(
+            f"Not repeated with a memory limit of {limit}, because they need less: {', '.join(fitting)}."
+        )
+    exceeding = [with_memory_limit(config, limit_bytes) for config, size in sizes if size > limit_bytes]
+    if exceeding:
+        measure_more(session, exceeding, folder)
 
 
-def check_shapes(asked: LaboratoryQuestions, info: TargetInfo) -> None:
-    """Raises UsageError for a schedule of shapes that makes no sense for the target: before anything is measured."""
-    if asked.shapes is not None and info.inputs:
-        shapes.schedule(asked.shapes, info.inputs)
+def check_shapes(questions: LaboratoryQuestions, info: TargetInfo) -> None:
+    """Raise UsageError if the schedule of shapes is invalid for the target. Called before anything is measured."""
+    if questions.shapes is not None and info.inputs:
+        shapes.schedule(questions.shapes, info.inputs)
 
 
 def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ...]:
-    """Runs over changing shapes, under the baseline and its twin with benchmark, where they are asked for."""
+    """Run the schedule `text` under the baseline, and under the baseline with benchmark. Empty if `text` is None."""
     if text is None or session.interrupted:
         return ()
     base = next((run.config for run in session.runs if run.failure is None and run.config.repeat_of is None), None)
@@ -74,12 +80,12 @@ def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ..
                     device=session.device,
                     text=text,
                     timeout_s=session.timeout_s,
-                    on_progress=_labelled(session, f"changing shapes, {config.name}"),
+                    on_progress=_with_label(session, f"changing shapes, {config.name}"),
                 )
             )
     except KeyboardInterrupt:
         session.interrupted = True
-        session.notes.append(f'Interrupted while shapes changed, under "{configs[len(schedules)].name}".')
+        session.notes.append(f'Interrupted during changing shapes, under "{configs[len(schedules)].name}".')
     return tuple(schedules)
 
 
@@ -92,10 +98,10 @@ def run_schedule(
     timeout_s: float | None = None,
     on_progress: OnProgress = silent,
 ) -> ShapeSchedule:
-    """The steps of the schedule that `text` names (see `shapes.schedule`), under `config`, in a process of its own.
+    """Run the schedule in `text` (see `shapes.schedule`) under `config` in a separate process.
 
-    A shape that the model cannot take, a crash or a hang ends it: the steps up to there stay, and `failure` says why.
-    `timeout_s` limits the process (default: half an hour). Raises KeyboardInterrupt, the process ended.
+    If the model rejects a shape, crashes or hangs, the completed steps are returned and `failure` has the reason.
+    `timeout_s` limits the process (default: 30 minutes). On KeyboardInterrupt it is terminated.
     """
     limit_s = timeout_s if timeout_s is not None else LIMIT_S
     with worker_folder() as folder:
@@ -107,7 +113,7 @@ def run_schedule(
         schedule = ShapeSchedule(
             config=config.name,
             source=shapes.source_of(text),
-            steps=_steps(steps),
+            steps=_read_steps(steps),
             benchmark=config.benchmark,
             device=device.partition(":")[0],
         )
@@ -116,56 +122,60 @@ def run_schedule(
     return replace(schedule, notes=end.notes, failure=end.failure)
 
 
-def _steps(file: Path) -> tuple[ShapeStep, ...]:
-    """The steps whose lines are whole: a process that was ended may have left half of one."""
+def _read_steps(file: Path) -> tuple[ShapeStep, ...]:
+    """The completed steps. The last line may be incomplete if the process was terminated."""
     if not file.exists():
         return ()
-    whole = file.read_text(encoding="utf-8").split("\n")[:-1]
-    return tuple(from_json(ShapeStep, json.loads(line), f"the worker's step {i}") for i, line in enumerate(whole))
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    return tuple(from_json(ShapeStep, json.loads(line), f"the worker's step {i}") for i, line in enumerate(lines))
 
 
 def _failure(outcome: process.Outcome, limit_s: float, done: int) -> str:
     after = f"after {done} {'step' if done == 1 else 'steps'}"
     if outcome.timed_out:
-        return f"not done after {limit_s:g} s: the process was ended {after}; raise --timeout, or give fewer shapes"
+        return (
+            f"no result after {limit_s:g} s: the process was terminated {after}; raise --timeout, or give fewer shapes"
+        )
     if outcome.signal_name == "SIGKILL":
-        return f"killed (SIGKILL) {after}, which is what the system does when host memory runs out"
+        return f"killed (SIGKILL) {after}: the system does this when host memory runs out; give smaller shapes"
     last = f": {outcome.last_words}" if outcome.last_words else ""
     return f"the process ended ({outcome.ending}) {after}{last}"
 
 
-def count_operations(session: Session, asked: bool) -> None:
-    """Adds what hardware counters say to the runs whose convolutions are done differently from those counted before."""
-    if not asked or session.interrupted:
+def count_operations(session: Session, enabled: bool) -> None:
+    """Add hardware counters to the runs. Runs with the same kernels share one counting process."""
+    if not enabled or session.interrupted:
         return
     if not any(run.convolutions for run in session.runs):
-        lacking = "no run has convolutions whose kernels are known"
-        of_device = f"{session.device} has none that this tool knows, only NVIDIA's devices"
-        why = lacking if session.device.startswith("cuda") else of_device
-        session.notes.append(f"Hardware counters were not read: {why}.")
+        reason = (
+            "no run has convolutions with known kernels"
+            if session.device.startswith("cuda")
+            else f"only NVIDIA devices are supported, not {session.device}"
+        )
+        session.notes.append(f"Hardware counters were not read: {reason}.")
         return
-    seen: dict[tuple[tuple[str, str, str], ...], tuple[ConvolutionTiming, ...]] = {}
+    by_kernels: dict[tuple[tuple[str, str, str], ...], tuple[ConvolutionTiming, ...]] = {}
     try:
         for at, run in enumerate(session.runs):
             kernels = tuple((part.path, part.part, part.kernel) for part in run.convolutions)
             if not kernels or run.failure is not None:
                 continue
-            if kernels not in seen:
+            if kernels not in by_kernels:
                 counted, notes = counters.count(
                     session.spec,
                     run.config,
                     device=session.device,
                     timeout_s=session.timeout_s,
-                    on_progress=_labelled(session, f"counting operations, {run.config.name}"),
+                    on_progress=_with_label(session, f"counting operations, {run.config.name}"),
                 )
                 if counted is not None:
-                    notes = (*notes, *counters.otherwise_done(run.convolutions, counted))
+                    notes = (*notes, *counters.kernel_mismatches(run.convolutions, counted))
                 for note in notes:
                     session.note(note)
                 if counted is None:
                     return
-                seen[kernels] = counters.with_counters(run.convolutions, counted)
-            counted_parts = {(part.path, part.part): part for part in seen[kernels]}
+                by_kernels[kernels] = counters.with_counters(run.convolutions, counted)
+            counted_parts = {(part.path, part.part): part for part in by_kernels[kernels]}
             same_kernels = ((part, counted_parts[part.path, part.part]) for part in run.convolutions)
             convolutions = tuple(
                 replace(part, counters=other.counters, counted_kernels=other.counted_kernels)
@@ -174,14 +184,14 @@ def count_operations(session: Session, asked: bool) -> None:
             session.runs[at] = replace(run, convolutions=convolutions)
     except KeyboardInterrupt:
         session.interrupted = True
-        session.notes.append("Interrupted while hardware counters were read.")
+        session.notes.append("Interrupted while reading hardware counters.")
 
 
-def _labelled(session: Session, label: str) -> OnProgress:
+def _with_label(session: Session, label: str) -> OnProgress:
     return lambda progress: session.on_progress(f"{label}: {progress}")
 
 
-def _held_bytes(run: ConfigRun) -> int | None:
-    """The most memory that a run took from the device; None where that was not measured."""
-    held = [size for size in (run.first_step_peak_bytes, run.peak_reserved_bytes) if size is not None]
-    return max(held, default=None)
+def _peak_bytes(run: ConfigRun) -> int | None:
+    """The peak of device memory of a run, the first step included; None if it was not measured."""
+    peaks = [size for size in (run.first_step_peak_bytes, run.peak_reserved_bytes) if size is not None]
+    return max(peaks, default=None)

@@ -1,4 +1,4 @@
-"""Which configurations are worth running: cuDNN's, which collapse into fewer on some devices, and those of other axes.
+"""The configurations worth running on a device: combinations of cuDNN's flags, and further axes.
 
 Source: PyTorch's `ConvParams`/cuDNN v8 plan cache (key: shapes, dtype, layout, deterministic, allow_tf32; not benchmark).
 """
@@ -19,8 +19,8 @@ from profiler_kit.records.target import TargetInfo
 AGAIN = "default (again)"
 MEMORY_LIMIT: Final = "memory_limit"
 
-# Where cuDNN has nothing to choose, what else may change a step's time. On a CPU channels_last comes last: oneDNN has
-# weight gradients in NHWC for which its only implementation is the reference one ("ref:any"), a hundred times slower.
+# Further axes for devices without cuDNN. On a CPU channels_last comes last: oneDNN's only weight gradient in NHWC is its
+# reference implementation ("ref:any"), which is a hundred times slower.
 INSTEAD: Final[dict[Backend, tuple[str, ...]]] = {
     "cpu": ("amp_bf16", "threads=half", "no_onednn", "channels_last"),
     "mps": ("channels_last", "amp_fp16"),
@@ -30,19 +30,19 @@ _DEVICE_OF: Final[dict[Backend, str]] = {
 }  # fmt: skip
 _DEVICE_WORDS: Final = {"cuda": "a CUDA device", "cpu": "a CPU", "mps": "Metal (MPS)"}
 _WITHOUT_CUDNN: Final[Mapping[Backend, str]] = {
-    "cpu": "The cuDNN flags can be set on a CPU and change nothing: its convolutions run in oneDNN.",
-    "mps": "Metal (MPS) ignores the cuDNN flags.",
-    "native": "One configuration: this torch has no cuDNN (torch.backends.cudnn.is_available() is False), so its flags change "
-    "nothing and convolutions run in torch's own kernels; install a torch that comes with cuDNN.",
+    "cpu": "cuDNN's flags have no effect on a CPU: oneDNN runs its convolutions.",
+    "mps": "cuDNN's flags have no effect on Metal (MPS).",
+    "native": "This torch has no cuDNN (torch.backends.cudnn.is_available() is False), so cuDNN's flags have no effect and "
+    "torch's own kernels run the convolutions. Install a torch build with cuDNN to use it.",
 }
-_OF_CONVOLUTIONS: Final = frozenset({"no_onednn", "channels_last"})  # what changes convolutions and what is around them
+_CONVOLUTION_AXES: Final = frozenset({"no_onednn", "channels_last"})  # without effect on models without convolutions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The configurations to run, in order, and a sentence for each of those, or family of them, that was left out.
+    """The configurations to run, in order, and notes about those that were skipped.
 
-    `optional` are run after them, in order, as far as the time goes.
+    `optional` configurations run after them, in order, while there is time.
     """
 
     configs: tuple[RunConfig, ...]
@@ -63,32 +63,36 @@ def plan(
 ) -> Plan:
     """The configurations worth running on `backend`.
 
-    `has_tf32`: the device computes in TF32 (compute capability 8.0 and later). `float32`: convolutions see float32 inputs.
-    `uses_cudnn`: the model has an op that cuDNN runs. `only` and `also` name configurations (see `naming.parse`): these
-    instead of the device's own, these besides; `info` says what is pointless for the target. `again` appends the A/A
-    repetition of the first where there is anything to compare. Raises UsageError for a name that makes no sense.
+    - `has_tf32`: the device supports TF32 (compute capability 8.0 and later).
+    - `float32`: convolutions have float32 inputs.
+    - `uses_cudnn`: the model has an op that cuDNN runs.
+    - `only`: names of configurations to run instead of the device's own (see `naming.parse`). `also`: names to add.
+    - `info`: the target, to skip axes without effect on it.
+    - `again`: append the A/A repetition of the first configuration if there are several.
+
+    Raises UsageError for an invalid name.
     """
-    own, notes = _valid(backend, has_tf32 and float32, has_tf32, uses_cudnn)
-    chooser = _Chooser(own, _DEVICE_OF[backend], info)
-    named_flags = [c for c in (chooser.read(name) for name in only or ()) if c is not None]
-    in_order = [*(c for c in own if c in named_flags), *(c for c in named_flags if c not in own)]
-    configs = own if only is None else in_order or own[:1]
-    more = [c for c in (chooser.read(name) for name in also) if c is not None]
+    defaults, notes = _flag_configs(backend, has_tf32 and float32, has_tf32, uses_cudnn)
+    parser = _ConfigParser(defaults, _DEVICE_OF[backend], info)
+    named_configs = [c for c in (parser.read(name) for name in only or ()) if c is not None]
+    in_order = [*(c for c in defaults if c in named_configs), *(c for c in named_configs if c not in defaults)]
+    configs = defaults if only is None else in_order or defaults[:1]
+    more = [c for c in (parser.read(name) for name in also) if c is not None]
     configs = list(dict.fromkeys([*configs, *more]))
     optional: list[RunConfig] = []
     if only is None and backend in INSTEAD:
-        quiet = _Chooser(own, _DEVICE_OF[backend], info)  # nobody asked for these, so nobody is told why not
-        tried = (quiet.read(name) for name in INSTEAD[backend])
-        hidden = _OF_CONVOLUTIONS if not uses_cudnn else frozenset()
-        fitting = [c for c in tried if c is not None and hidden.isdisjoint(item.name for item in c.settings)]
+        quiet = _ConfigParser(defaults, _DEVICE_OF[backend], info)  # its notes are dropped: the user did not name these
+        candidates = (quiet.read(name) for name in INSTEAD[backend])
+        excluded = _CONVOLUTION_AXES if not uses_cudnn else frozenset()
+        fitting = [c for c in candidates if c is not None and excluded.isdisjoint(item.name for item in c.settings)]
         optional = [c for c in dict.fromkeys(fitting) if c not in configs]
     if again and len(configs) + len(optional) > 1:
         configs = [*configs, replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name)]
-    return Plan(configs=tuple(configs), notes=(*notes, *chooser.notes()), optional=tuple(optional))
+    return Plan(configs=tuple(configs), notes=(*notes, *parser.notes()), optional=tuple(optional))
 
 
-def capped(config: RunConfig, limit_bytes: int) -> RunConfig:
-    """The twin of `config` on a device with so much memory; of a configuration that has a limit, one with this limit."""
+def with_memory_limit(config: RunConfig, limit_bytes: int) -> RunConfig:
+    """`config` with a memory limit of `limit_bytes`, which replaces an existing limit."""
     others = [item for item in config.settings if item.name != MEMORY_LIMIT]
     settings = sorted(
         [*others, NamedValue(name=MEMORY_LIMIT, value=size_text(limit_bytes))], key=lambda item: item.name
@@ -96,48 +100,48 @@ def capped(config: RunConfig, limit_bytes: int) -> RunConfig:
     return named(replace(config, settings=tuple(settings), repeat_of=None))
 
 
-class _Chooser:
-    """Reads names for one device and target, and collects why some are not run."""
+class _ConfigParser:
+    """Parses configuration names for one device and target, and collects notes on skipped ones."""
 
-    def __init__(self, own: Sequence[RunConfig], device: str, info: TargetInfo | None) -> None:
-        self._own = own
+    def __init__(self, defaults: Sequence[RunConfig], device: str, info: TargetInfo | None) -> None:
+        self._defaults = defaults
         self._device = device
         self._info = info
         self._same: list[str] = []
-        self._said: list[str] = []
+        self._notes: list[str] = []
 
     def read(self, name: str) -> RunConfig | None:
-        """The configuration that `name` names here, or None where it would be another one under another name."""
-        plain = self._own[0]
-        everywhere = parse(name, _EVERYWHERE)  # so that flags which this device does not have are read too
+        """The configuration `name` on this device; None if it has no effect here or equals the default."""
+        plain = self._defaults[0]
+        everywhere = parse(name, _EVERYWHERE)  # also accepts flags that this device does not have
         config = parse(name, plain)
         flags = replace(config, name="", settings=())
-        if all(flags != replace(own_config, name="") for own_config in self._own):
-            config = named(replace(plain, settings=config.settings))  # the flags change nothing here
-        reason = self._pointless(config)
+        if all(flags != replace(default, name="") for default in self._defaults):
+            config = named(replace(plain, settings=config.settings))  # the flags have no effect here
+        reason = self._reason_to_skip(config)
         if reason is not None:
-            self._said.append(f"{everywhere.name} is not run: {reason}.")
+            self._notes.append(f"Skipped {everywhere.name}: {reason}.")
             return None
         if config.name == everywhere.name:
             return config
         if config == plain:
             self._same.append(everywhere.name)
             return None
-        self._said.append(f"{everywhere.name} is run as {config.name}: the rest of it changes nothing here.")
+        self._notes.append(f"{everywhere.name} runs as {config.name}: its other parts have no effect here.")
         return config
 
     def notes(self) -> tuple[str, ...]:
-        """One sentence about what would be the same, and one about each that is pointless."""
+        """A note on the configurations that equal the default, and one on each that has no effect."""
         same = ", ".join(dict.fromkeys(self._same))
-        first = (f"Not run here, as they would be the same as {self._own[0].name}: {same}.",) if same else ()
-        return (*first, *dict.fromkeys(self._said))
+        first = (f"Skipped {same}: the same as {self._defaults[0].name} here.",) if same else ()
+        return (*first, *dict.fromkeys(self._notes))
 
-    def _pointless(self, config: RunConfig) -> str | None:
+    def _reason_to_skip(self, config: RunConfig) -> str | None:
         axes = axes_by_name()
         for item in config.settings:
             axis = axes[item.name]
             if self._device not in axis.devices:
-                return f"{axis.name} means nothing on {_DEVICE_WORDS[self._device]}"
+                return f"{axis.name} is not supported on {_DEVICE_WORDS[self._device]}"
             reason = axis.pointless(item.value, self._device, self._info)
             if reason is not None:
                 return reason
@@ -147,20 +151,22 @@ class _Chooser:
 _EVERYWHERE: Final = RunConfig(name=DEFAULT, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
-def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
+def _flag_configs(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
     if backend in _WITHOUT_CUDNN:
         return [RunConfig(name=DEFAULT)], [_WITHOUT_CUDNN[backend]]
     if not uses_cudnn:
-        note = "One cuDNN configuration: the model has no convolution, recurrent layer or batch norm, so no op that it runs."
+        note = "Only one cuDNN configuration runs: the model has no convolution, recurrent layer or batch norm."
         return [_EVERYWHERE], [note]
     notes: list[str] = []
     if backend == "miopen":
-        notes.append("No TF32 rows: MIOpen (ROCm) has no such choice.")
+        notes.append("No TF32 configurations: MIOpen (ROCm) has no TF32 flag.")
     elif not tf32:
         reason = (
-            "convolutions see no float32 input" if has_tf32 else "the device predates TF32 (compute capability 8.0)"
+            "convolutions have no float32 input"
+            if has_tf32
+            else "the device does not support it (compute capability 8.0)"
         )
-        notes.append(f"No TF32 rows: {reason}, so the flag changes nothing.")
+        notes.append(f"No TF32 configurations: {reason}, so the flag has no effect.")
     choices: tuple[bool | None, ...] = (True, False) if tf32 and backend == "cudnn" else (None,)
     configs = [
         named(RunConfig(name="", enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=allow_tf32))
@@ -171,31 +177,31 @@ def _valid(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tu
 
 
 def with_tuning(runs: Sequence[ConfigRun]) -> tuple[ConfigRun, ...]:
-    """`runs` with `tuning_ns` filled in: (first - steady) of a benchmark run minus the same of its twin without benchmark.
+    """`runs` with `tuning_ns` set: (first - steady step) of a benchmark run minus the same of its twin without benchmark.
 
-    Of a configuration's two processes the one that began faster counts: the first to use a library waits for the disk.
+    The faster of a configuration's two processes counts, because the first process to use a library waits for the disk.
     """
-    return tuple(_with_tuning(run, runs) for run in runs)
+    return tuple(_with_tuning_ns(run, runs) for run in runs)
 
 
-def _with_tuning(run: ConfigRun, runs: Sequence[ConfigRun]) -> ConfigRun:
+def _with_tuning_ns(run: ConfigRun, runs: Sequence[ConfigRun]) -> ConfigRun:
     if not run.config.benchmark:
         return run
     twin_config = _without_benchmark(run.config)
     twin = next((r for r in runs if r.config.benchmark is False and _without_benchmark(r.config) == twin_config), None)
-    start = _start_up(run, runs)
-    base = _start_up(twin, runs) if twin is not None else None
+    start = _start_up_ns(run, runs)
+    base = _start_up_ns(twin, runs) if twin is not None else None
     return run if start is None or base is None else replace(run, tuning_ns=start - base)
 
 
 def _without_benchmark(config: RunConfig) -> RunConfig:
-    """`config` as it is without benchmark, and without the axes that only say how to benchmark."""
+    """`config` without benchmark and without the axes that only affect algorithm search."""
     tuning = {axis.name for axis in all_axes() if axis.flag == "benchmark"}
     settings = tuple(item for item in config.settings if item.name not in tuning)
     return replace(config, name="", benchmark=False, repeat_of=None, settings=settings)
 
 
-def _start_up(run: ConfigRun, runs: Sequence[ConfigRun]) -> int | None:
+def _start_up_ns(run: ConfigRun, runs: Sequence[ConfigRun]) -> int | None:
     again = next((other for other in runs if other.config.repeat_of == run.config.name), None)
     start_ups_ns = [
         process.first_step_ns - process.step_ns.median

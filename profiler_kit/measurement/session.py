@@ -1,4 +1,4 @@
-"""A session of measuring: configurations in interleaved visits, and each run taken as it comes."""
+"""A measuring session: runs configurations in interleaved visits and collects the runs."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from profiler_kit.records.target import TargetSpec
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
 
-LEAST_RUN_BUDGET_S: Final = 2.0  # a configuration's share below this would leave fast models without a steady state
-LONGEST_NAME_BYTES: Final = 160  # of a trace's file; file systems take 255, and some of that are suffixes
-# A step that is five times as slow is an answer, and to wait for its figures would take the time that the others need.
-SLOWER: Final = 5.0
-LEAST_LIMIT_S: Final = 20.0  # an import that stumbles over a cold disk is not slow in this sense
-VISITS: Final = 1.5  # of a configuration, in shares of the budget: the second one gets half the time of the first
+MIN_RUN_BUDGET_S: Final = 2.0  # with less time per configuration, fast models do not reach a steady state
+MAX_NAME_BYTES: Final = 160  # of a trace's file name; file systems allow 255, including suffixes
+# A configuration that is five times slower needs no exact figures. Stopping it leaves time for the others.
+MAX_SLOWDOWN: Final = 5.0
+MIN_LIMIT_S: Final = 20.0  # a slow import from a cold disk must not count as a slow step
+BUDGET_SHARES: Final = 1.5  # per configuration: the second process gets half the time of the first
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """What is measured, where, with how much time, and the runs so far.
+    """The target, the device, the time budget, and the runs so far.
 
-    `read_trace` adds to a run what the trace of its steps says, `read_parts_trace` what that of its convolutions' parts
-    says. `started`: the configurations of which a process has had the device. `took_s`: how long the first one of each had
-    it, and `failed_s` all that failed.
+    - `read_trace`, `read_parts_trace`: add to a run the results from its trace, and from the trace of its convolutions' parts.
+    - `started`: the configurations with a process that has used the device.
+    - `took_s`: how long the first process of each configuration used the device. `failed_s`: the same for all failed processes.
     """
 
     spec: TargetSpec
@@ -62,43 +62,43 @@ class Session:
 
     @property
     def time(self) -> SweepTime | None:
-        """How long it all took, and how much of that the device was needed; None where no run told."""
+        """The duration of all runs and their need for the device; None where no run reported it."""
         return SweepTime(wall_ns=self.wall_ns, needed_ns=self.needed_ns) if self.needed_ns else None
 
     def note(self, text: str) -> None:
-        """Adds `text` to the notes, once."""
+        """Add `text` to the notes unless it is already there."""
         if text not in self.notes:
             self.notes.append(text)
 
     def has_failed(self, config: RunConfig) -> bool:
-        """Whether the first process of `config` is known to have failed: a second one would end the same way."""
+        """Whether the first process of `config` failed. A second process would fail the same way."""
         return any(run.config == config and run.failure is not None for run in self.runs)
 
 
 def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
-    """Runs the plan's configurations, interleaved, and `plan.optional` among them while there is time. Adds to `session`.
+    """Run the plan's configurations, interleaved, and the optional ones while there is time. Adds to `session`.
 
-    Ctrl-C ends the run in hand; what had not begun stands in `session.runs` as interrupted.
+    Ctrl-C stops the current run. Configurations that did not run are added to `session.runs` as interrupted.
     """
     first = [config for config in plan.configs if config.repeat_of is None]
     again = [config for config in plan.configs if config.repeat_of is not None]
     share_s = _share_s(session, len(first) + len(plan.optional) + len(again))
     forward = [_visit(session, config, share_s, folder) for config in first]
-    chosen = list(first)
+    configs = list(first)
 
     def optional_visit(config: RunConfig) -> Visit | None:
-        left = plan.optional[plan.optional.index(config) :]
+        remaining = plan.optional[plan.optional.index(config) :]
         if session.has_failed(first[0]):
-            session.notes.append(f'Not tried, as "{first[0].name}" failed: {_names(left)}.')
+            session.notes.append(f'Skipped because "{first[0].name}" failed: {_names(remaining)}.')
             return None
-        if not _has_time(session, len(chosen)):
+        if not _has_time(session, len(configs)):
             session.notes.append(
-                f"Not tried, for lack of time ({session.budget_s:g} s): {_names(left)}. Give it more with --budget, or name "
+                f"Skipped for lack of time (--budget {session.budget_s:g}s): {_names(remaining)}. Raise --budget, or name "
                 "them in --also."
             )
             return None
-        chosen.append(config)
-        return _not_much_slower(session, _visit(session, config, share_s, folder), first[0])
+        configs.append(config)
+        return _with_short_timeout(session, _visit(session, config, share_s, folder), first[0])
 
     order = VisitOrder(
         has_failed=session.has_failed,
@@ -110,11 +110,11 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
     )
     _measure(session, order)
     if session.interrupted:
-        _add_interrupted(session, [*chosen, *again])
+        _add_interrupted(session, [*configs, *again])
 
 
 def measure_more(session: Session, configs: Sequence[RunConfig], folder: Path) -> None:
-    """Runs further configurations, interleaved, after the plan's, with the time that is usual for one."""
+    """Run further configurations after the plan's, interleaved, with the same budget per configuration."""
     share_s = _share_s(session, len(session.runs) + len(configs))
     forward = [_visit(session, config, share_s, folder) for config in configs]
     _measure(session, VisitOrder(has_failed=session.has_failed, forward=forward, reverse=reverse_pass(forward)))
@@ -125,9 +125,9 @@ def measure_more(session: Session, configs: Sequence[RunConfig], folder: Path) -
 def measure_interleaved(
     session: Session, configs: Sequence[RunConfig], folder: Path, *, purpose: str
 ) -> dict[str, list[ConfigRun]]:
-    """Runs `configs` forward and in reverse, those already measured for their steps alone: all runs by configuration.
+    """The runs of `configs` by name, measured in a forward and a reverse pass. Configurations measured before only time steps.
 
-    Configurations that were not run yet are added to `session`, as if the plan had held them.
+    Configurations that were not run before are added to `session` like those of the plan.
     """
     share_s = _share_s(session, len(session.runs) + len(configs))
     measured = {run.config.name for run in session.runs}
@@ -136,40 +136,37 @@ def measure_interleaved(
     order = VisitOrder(has_failed=session.has_failed, forward=forward, reverse=reverse_pass(full))
     visits = _measure(session, order, purpose=f"{purpose} ")
     if session.interrupted:
-        ended = sum(map(len, visits.values()))
-        session.notes.append(f"Interrupted while {purpose}: {ended} of {2 * len(full)} processes had ended.")
+        finished = sum(map(len, visits.values()))
+        session.notes.append(f"Interrupted during a {purpose}: {finished} of {2 * len(full)} processes had finished.")
     return visits
 
 
 @contextlib.contextmanager
-def trace_folder(wanted: Path | None) -> Iterator[Path]:
-    """The folder for traces: the one wanted, or one that goes when the work is done. Raises UsageError."""
-    if wanted is None:
+def trace_folder(folder: Path | None) -> Iterator[Path]:
+    """The folder for traces: `folder`, or a temporary one if it is None. Raises UsageError if it is not writable."""
+    if folder is None:
         with tempfile.TemporaryDirectory(prefix="profiler_kit_traces_") as temporary:
             yield Path(temporary)
         return
+    hint = "choose another folder with --out"
     try:
-        wanted.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror}", where=str(wanted), hint="give another folder with --out"
-        ) from error
-    if not os.access(wanted, os.W_OK | os.X_OK):  # now, rather than by the first trace
-        raise UsageError(
-            "cannot be written: permission denied", where=str(wanted), hint="give another folder with --out"
-        )
-    yield wanted.resolve()
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(folder), hint=hint) from error
+    if not os.access(folder, os.W_OK | os.X_OK):  # fail now, not after the first run
+        raise UsageError("cannot be written: permission denied", where=str(folder), hint=hint)
+    yield folder.resolve()
 
 
 def _share_s(session: Session, configs: int) -> float:
-    """The time for the steps of one of so many configurations."""
-    return max(LEAST_RUN_BUDGET_S, session.budget_s / (VISITS * configs))
+    """The time for the steps of one configuration out of `configs`."""
+    return max(MIN_RUN_BUDGET_S, session.budget_s / (BUDGET_SHARES * configs))
 
 
 def _visit(session: Session, config: RunConfig, share_s: float, folder: Path) -> Visit:
     name = config.name.replace(" ", "_").replace("(", "").replace(")", "").replace("/", "-")
-    if len(name.encode()) > LONGEST_NAME_BYTES:  # checkpointing many modules, each by its path
-        name = f"{name.encode()[:LONGEST_NAME_BYTES].decode(errors='ignore')}_{zlib.crc32(name.encode()):08x}"
+    if len(name.encode()) > MAX_NAME_BYTES:  # such as a configuration that checkpoints many modules by path
+        name = f"{name.encode()[:MAX_NAME_BYTES].decode(errors='ignore')}_{zlib.crc32(name.encode()):08x}"
     return Visit(
         config=config,
         budget_s=share_s,
@@ -179,26 +176,26 @@ def _visit(session: Session, config: RunConfig, share_s: float, folder: Path) ->
     )
 
 
-def _not_much_slower(session: Session, visit: Visit, base: RunConfig) -> Visit:
-    """`visit` with little patience: nobody asked for it, and one that is much slower than `base` is answered by that."""
+def _with_short_timeout(session: Session, visit: Visit, base: RunConfig) -> Visit:
+    """`visit` with a short timeout: the user did not request it, and being much slower than `base` is a sufficient result."""
     took_s = session.took_s[base]
-    limit_s = max(LEAST_LIMIT_S, SLOWER * took_s)
+    limit_s = max(MIN_LIMIT_S, MAX_SLOWDOWN * took_s)
     if visit.timeout_s is not None and visit.timeout_s <= limit_s:
         return visit
     late = (
-        f'much slower than "{base.name}": not done after {limit_s:.0f} s, where that process took {took_s:.1f} s, so it was '
-        "ended; name it in --also to give it more time"
+        f'much slower than "{base.name}": no result after {limit_s:.0f} s, while that process took {took_s:.1f} s. The process '
+        "was terminated; name the configuration in --also to give it more time"
     )
     return replace(visit, timeout_s=limit_s, late=late)
 
 
 def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[str, list[ConfigRun]]:
-    """Makes the visits of `order`, and reads each trace while the next run is under way: their runs by configuration.
+    """Run the visits of `order` and return their runs by configuration. Reads each trace while the next process runs.
 
-    Second processes of what `session` knows already stay out of it. Ctrl-C ends it: `session.interrupted`.
+    Second processes of configurations already in `session` are not added to it. Ctrl-C sets `session.interrupted`.
     """
-    began_ns = time.monotonic_ns()
-    # by identity: forward and in reverse two visits may be equal
+    start_ns = time.monotonic_ns()
+    # keyed by identity: equal visits may occur in both passes
     labels: dict[int, str] = {}
     starts_ns: dict[int, int] = {}
     visits: dict[str, list[ConfigRun]] = {}
@@ -210,7 +207,7 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
         starts_ns[id(visit)] = time.monotonic_ns()
         session.started.add(visit.config)
         if visit.trace is not None:
-            visit.trace.unlink(missing_ok=True)  # an earlier report's, which a failing run would leave in this one
+            visit.trace.unlink(missing_ok=True)  # an earlier report's trace must not remain if this run fails
 
     def on_progress(visit: Visit, text: str) -> None:
         session.on_progress(labels.get(id(visit), "") + text)
@@ -228,12 +225,12 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
                 _add(session, finished, partial(on_progress, finished.visit))
     except KeyboardInterrupt:
         session.interrupted = True
-    session.wall_ns += time.monotonic_ns() - began_ns
+    session.wall_ns += time.monotonic_ns() - start_ns
     return visits
 
 
 def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgress) -> None:
-    """Adds a run to `session`: as a run of its own, or as the second process of one that is there."""
+    """Add a run to `session`, either as a new run or as the second process of an existing one."""
     run, runs = finished.run, session.runs
     session.needed_ns += run.needed_ns or 0
     if run.failure is not None:
@@ -247,7 +244,7 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
     runs.append(replace(run, trace=f"traces/{trace.name}" if session.keep_traces and trace is not None else None))
     if run.failure is not None:
         return
-    if trace is not None:  # else the traced steps failed, and a note says so
+    if trace is not None:  # otherwise the traced steps failed, and the run has a note
         on_progress("reading the trace")
         runs[-1] = session.read_trace(runs[-1], trace)
     if finished.parts_trace is not None:
@@ -255,11 +252,11 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
 
 
 def _has_time(session: Session, visited: int) -> bool:
-    """Whether one more configuration fits into the budget, at what those before it took, its second process included."""
+    """Whether one more configuration, including its second process, fits into the budget at the average time so far."""
     if not session.needed_ns or not visited:
         return False
     spent_s = session.needed_ns * 1e-9 + session.failed_s
-    return spent_s + (VISITS * (visited + 1) - visited) * spent_s / visited <= session.budget_s
+    return spent_s + (BUDGET_SHARES * (visited + 1) - visited) * spent_s / visited <= session.budget_s
 
 
 def _names(configs: Sequence[RunConfig]) -> str:
@@ -270,5 +267,5 @@ def _add_interrupted(session: Session, configs: Sequence[RunConfig]) -> None:
     measured = {run.config.name for run in session.runs}
     for config in configs:
         if config.name not in measured:
-            message = "interrupted" if config in session.started else "not run: interrupted before"
+            message = "interrupted" if config in session.started else "not run: the session was interrupted before it"
             session.runs.append(ConfigRun(config=config, failure=Failure(kind="interrupted", message=message)))

@@ -1,9 +1,9 @@
-"""The visits of an analysis one after the other, each in a fresh process; the next ones get ready while one measures.
+"""Runs visits one after another, each in a fresh process. The next processes are prepared while one measures.
 
-However a process ends, by a crash or a time limit too, its end is a `ConfigRun`.
+Every end of a process is recorded as a `ConfigRun`, including crashes and timeouts.
 
-Visits are interleaved (A B C, then C B A): what drifts while a sweep lasts, clocks and temperature, weighs on every
-configuration alike, and two processes of each show how far processes differ by themselves.
+Visits are interleaved (A B C, then C B A). Drift of clocks and temperature then affects all configurations equally, and the
+two processes of each configuration show how much processes differ.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
-from profiler_kit.measurement.worker_process import read_result, started_worker, worker_folder
+from profiler_kit.measurement.worker_process import read_result, spawn_worker, worker_folder
 from profiler_kit.process.protocol import GO, OnProgress, silent
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.target import TargetSpec
 
-# Getting ready is importing and building: one core busy for several seconds, and host memory. The process that measures must
-# not feel it.
-CORES_TO_GET_READY: Final = 4
-MOST_READY: Final = 3
+# A process that is being prepared imports and builds the model: it keeps a core busy for several seconds and needs host
+# memory. It must not slow down the process that measures.
+CORES_PER_PREPARED: Final = 4
+MAX_PREPARED: Final = 3
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 
 
 class RunProcess:
-    """The process of one run, under way: it loads its target at once, and waits for `go`. Made by `started_run`."""
+    """The process of one run. It loads its target at once and waits for `go`. Created by `spawn_run`."""
 
     def __init__(self, visit: Visit, child: process.Child, folder: Path) -> None:
         self.visit = visit
@@ -44,11 +44,11 @@ class RunProcess:
         self._folder = folder
 
     def go(self) -> None:
-        """Lets it use the device."""
+        """Allow the process to use the device."""
         self._child.send_line(GO)
 
     def result(self) -> ConfigRun:
-        """Its run, once it has ended; a crash, hang or error of it is the record's failure. To be called after `go`."""
+        """The run, once the process has finished; a crash, hang or error becomes its failure. Call it after `go`."""
         outcome = self._child.finish(self.visit.limit_s)
         run = read_result(self._folder, ConfigRun)
         if run is None:
@@ -57,31 +57,31 @@ class RunProcess:
         if trace is None or run.trace is None:
             return replace(run, trace=None)
         try:
-            _keep(self._folder / TRACE, trace)
+            _copy_atomically(self._folder / TRACE, trace)
         except OSError as error:
-            note = f"No times by layer: the trace cannot be written to {trace}: {error.strerror or error}"
+            note = f"No times by layer: cannot write the trace to {trace}: {error.strerror or error}"
             return replace(run, trace=None, traced_steps=0, notes=(*run.notes, note))
         return replace(run, trace=str(trace))
 
     def parts_trace(self) -> Path | None:
-        """The trace of its convolutions' parts, while the block of `started_run` lasts; None where it left none."""
+        """The trace of the convolutions' parts, valid within the block of `spawn_run`; None if the process wrote none."""
         trace = self._folder / PARTS
         return trace if trace.exists() else None
 
 
 class NotStarted:
-    """In place of a `RunProcess` that can't be started: memory, processes or room on the disk may have run out."""
+    """Replaces a `RunProcess` that could not be started, for example for lack of memory, processes or disk space."""
 
     def __init__(self, visit: Visit, reason: KitError | OSError) -> None:
         self.visit = visit
         self._reason = reason
 
     def go(self) -> None:
-        """Does nothing: there is no process."""
+        """Do nothing, because no process exists."""
 
     def result(self) -> ConfigRun:
-        """A failed run that says why."""
-        failure = Failure(kind="error", message=f"its process could not be started: {self._reason}")
+        """A failed run with the reason."""
+        failure = Failure(kind="error", message=f"the process could not be started: {self._reason}")
         return ConfigRun(config=self.visit.config, failure=failure)
 
     def parts_trace(self) -> None:
@@ -89,11 +89,9 @@ class NotStarted:
 
 
 @contextlib.contextmanager
-def started_run(
-    spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = silent
-) -> Iterator[RunProcess]:
-    """The run that `visit` asks for, in a fresh process, which is ended when the block is left."""
-    # traces are in the worker's folder until they are whole: a worker that is ended leaves no half of one
+def spawn_run(spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = silent) -> Iterator[RunProcess]:
+    """Start the run of `visit` in a fresh process; leaving the block terminates it."""
+    # traces are written to the worker's folder and copied when complete, so a terminated worker leaves no partial trace
     with worker_folder() as folder:
         job = RunJob(
             spec=spec,
@@ -107,12 +105,12 @@ def started_run(
             again=visit.again,
             waits=True,
         )
-        with started_worker("run", job, folder, talks=True, on_progress=on_progress) as child:
+        with spawn_worker("run", job, folder, talks=True, on_progress=on_progress) as child:
             yield RunProcess(visit, child, folder)
 
 
-def _keep(trace: Path, place: Path) -> None:
-    """Copies `trace` to `place`, which is whole or absent whatever happens; the two may lie on different disks.
+def _copy_atomically(trace: Path, place: Path) -> None:
+    """Copy `trace` to `place` atomically, also across disks.
 
     Raises OSError.
     """
@@ -121,7 +119,7 @@ def _keep(trace: Path, place: Path) -> None:
         shutil.copyfile(trace, partial)
         partial.replace(place)
     finally:
-        with contextlib.suppress(OSError):  # without the folder there is no half of a file either
+        with contextlib.suppress(OSError):  # if the folder is missing, so is the partial file
             partial.unlink(missing_ok=True)
 
 
@@ -130,11 +128,13 @@ def _failure(outcome: process.Outcome, visit: Visit) -> Failure:
     if outcome.timed_out:
         kind = "timeout"
         message = visit.late or (
-            f"no result after {visit.limit_s:g} s, so the process was ended; raise --timeout if the model is only slow"
+            f"no result after {visit.limit_s:g} s: the process was terminated; raise --timeout if the model is slow"
         )
     elif outcome.signal_name == "SIGKILL":
         kind = "out_of_memory"
-        message = "killed (SIGKILL), which is what the system does to a process when host memory runs out"
+        message = (
+            "killed (SIGKILL): the system does this when host memory runs out; free host memory or reduce the batch"
+        )
     elif outcome.signal_name is not None:
         message = f"the process crashed ({outcome.signal_name})"
     else:
@@ -144,7 +144,7 @@ def _failure(outcome: process.Outcome, visit: Visit) -> Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedVisit:
-    """A visit that has ended. `parts_trace` of its convolutions has to be read before the next one is asked for."""
+    """A finished visit. `parts_trace` must be read before the next visit is requested."""
 
     visit: Visit
     run: ConfigRun
@@ -160,58 +160,58 @@ def measure_visits(
     on_progress: Callable[[Visit, str], None],
     ahead: int | None = None,
 ) -> Generator[FinishedVisit, None, None]:
-    """Each visit as soon as it has ended; the next one is under way by then, where it may be.
+    """Run `visits` and yield each one when it finishes; on a GPU the next one is already running by then.
 
-    On a device beside the host the next processes get ready (import, build the model) while one measures, and wait before
-    they touch the device: one process at a time uses it. On the host itself nothing runs beside a measurement, and the next
-    visit is asked for when its turn has come. `ahead`: how many get ready (None: what the cores allow). `on_start` is called
-    when a visit's process may use the device. A process that can't be started is a failed run.
+    On a GPU up to `ahead` processes are prepared (import, build the model) while one measures. They wait before they use the
+    device, so one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is
+    due. `ahead` None derives the number from the cores. `on_start` is called when a visit's process may use the device.
+    A process that cannot be started becomes a failed run.
     """
-    most = _ready_ahead(device) if ahead is None else ahead
+    max_prepared = _max_prepared(device) if ahead is None else ahead
     remaining = iter(visits)
     waiting: deque[RunProcess | NotStarted] = deque()
     blocks: dict[int, contextlib.ExitStack] = {}
     with contextlib.ExitStack() as stack:
 
         def prepare(count: int) -> None:
-            """Lets processes get ready until so many wait."""
+            """Start processes until `count` are waiting."""
             for visit in itertools.islice(remaining, max(0, count - len(waiting))):
                 block = stack.enter_context(contextlib.ExitStack())
                 report = partial(on_progress, visit)
                 try:
-                    started = block.enter_context(started_run(spec, visit, device=device, on_progress=report))
+                    started = block.enter_context(spawn_run(spec, visit, device=device, on_progress=report))
                     waiting.append(started)
-                except (KitError, OSError) as error:  # what runs out for this one need not be lacking for the others
+                except (KitError, OSError) as error:  # a resource missing for this process may be available for others
                     waiting.append(NotStarted(visit, error))
                 blocks[id(waiting[-1])] = block
 
         def start_next() -> RunProcess | NotStarted | None:
-            """The next process, which may use the device from now on."""
+            """The next process, with permission to use the device."""
             prepare(1)
             if not waiting:
                 return None
             run_process = waiting.popleft()
             on_start(run_process.visit)
             run_process.go()
-            prepare(most)
+            prepare(max_prepared)
             return run_process
 
         current = start_next()
         while current is not None:
             run = current.result()
-            following = start_next() if most else None
+            following = start_next() if max_prepared else None
             yield FinishedVisit(visit=current.visit, run=run, parts_trace=current.parts_trace())
             blocks.pop(id(current)).close()
-            current = following if most else start_next()
+            current = following if max_prepared else start_next()
 
 
-def _ready_ahead(device: str) -> int:
-    """How many processes may get ready while one measures: each keeps a core busy for some seconds."""
-    return min(MOST_READY, process.usable_cores() // CORES_TO_GET_READY) if device.startswith("cuda") else 0
+def _max_prepared(device: str) -> int:
+    """The number of processes to prepare while one measures. Each keeps a core busy for some seconds."""
+    return min(MAX_PREPARED, process.usable_cores() // CORES_PER_PREPARED) if device.startswith("cuda") else 0
 
 
 def with_repeat(run: ConfigRun, second: ConfigRun) -> ConfigRun:
-    """`run` with what a second process of its configuration measured."""
+    """`run` with the results of a second process of its configuration."""
     repeat = Repeat(
         first_step_ns=second.first_step_ns,
         steps_ns=second.steps_ns,

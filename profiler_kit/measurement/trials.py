@@ -1,7 +1,7 @@
-"""The findings' advice, run, and what it gained written down.
+"""Trials: runs the findings' advice and records the gain.
 
-Before and after are measured in fresh processes, interleaved (A B C, C B A), so that what drifts meanwhile weighs on
-both alike. `statistics.trials` says what came of them.
+Before and after are measured in fresh processes, interleaved (A B C, C B A), so that drift affects both sides equally.
+`statistics.trials` computes the verdict.
 """
 
 from __future__ import annotations
@@ -19,82 +19,84 @@ from profiler_kit.records.report import Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.trials import is_undecided, pair_trial
 
-# Trials cost a minute or two each on a slow model; findings come in the order of what is at stake.
-MOST_TRIALS: Final = 8
-# What is tried may leave advice of its own: what computes in bfloat16 waits for its launches, and graphs then help.
-TURNS: Final = 2
+# A trial of a slow model takes a minute or two. Findings are sorted by importance.
+MAX_TRIALS: Final = 8
+# A trial may lead to new advice: with bfloat16, for example, launches may limit the step, and CUDA graphs then help.
+MAX_ROUNDS: Final = 2
 
-Read = Callable[[str], RunConfig | None]
+ReadConfig = Callable[[str], RunConfig | None]
 
 
-def try_advice(session: Session, report: Report, read: Read, folder: Path, explained: Callable[[], Report]) -> Report:
-    """`report`, explained anew, with the advice of its findings tried; as it is where there is none that can be run.
+def try_advice(
+    session: Session, report: Report, read_config: ReadConfig, folder: Path, explained: Callable[[], Report]
+) -> Report:
+    """`report` with a trial in each finding whose advice was run; unchanged where no advice can be run.
 
-    `read` gives the configuration of a name, None where it means nothing here. `explained` makes the report of all that
-    `session` holds, to which the trials add the configurations that were not run yet.
+    `read_config` returns the configuration of a name, or None where it does not apply. `explained` returns a new report of
+    all runs in `session`, with findings; the trials add configurations that were not run before.
     """
     baseline = report.baseline()
     if baseline is None:
         return report
     stated: dict[tuple[str, str], Trial] = {}
-    found: dict[str, Trial] = {}
-    seen: set[str] = set()
-    for _ in range(TURNS):
-        stated = {(one.rule, one.trial.config): one.trial for one in report.findings if one.trial is not None} | stated
-        configs = _advised(report, read, session, seen)
+    trials: dict[str, Trial] = {}
+    examined: set[str] = set()
+    for _ in range(MAX_ROUNDS):
+        new = {(finding.rule, finding.trial.config): finding.trial for finding in report.findings if finding.trial}
+        stated = new | stated
+        configs = _advised_configs(report, read_config, session, examined)
         if not configs or session.interrupted:
             break
-        visits = measure_interleaved(session, [baseline.config, *configs], folder, purpose="trying")
-        unsure = [config for config in configs if is_undecided(_trial(report, baseline, config, visits))]
-        if unsure and not session.interrupted:
-            more = measure_interleaved(session, [baseline.config, *unsure], folder, purpose="trying once more")
+        visits = measure_interleaved(session, [baseline.config, *configs], folder, purpose="trial")
+        undecided = [config for config in configs if is_undecided(_trial(report, baseline, config, visits))]
+        if undecided and not session.interrupted:
+            more = measure_interleaved(session, [baseline.config, *undecided], folder, purpose="repeated trial")
             visits = {name: [*runs, *more.get(name, ())] for name, runs in visits.items()}
         report = explained()
         for config in configs:
-            made = _trial(report, baseline, config, visits)
-            if made is not None:
-                found[config.name] = made
-    if not found:
-        session.on_progress("nothing to try: no finding advises a configuration")
-    notes = (*report.notes, *(note for note in session.notes if note not in report.notes))  # of a turn that ran nothing
-    findings = tuple(_with_trial(finding, found, stated) for finding in report.findings)
+            trial = _trial(report, baseline, config, visits)
+            if trial is not None:
+                trials[config.name] = trial
+    if not trials:
+        session.on_progress("no trials: no finding advises a configuration")
+    # `report` lacks the notes of a last round that ran no trial
+    notes = (*report.notes, *(note for note in session.notes if note not in report.notes))
+    findings = tuple(_with_trial(finding, trials, stated) for finding in report.findings)
     return replace(report, findings=findings, notes=notes)
 
 
-def _advised(report: Report, read: Read, session: Session, seen: set[str]) -> list[RunConfig]:
-    """What the findings advise, each once: every finding's first advice, the most at stake first, then their further ones.
+def _advised_configs(report: Report, read_config: ReadConfig, session: Session, examined: set[str]) -> list[RunConfig]:
+    """The advised configurations, each once: the first advice of every finding, then the second advice, and so on.
 
-    What means nothing here is left out with a note, and so is what would be too many; `seen` holds all that was looked at.
+    Advice that does not apply, or exceeds the number of trials, is skipped with a note. `examined` collects all names.
     """
     baseline = report.baseline()
-    by_rank = itertools.zip_longest(*(_names(finding) for finding in report.findings))
+    by_rank = itertools.zip_longest(*(_advised_names(finding) for finding in report.findings))
     names = dict.fromkeys(name for rank in by_rank for name in rank if name is not None)
-    found: dict[str, RunConfig] = {}
-    left: list[str] = []
+    configs: dict[str, RunConfig] = {}
+    excess: list[str] = []
     for name in names:
-        if name in seen or (baseline is not None and name == baseline.config.name):
+        if name in examined or (baseline is not None and name == baseline.config.name):
             continue
-        seen.add(name)
+        examined.add(name)
         try:
-            config = read(name)
+            config = read_config(name)
         except UsageError as error:
-            session.note(f"Not tried: {error.message}.")
+            session.note(f"Trial skipped: {error.message}.")
             continue
-        if config is None or config.name in found:
+        if config is None or config.name in configs:
             continue
-        if len(found) == MOST_TRIALS:
-            left.append(name)
+        if len(configs) == MAX_TRIALS:
+            excess.append(name)
         else:
-            found[config.name] = config
-    if left:
-        session.note(
-            f"Not tried, as {MOST_TRIALS} trials are enough at a time: {', '.join(left)}. Name them in --also."
-        )
-    return list(found.values())
+            configs[config.name] = config
+    if excess:
+        session.note(f"Trials skipped: {', '.join(excess)}. At most {MAX_TRIALS} run at a time; add these with --also.")
+    return list(configs.values())
 
 
-def _names(finding: Finding) -> tuple[str, ...]:
-    """The configurations that a finding advises, the best first."""
+def _advised_names(finding: Finding) -> tuple[str, ...]:
+    """The configurations that a finding advises, in order of preference."""
     return finding.tries or ((finding.config,) if finding.config is not None else ())
 
 
@@ -103,17 +105,17 @@ def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[
     return pair_trial(config, before, after, (report.run(baseline.config.name), report.run(config.name)))
 
 
-def _with_trial(finding: Finding, found: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:
-    """`finding` with the trial of the first of its advices that was tried, and what it had stated before."""
-    made = next((found[name] for name in _names(finding) if name in found), None)
-    if made is None:
+def _with_trial(finding: Finding, trials: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:
+    """`finding` with the trial of its first advice that was run, and with the gain that it stated before."""
+    trial = next((trials[name] for name in _advised_names(finding) if name in trials), None)
+    if trial is None:
         return finding
-    earlier = stated.get((finding.rule, made.config))
+    earlier = stated.get((finding.rule, trial.config))
     if earlier is not None:
-        made = replace(
-            made,
+        trial = replace(
+            trial,
             stated_percent=earlier.gain_percent,
             stated_low_percent=earlier.gain_low_percent,
             stated_high_percent=earlier.gain_high_percent,
         )
-    return replace(finding, trial=made)
+    return replace(finding, trial=trial)

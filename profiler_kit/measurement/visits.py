@@ -1,4 +1,4 @@
-"""Visits: one process for one configuration each, and the order in which an analysis makes them."""
+"""Visits: one process for one configuration each, and their order."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 
 from profiler_kit.records.configs import RunConfig
 
-START_UP_S: Final = 180.0  # importing torch and the model, creating the context, the first step with its tuning
-PATIENCE: Final = 10.0  # budgets a run may take before it counts as hanging: a slow step is no hang
-AGAIN_SHARE: Final = 0.5  # of the first process's time for steps: the second one only has to show where its median lies
+START_UP_S: Final = 180.0  # importing torch and the model, creating the context, the first step with algorithm search
+TIMEOUT_BUDGETS: Final = 10.0  # budgets that a run may take before it counts as a hang; a slow step is not a hang
+REPEAT_BUDGET_SHARE: Final = 0.5  # share of the first process's budget: the second process only estimates the median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One run to make: the configuration, the time for its steps, and where to keep its trace (None: nowhere).
+    """One process to run: the configuration, its time budget, and the file for its trace (None: no trace).
 
-    `timeout_s` limits the process from the moment it may use the device (default: 180 s and ten budgets); `late` is the
-    message of one that was not done by then. `again`: a second process of a configuration, which only times steps and
-    compares bits.
+    - `timeout_s`: the limit of the process from the moment it may use the device (default: 180 s and ten budgets).
+    - `late`: the failure message after this limit (None: the default message).
+    - `again`: the second process of a configuration, which only times steps and hashes results.
     """
 
     config: RunConfig
@@ -34,25 +34,25 @@ class Visit:
 
     @property
     def limit_s(self) -> float:
-        """The limit for the process."""
-        return self.timeout_s if self.timeout_s is not None else START_UP_S + PATIENCE * self.budget_s
+        """The time limit of the process."""
+        return self.timeout_s if self.timeout_s is not None else START_UP_S + TIMEOUT_BUDGETS * self.budget_s
 
 
 def reverse_pass(visits: Sequence[Visit]) -> list[Visit]:
-    """The second processes of `visits`, last first: shorter, and without a trace. The A/A run of the first is its own."""
+    """The second processes of `visits` in reverse order: with half the budget, and without a trace or checks."""
     return [
-        replace(visit, budget_s=visit.budget_s * AGAIN_SHARE, trace=None, checks=False, again=True)
+        replace(visit, budget_s=visit.budget_s * REPEAT_BUDGET_SHARE, trace=None, checks=False, again=True)
         for visit in reversed(visits)
     ]
 
 
 @dataclass(slots=True, kw_only=True)
 class VisitOrder:
-    """Interleaved visits: the `forward` pass, `optional` ones as long as they are wanted, the `reverse` pass, `last`.
+    """An interleaved order of visits: the `forward` pass, `optional` configurations, the `reverse` pass, then `last`.
 
-    `optional_visit` makes the visit of an optional configuration, when its turn has come; None: it and those after it are
-    left out. What `has_failed` in the forward pass is not visited in the reverse pass. `last` follows where there is more
-    than one configuration.
+    `optional_visit` returns the visit of an optional configuration when it is due; None skips it and all later ones. The
+    reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` only runs if there is more than
+    one configuration.
     """
 
     has_failed: Callable[[RunConfig], bool]
@@ -64,8 +64,8 @@ class VisitOrder:
     revisited: set[RunConfig] = field(default_factory=set)
 
     def visits(self) -> Iterator[Visit]:
-        """Each visit as it is asked for."""
-        yield from list(self.forward)  # as it is now: it grows below
+        """The visits one by one, each computed when it is requested."""
+        yield from list(self.forward)  # a copy: the list grows below
         while self.optional:
             visit = self.optional_visit(self.optional[0])
             if visit is None:
@@ -83,7 +83,7 @@ class VisitOrder:
             yield from self.last
 
     def count(self) -> int:
-        """How many visits there will be, as far as it is known now."""
+        """The expected number of visits; it changes as configurations fail or are skipped."""
         reverse = [v for v in self.reverse if v.config in self.revisited or not self.has_failed(v.config)]
         several = len(self.forward) + len(self.optional) > 1
         return len(self.forward) + 2 * len(self.optional) + len(reverse) + (len(self.last) if several else 0)

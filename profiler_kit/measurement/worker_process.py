@@ -1,4 +1,4 @@
-"""A module of `worker/` in a fresh process: its job goes as a file, its progress comes in lines, its result is a file again."""
+"""Runs a module of `worker/` in a fresh process. Job and result are files; progress is printed line by line."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def worker_folder() -> Iterator[Path]:
-    """A folder for the files of one worker, removed as far as that works: the model may have left a process that writes there."""
+    """A temporary folder for the files of one worker.
+
+    Errors on removal are ignored, because a process that the model started may still write there.
+    """
     with tempfile.TemporaryDirectory(prefix="profiler_kit_", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @contextlib.contextmanager
-def started_worker(
+def spawn_worker(
     module: str,
     job: Saved,
     folder: Path,
@@ -36,10 +39,10 @@ def started_worker(
     talks: bool = False,
     on_progress: OnProgress = silent,
 ) -> Iterator[process.Child]:
-    """``python -m profiler_kit.worker.MODULE`` at work on `job`; what is left of it is ended when the block is left.
+    """Run ``python -m profiler_kit.worker.MODULE`` on `job`; leaving the block terminates the process and its children.
 
-    `under` is the command of a program that runs it. `on_progress` is called with what it reports. Raises KitError where it
-    can't be started.
+    `under` is the command of a program that runs the worker, such as a profiler. `talks` opens a pipe to its stdin.
+    `on_progress` is called with its progress. Raises KitError if the process cannot be started.
     """
     file = folder / JOB_FILE
     file.write_text(dumps(job), encoding="utf-8")
@@ -69,14 +72,17 @@ def run_worker(
     under: Sequence[str] = (),
     on_progress: OnProgress = silent,
 ) -> tuple[Result | None, process.Outcome]:
-    """The result of the worker `module`, run to its end or for `timeout_s` seconds, and how it ended."""
-    with started_worker(module, job, folder, under=under, on_progress=on_progress) as child:
+    """The result of the worker `module` and the outcome of its process; the result is None if it left none.
+
+    The process is terminated after `timeout_s` seconds.
+    """
+    with spawn_worker(module, job, folder, under=under, on_progress=on_progress) as child:
         outcome = child.finish(timeout_s)
     return read_result(folder, result), outcome
 
 
 def read_result(folder: Path, kind: type[Result]) -> Result | None:
-    """The result that a worker left in its `folder`; None where it left none."""
+    """The result that a worker wrote to its `folder`; None if it wrote none."""
     file = folder / RESULT_FILE
     return (
         from_json(kind, json.loads(file.read_text(encoding="utf-8")), "the worker's result") if file.exists() else None

@@ -1,1 +1,1 @@
-"""The nouns: frozen, torch-free, and their JSON. Every stage takes some of these and returns others."""
+"""Frozen data classes that the stages exchange, and their JSON. Nothing here imports torch."""

@@ -1,4 +1,4 @@
-"""What a device really reaches, as measured."""
+"""The measured peaks of a device: FLOP/s of matrix products, bytes/s of a copy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ STEADY_PERCENT: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MathRate:
-    """FLOP/s that a square matrix product reached in one arithmetic (``fp32``, ``tf32``, ``f16``, ``bf16``): the median.
+    """The median FLOP/s of a square matrix product in one arithmetic.
 
-    `size`: rows of the matrices; `spread_percent`: half the median's 95 % interval, in percent of it.
+    - `math`: the arithmetic, `fp32`, `tf32`, `f16` or `bf16`.
+    - `size`: the number of rows and columns of the matrices.
+    - `repeats`: the number of timed products.
+    - `spread_percent`: half the width of the 95 % interval, in percent of the median.
     """
 
     math: str
@@ -26,15 +29,23 @@ class MathRate:
 
     @property
     def steady(self) -> bool:
-        """Whether the rate can be taken for a ceiling."""
+        """Whether the rate varied little enough to serve as a peak."""
         return self.spread_percent <= STEADY_PERCENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings(Saved, kind="ceilings"):
-    """What a device really reaches: FLOP/s of large matrix products, and bytes/s of a copy on the device (read + written).
+    """The measured peaks of a device.
 
-    `device` and `device_name` are torch's, `driver` the installed one's version. None, or no rate: not measured, see `notes`.
+    - `device`, `device_name`: the device type (`cuda`, `cpu`) and the name that torch reports.
+    - `torch`, `driver`: versions; `driver` is None on a CPU and where it cannot be read.
+    - `threads`: the threads that torch used on a CPU; None on other devices.
+    - `rates`: FLOP/s of large matrix products, one entry per arithmetic that could be measured.
+    - `bandwidth_bytes_per_s`: bytes read and written per second by a copy on the device; None where the copy failed.
+    - `copy_bytes`: the size of the copied tensor.
+    - `bandwidth_spread_percent`: half the width of the 95 % interval, in percent of the median.
+    - `duration_ns`: the duration of all measurements.
+    - `notes`: the measurements that failed, and why.
     """
 
     device: str
@@ -51,10 +62,10 @@ class Ceilings(Saved, kind="ceilings"):
 
     @property
     def largest_spread_percent(self) -> float:
-        """The most that any of its figures varied."""
+        """The largest spread among the rates and the bandwidth."""
         return max([self.bandwidth_spread_percent or 0.0, *(rate.spread_percent for rate in self.rates)])
 
     @property
     def steady(self) -> bool:
-        """Whether all of it can be taken for ceilings."""
+        """Whether all figures varied little enough to serve as peaks."""
         return self.largest_spread_percent <= STEADY_PERCENT

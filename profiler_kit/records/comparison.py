@@ -1,6 +1,6 @@
-"""Two reports side by side: what differs, and what a gate says about it.
+"""Records of `compare` for two reports, and of `check`.
 
-Every `ratio` is b over a, None where a is zero or unknown. Lower is better for every metric here.
+Every `ratio` is b divided by a, and None where a is zero or unknown. Lower is better for every metric here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ Clock = Literal["kernel", "operator"]
 
 
 def clock_words(clock: Clock | None) -> str:
-    """What times by owner are called. A CPU has no device beside itself: its operators are timed on the host."""
+    """The name of the times per layer. A CPU has no separate device: its operators are timed on the host."""
     return "operator time" if clock == "operator" else "device time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two. `label` is what sentences call it, never the same on both sides; `samples` is the batch:
-    the leading dimension of the first input.
+    """One side of a comparison.
+
+    - `label`: its name in sentences; the two sides always have different labels.
+    - `samples`: the batch size, which is the leading dimension of the first input; None without inputs.
     """
 
     label: str
@@ -42,9 +44,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """One metric on both sides. `config` is None for what was counted, else the configuration it was measured under.
+    """One metric on both sides.
 
-    `reason` says why a verdict is ``noise``, ``failed`` or ``not_comparable``; the values stand there all the same.
+    - `config`: the configuration it was measured under; None for a counted metric.
+    - `a`, `b`: the values; None where unknown.
+    - `ratio`: b divided by a; None where a is zero or unknown.
+    - `reason`: why the verdict is `noise`, `failed` or `not_comparable`. The values are given in these cases too.
     """
 
     metric: str
@@ -60,11 +65,12 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRatio:
-    """A step-time ratio taken apart: ``time_ratio == work_ratio / efficiency_ratio``.
+    """The ratio of two step times, split into work and efficiency: ``time_ratio == work_ratio / efficiency_ratio``.
 
-    Work is the step's FLOPs as counted (in proportion, where a configuration changes the batch); efficiency is what is
-    achieved of them per second, in FLOP/s. `per_sample_ratio` is the time ratio per sample, given only where the steps hold
-    different numbers of them (`a_samples`, `b_samples`).
+    - `a_flops`, `b_flops`: counted FLOPs of the step, scaled where a configuration changes the batch size.
+    - `a_flops_per_s`, `b_flops_per_s`: achieved FLOP/s, the counted FLOPs divided by the step time.
+    - `per_sample_ratio`: the time ratio per example; None where both steps have the same number of examples.
+    - `a_samples`, `b_samples`: examples per step.
     """
 
     config: str
@@ -85,9 +91,13 @@ class TimeRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmUse:
-    """A family of kernels (`records/families.py`) that a layer ran on in one phase, its arithmetic, its time per step.
+    """The kernels of one family that a layer ran in one phase.
 
-    `part` where each part of a convolution was measured by itself; then `flops_per_s` and `workspace_bytes` are the part's.
+    - `family`: one of the families in `records/families.py`.
+    - `math`: the arithmetic of the kernels; None where their names do not state it.
+    - `kernel_ns`: their time per step.
+    - `part`: the part of the convolution, where parts were measured separately.
+    - `flops_per_s`, `workspace_bytes`: figures of that part; None without `part`.
     """
 
     family: str
@@ -105,10 +115,12 @@ class AlgorithmUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerEfficiency:
-    """One owner's device time in one phase on one side, ns per step, beside what its FLOPs take at the reference rate.
+    """The device time of one path in one phase on one side, and the time its FLOPs take at the reference rate.
 
-    ``beyond_ns == device_ns - at_reference_ns``. Recomputation counts as backward, where it runs. `flops_per_s` is effective:
-    counted FLOPs over device time, None without either. `algorithms`: what it ran on, most time first.
+    ``beyond_ns == device_ns - at_reference_ns``. All times are ns per step. Recomputation counts as backward, where it runs.
+
+    - `flops_per_s`: counted FLOPs divided by device time; None where either is missing.
+    - `algorithms`: the kernel families that ran, sorted by time, longest first.
     """
 
     path: str
@@ -122,18 +134,19 @@ class LayerEfficiency:
 
     @property
     def first_share(self) -> float:
-        """The first algorithm's share of the time of all."""
-        whole = sum(use.kernel_ns for use in self.algorithms)
-        return self.algorithms[0].kernel_ns / whole if whole > 0 else 1.0
+        """The share of the first algorithm in the time of all algorithms."""
+        total_ns = sum(use.kernel_ns for use in self.algorithms)
+        return self.algorithms[0].kernel_ns / total_ns if total_ns > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideEfficiency:
-    """One side's step by layer: device times of `layers` + `rest_ns` = `step_ns`, exactly.
+    """The step time of one side by layer: the `device_ns` of all `layers` + `rest_ns` = `step_ns`, exactly.
 
-    The layers' `beyond_ns` + `rest_ns` = `beyond_ns`: the step's time less what its FLOPs take at the reference rate. `rest_ns`:
-    the step less all attributed device time (no kernel running, unattributed kernels); below zero where kernels overlap, or
-    the traced steps were slower than the timed ones.
+    - `rest_ns`: the step minus all attributed device time, so idle time and unattributed kernels. It is negative where kernels
+      overlap or the traced steps were slower than the timed steps.
+    - `beyond_ns`: the step time minus the time its FLOPs take at the reference rate. It is the sum of the layers' `beyond_ns`
+      and of `rest_ns`.
     """
 
     step_ns: int
@@ -145,11 +158,14 @@ class SideEfficiency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencySplit:
-    """The time between two steps taken apart under one configuration, exactly, in ns.
+    """The difference between two step times under one configuration, split into work and efficiency.
 
-    The slower side's `step_ns` - the faster's = `work_ns` + the slower's `beyond_ns`; the faster's `beyond_ns` is 0. The
-    reference rate is the faster side's FLOP/s over its whole step; `work_ns` is what the slower side would take longer at it.
-    `sentence` names the layer that matters most and what it runs on; empty where efficiency explains next to nothing.
+    The slower side's `step_ns` - the faster side's `step_ns` = `work_ns` + the slower side's `beyond_ns`, exactly. The faster
+    side's `beyond_ns` is 0.
+
+    - `reference_flops_per_s`: the FLOP/s of the faster side over its step.
+    - `work_ns`: the extra time of the slower side if it ran at the reference rate.
+    - `sentence`: the layer that contributes most and its algorithm; empty where efficiency explains almost nothing.
     """
 
     config: str
@@ -163,7 +179,7 @@ class EfficiencySplit:
 
     @property
     def slower_first(self) -> tuple[SideEfficiency, SideEfficiency]:
-        """The slower side, then the faster one."""
+        """The slower side, then the faster side."""
         return (self.b, self.a) if self.slower == "b" else (self.a, self.b)
 
 
@@ -172,11 +188,14 @@ ExplanationVerdict = Literal["wrong", "off", "right"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A usual explanation put to the test: what it would predict, what was measured, and the verdict with its numbers.
+    """A common explanation for the difference, tested against the measurements.
 
-    ``wrong``: the opposite was measured, or nothing of the kind; ``off``: the direction is right, the figure is not, by the
-    factor `off_by` (measured over predicted). `config` is the configuration it was tested under, None for what was counted
-    alone; `sentence` says it all in one.
+    - `config`: the configuration it was tested under; None where counts alone decide.
+    - `predicts`, `measured`: the predicted and the measured outcome.
+    - `verdict`: ``wrong`` if the measurement contradicts the explanation, ``off`` if the direction is right and the size is
+      not, ``right`` otherwise.
+    - `off_by`: measured divided by predicted, where the verdict is ``off``.
+    - `sentence`: the result in one sentence.
     """
 
     key: Literal["loss", "parameters", "flops", "activations", "checkpointing"]
@@ -197,7 +216,7 @@ PART_TITLES: Final = {part: part.replace("_", " ") for part in MEMORY_PARTS} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartBytes:
-    """Bytes of one part of the peak on both sides; None where it is not known (workspace without a device)."""
+    """Bytes of one part of the peak on both sides. None is unknown, for example the workspace without a device."""
 
     part: MemoryPart
     a: int | None
@@ -206,9 +225,9 @@ class PartBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySplit:
-    """The peak of both sides taken apart; on each side the known parts sum to its peak, exactly.
+    """The peak memory of both sides by part. On each side the known parts sum to the peak, exactly.
 
-    `config` is None for the predicted peak (tensor lifetimes, no workspace), else the configuration it was measured under.
+    - `config`: the configuration it was measured under; None for the predicted peak, which has no workspace.
     """
 
     config: str | None
@@ -222,7 +241,7 @@ LayerKind = Literal["changed", "added", "removed", "same", "renamed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFigures:
-    """A layer's own figures: FLOPs and MACs of a step, parameters, bytes saved for backward, device time per step."""
+    """A layer's figures per step, excluding children. `saved_bytes` are bytes saved for backward."""
 
     flops: int = 0
     macs: int = 0
@@ -233,9 +252,12 @@ class LayerFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerChange:
-    """A layer of a, of b, or of both. `change` says in words what became of it.
+    """A layer that exists in a, in b, or in both.
 
-    `contribution` is the largest share its change has in a total (of FLOPs, parameters, saved bytes or device time).
+    - `kind`: `changed`, `added`, `removed`, `same` or `renamed`.
+    - `a_path`, `b_path`: its path on each side; None where it does not exist.
+    - `change`: the change in words.
+    - `contribution`: the largest share that the layer's change has in a total: FLOPs, parameters, saved bytes or device time.
     """
 
     kind: LayerKind
@@ -249,23 +271,29 @@ class LayerChange:
 
     @property
     def path(self) -> str:
-        """Where the layer is now, or was: b's path, else a's."""
+        """The path in b, or the path in a for a removed layer."""
         return self.b_path if self.b_path is not None else self.a_path or ""
 
     @property
     def device_ns_change(self) -> int | None:
-        """Device time of b less a's; None where either was not measured."""
+        """Device time of b minus a; None where either was not measured."""
         return None if self.a.device_ns is None or self.b.device_ns is None else self.b.device_ns - self.a.device_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Saved, kind="comparison"):
-    """Two reports side by side. `config` is the configuration that the layers' device times are from, `clock` theirs.
+    """Two reports compared.
 
-    The layers' figures sum to the reports' totals on each side, and are sorted by contribution, largest first.
-    `sentences` say the result; `notes` say what limits it. `telling` are the configurations that sentences and summaries
-    speak of: the baseline, and the one flag that changes the picture most; tables hold them all. `convention` is the name of
-    the one by which both sides count work. `efficiencies` and `explanations` are under the telling configurations.
+    - `config`: the configuration of the layers' device times; `clock`: the clock of these times.
+    - `metrics`: every counted and measured metric on both sides.
+    - `times`: step-time ratios split into work and efficiency, one per configuration.
+    - `memory`: peaks by part.
+    - `layers`: layers sorted by contribution, largest first. On each side their figures sum to the report's totals.
+    - `sentences`: the result. `notes`: limits of the comparison.
+    - `telling`: the configurations that sentences and summaries mention: the baseline, and the flag with the largest effect.
+      The tables list all configurations.
+    - `convention`: the FLOP convention of both sides; None where nothing was counted.
+    - `efficiencies`, `explanations`: given for the configurations in `telling`.
     """
 
     a: Side
@@ -290,9 +318,10 @@ BudgetOutcome = Literal["ok", "broken", "warned", "not_comparable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A limit on one metric: exactly one of `increase` (a fraction of the base), `increase_by` and `limit` (its own unit) is set.
+    """A limit on one metric. Exactly one of `increase`, `increase_by` and `limit` is set.
 
-    `written` is the limit as its author wrote it, `where` the place it was written at.
+    - `written`: the limit as written by its author. `where`: the file or option it comes from.
+    - `increase`: the allowed increase as a fraction of the base. `increase_by`, `limit`: in the metric's unit.
     """
 
     metric: str
@@ -306,9 +335,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRow:
-    """What became of one budget. `change` is head over base less one, None where the base is zero or unknown.
+    """The result of one budget.
 
-    `allowed` is the largest value that keeps the budget.
+    - `base`, `head`: the values; None where unknown. `change`: head divided by base, minus one; None where base is 0 or unknown.
+    - `allowed`: the largest value within the budget.
     """
 
     metric: str
@@ -327,10 +357,12 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult(Saved, kind="check"):
-    """The gate's answer: every budget's outcome, and the comparison that explains it (None where nothing compares).
+    """The result of `check`.
 
-    `exit_code`: 1 if a budget is broken; else 4 if one that could break can't be judged, or nothing compares; else 0.
-    `verdict`: the answer in a few words.
+    - `exit_code`: 1 if a budget is broken; otherwise 4 if a budget of severity ``error`` cannot be judged, or if nothing
+      is comparable; otherwise 0.
+    - `verdict`: the result in a few words.
+    - `comparison`: the comparison behind the result; None where nothing is comparable.
     """
 
     target: str

@@ -1,17 +1,17 @@
-"""What a run is given: the configuration it runs under, and the place it runs on."""
+"""The configuration of a run, and the environment it ran in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-# The library that runs convolutions; ``native``: torch's own kernels.
+# The library that runs convolutions; ``native`` means torch's own kernels.
 Backend = Literal["cudnn", "miopen", "native", "mps", "cpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedValue:
-    """A name and its value as text, where a dict would stand."""
+    """A name and its value as text. Records use tuples of these where other code would use a dict."""
 
     name: str
     value: str
@@ -19,11 +19,11 @@ class NamedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One configuration: cuDNN's flags, and what else is different. A flag is None where the device has no such choice.
+    """A configuration: cuDNN's flags and further settings. A flag is None on devices that do not have it.
 
-    `settings` are further axes by name (``channels_last``, ``compile``, ``batch``, ``memory_limit`` …), each with its value
-    as text, in the order of their names; a switch that is on has the value ``on``. `repeat_of` names the configuration of
-    which this run is a second, fresh-process repetition (the A/A run).
+    - `settings`: further axes by name (``channels_last``, ``compile``, ``batch``, ``memory_limit`` …) with their values as
+      text, sorted by name. A switch has the value ``on``.
+    - `repeat_of`: the name of the configuration that this run repeats in a second process (the A/A run); None for other runs.
     """
 
     name: str
@@ -35,7 +35,7 @@ class RunConfig:
     repeat_of: str | None = None
 
     def setting(self, name: str) -> str | None:
-        """The value of the axis called `name`, or None where this configuration leaves it alone."""
+        """The value of the axis `name`; None where the configuration does not set it."""
         return next((item.value for item in self.settings if item.name == name), None)
 
     @property
@@ -45,13 +45,19 @@ class RunConfig:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but cuDNN's own flags differs."""
+        """Whether the configuration sets cuDNN's flags only."""
         return not self.settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What the run ran on. `flags` are read back from torch once the configuration was set; `variables` are those that matter."""
+    """The machine and the software of a run. A field is None where it does not apply or cannot be read.
+
+    - `capability`: the CUDA compute capability.
+    - `threads`: the threads that torch uses on the CPU.
+    - `flags`: the flags as read from torch after the configuration was applied.
+    - `variables`: the environment variables that affect performance or arithmetic.
+    """
 
     device: str
     device_name: str

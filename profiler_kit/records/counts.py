@@ -1,4 +1,4 @@
-"""Static facts: what one step asks for, counted without running it."""
+"""Counts of one step, obtained without running it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ COUNT_PHASES: Final[tuple[CountPhase, ...]] = get_args(CountPhase)
 
 DEFAULT_CONVENTION: Final = "kit"
 
-# Owners that are no module. They stand beside module paths wherever a path names an owner; no module path has brackets.
+# Paths that are not modules. They are used like module paths; a module path never contains brackets.
 LOSS_PATH: Final = "(loss)"
 OPTIMIZER_PATH: Final = "(optimizer)"
 TRANSFER_PATH: Final = "(transfer)"
 DATA_PATH: Final = "(data)"
 COMMUNICATION_PATH: Final = "(communication)"  # of collectives, in traces of several ranks
 PSEUDO_PATHS: Final = (LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH, DATA_PATH, COMMUNICATION_PATH)
-# The owner of what runs in a phase and in no module; in the other phases that is the root.
+# The path of work that runs in a phase and in no module; in other phases it is the root.
 PHASE_PATHS: Final[dict[Phase, str]] = {
     "data": DATA_PATH, "transfer": TRANSFER_PATH, "loss": LOSS_PATH, "optimizer": OPTIMIZER_PATH,
 }  # fmt: skip
@@ -30,7 +30,10 @@ PHASE_PATHS: Final[dict[Phase, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Shape, dtype name and bytes of a tensor; no data. `stored`: elements a sparse tensor holds, where known."""
+    """Shape, dtype and size of a tensor, without data.
+
+    - `stored`: the number of stored elements of a sparse tensor, where known.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -40,10 +43,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What an op, module or phase asks for. Costs add.
+    """The counted cost of an op, module or phase. Costs add.
 
-    `macs`: multiply-accumulates of contractions. `flops`: floating-point operations, a MAC being two, pointwise work
-    included, so ``flops >= 2 * macs``. `read_bytes`, `write_bytes`: each operand moved once, a lower bound on traffic.
+    - `macs`: multiply-accumulates of contractions.
+    - `flops`: floating-point operations, including pointwise work. A MAC is two, so ``flops >= 2 * macs``.
+    - `read_bytes`, `write_bytes`: each operand moved once, a lower bound on memory traffic.
     """
 
     macs: int = 0
@@ -73,9 +77,9 @@ ZERO: Final = Cost()
 
 
 class OpRecord(NamedTuple):
-    """One executed op, or `calls` alike. `cost` is that of one; None is unknown, a zero cost is known to be zero.
+    """One executed op, or `calls` equal ones. `cost` is the cost of one call; None is unknown, a zero cost is known to be zero.
 
-    A named tuple, since a step has thousands of them.
+    A named tuple, because a step has thousands of them.
     """
 
     op: str
@@ -89,9 +93,11 @@ class OpRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedTensor:
-    """A distinct storage autograd keeps for backward, parameters and inputs excluded.
+    """A distinct storage that autograd saves for backward, parameters and inputs excluded.
 
-    `created_in` is the module whose op made it, `saved_in` the module whose op kept it first, `held_in` all that keep it.
+    - `created_in`: the module whose op created it.
+    - `saved_in`: the module whose op saved it first.
+    - `held_in`: all modules whose ops save it.
     """
 
     created_in: str
@@ -102,12 +108,16 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleNode:
-    """One module's own (self) figures, without its descendants'; totals are computed by whoever shows them.
+    """The figures of one module excluding children ("self"). Totals are computed where they are displayed.
 
-    `path` is the name in ``named_modules()``, the root's is ``""``; `aliases` are further names of the same module.
-    `params` and `param_bytes` count each parameter once, at its first owner. `saved_bytes` are storages first saved by the
-    module's own ops, so they sum to the total; `held_bytes` are all storages its own ops keep, shared ones included, so
-    they don't. `output_bytes` is what its calls returned.
+    - `path`: the name in ``named_modules()``; ``""`` for the root. `aliases`: further names of the same module.
+    - `config`: the constructor arguments of the layer as text.
+    - `calls`: forward calls per step.
+    - `params`, `param_bytes`: each parameter counts once, in the first module that has it.
+    - `forward`, `loss`, `backward`, `recompute`: cost by phase.
+    - `output_bytes`: bytes that its calls returned. `output_shape`: the shape of the first output tensor; None without one.
+    - `saved_bytes`: storages that the module's own ops saved for backward first. These sum to the total.
+    - `held_bytes`: all storages that the module's own ops save, including shared ones. These do not sum to the total.
     """
 
     path: str
@@ -128,19 +138,19 @@ class ModuleNode:
     held_bytes: int = 0
 
     def cost(self, phase: CountPhase) -> Cost:
-        """The module's own cost in `phase`."""
+        """The module's cost in `phase`, excluding children."""
         cost: Cost = getattr(self, phase)
         return cost
 
     @property
     def step_cost(self) -> Cost:
-        """The module's own cost over the whole step."""
+        """The module's cost per step, excluding children."""
         return self.forward + self.loss + self.backward + self.recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTotal:
-    """Calls and cost of one op over the whole step, in one phase; `cost` None where no formula is known."""
+    """Calls and cost of one op in one phase of the step. `cost` is None where the op has no formula."""
 
     op: str
     phase: CountPhase
@@ -150,7 +160,7 @@ class OpTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncountedOp:
-    """An op for which no formula is known: how often it ran, in which modules."""
+    """An op without a formula: its calls per step, and the modules that call it."""
 
     op: str
     calls: int
@@ -159,7 +169,7 @@ class UncountedOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCategories:
-    """Bytes by what they are for. None where it can't be known (workspace without a device)."""
+    """Bytes by purpose. None is unknown, for example `workspace` without a device."""
 
     parameters: int | None = None
     gradients: int | None = None
@@ -172,7 +182,7 @@ class MemoryCategories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPoint:
-    """Live bytes at a point of the step, named as ``phase`` or ``phase path op``."""
+    """Live bytes at a point of the step. `at` names the point: ``phase`` or ``phase path op``."""
 
     at: str
     bytes: int
@@ -180,11 +190,13 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleMemory:
-    """One module's part in what is kept for backward, parameters and inputs excluded; self figures, as in `ModuleNode`.
+    """The tensors of one module that are saved for backward, excluding children, parameters and inputs.
 
-    `created_bytes`: kept storages that its own ops made; `saved_bytes`: kept storages that its own ops saved first. Each of
-    the two sums to the total. `held_bytes`: all storages its own ops keep, shared ones too, so they don't sum. `inside_bytes`:
-    kept storages that it and its parts make and nobody else keeps, which checkpointing it lets go of; they don't sum either.
+    - `created_bytes`: saved storages that its own ops created. These sum to the total.
+    - `saved_bytes`: saved storages that its own ops saved first. These sum to the total.
+    - `held_bytes`: all storages that its own ops save, including shared ones. These do not sum to the total.
+    - `inside_bytes`: saved storages that only this module and its children create and save. Checkpointing the module frees
+      them. These do not sum to the total.
     """
 
     path: str
@@ -196,7 +208,10 @@ class ModuleMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryScratch:
-    """Bytes that a library or kernel takes behind an op, beyond its results: an interval, and where it is known from."""
+    """The workspace that a library or kernel allocates for an op, beyond its results, as an interval.
+
+    - `source`: the origin of the figures.
+    """
 
     op: str
     path: str
@@ -209,14 +224,20 @@ class LibraryScratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """What a step needs on a device of the kind that `profile` names, such as `card`: tensors, library scratch, rounding.
+    """The predicted memory of a step on a device: tensors, workspace and allocator rounding.
 
-    `categories` take apart the likely peak at the moment it happens; their sum and `rounding_bytes` are
-    `allocated_bytes`, exactly. `allocated_low_bytes` and `allocated_high_bytes` are the peak where every uncertain scratch
-    is as small, or as large, as it may be. `reserved_bytes` are the segments the allocator holds after the steps;
-    `context_bytes` what the driver and the libraries take outside of it. `after_forward_bytes`: requested when backward
-    begins. `timeline`: requested bytes at the phases' ends and at the peak. `uncertain`: what widens the interval, most first.
-    `kept_bytes`: the part of the workspace that libraries keep for good, which a probe of single ops can't tell from tensors.
+    - `profile`: the memory profile of the device family. `card`: the card it was predicted for.
+    - `allocated_bytes`: the likely peak. It equals the sum of `categories` plus `rounding_bytes`, exactly.
+    - `allocated_low_bytes`, `allocated_high_bytes`: the peak if every uncertain workspace is as small, or as large, as possible.
+    - `reserved_bytes`, `reserved_high_bytes`: segments that the allocator holds after the steps.
+    - `categories`: the likely peak by purpose.
+    - `peak_phase`, `peak_path`, `peak_op`: the op at the likely peak.
+    - `after_forward_bytes`: requested bytes at the start of backward.
+    - `context_bytes`: memory of the driver and the libraries outside the allocator; None where unknown.
+    - `timeline`: requested bytes at the end of each phase and at the peak.
+    - `uncertain`: the workspaces that widen the interval, largest first.
+    - `kept_bytes`: the part of the workspace that libraries keep after the step. A probe of single ops cannot tell it from
+      tensors.
     """
 
     profile: str
@@ -240,9 +261,12 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuestions:
-    """What is asked about a step's memory: at other batch sizes, whether it fits, with modules checkpointed, varied otherwise.
+    """The memory questions of the command line.
 
-    `checkpoint` holds paths of modules, or ``auto`` alone. `fits_bytes` is the memory of the device that is to hold it all.
+    - `batches`: further batch sizes to predict.
+    - `fits_bytes`: the memory of the device that the step must fit into.
+    - `checkpoint`: paths of modules to checkpoint, or ``auto`` alone.
+    - `variations`: other changes to predict (``--what-if``).
     """
 
     batches: tuple[int, ...] = ()
@@ -253,13 +277,16 @@ class MemoryQuestions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The memory of the step with something changed, simulated: another `batch`, modules at the paths in `checkpoint`.
+    """The predicted memory of the step after one change.
 
-    `total_bytes`: reserved and context, with likely scratch; `total_high_bytes`: with the most scratch. `difference_bytes`:
-    its likely peak beyond that of the step as it is. `recompute_flops`: what is computed again in backward,
-    `recompute_percent`: as a share of the step's FLOPs, `recompute_ns`: the least time that takes by the roofline, None where
-    no hardware was named. `fits`: into the memory asked for, surely, likely or not; None where none was. `in_place`: the
-    activations that were switched. The others are as in `Variation`.
+    - `change`: the change in words.
+    - `total_bytes`: reserved plus context, with likely workspace. `total_high_bytes`: the same with the largest workspace.
+    - `difference_bytes`: the likely peak minus that of the unchanged step.
+    - `batch`, `checkpoint`, `amp`, `optimizer`, `zero_grad`: the change, as in `Variation`.
+    - `in_place`: the activations that were switched to in-place.
+    - `recompute_flops`: FLOPs computed again in backward. `recompute_percent`: their share of the step's FLOPs.
+    - `recompute_ns`: the least time of these FLOPs by the roofline; None where no hardware was named.
+    - `fits`: whether the step fits into the requested memory; None where no memory was requested.
     """
 
     change: str
@@ -284,13 +311,16 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Tensor bytes a step holds at its peak, from tensor lifetimes alone: allocator rounding and library workspace excluded.
+    """The predicted tensor bytes at the peak of a step, from tensor lifetimes. Excludes allocator rounding and workspace.
 
-    `categories` sum to `peak_bytes`. `saved_bytes`: distinct storages kept for backward when it begins, parameters and
-    inputs excluded. `after_forward_bytes`: held when backward begins. `modules`: each module's part in what is kept.
-    `device`: the same step on a device, with what libraries and the allocator add. `traced_on`: the kind of tensors the
-    step ran on (``meta``, ``cpu``). `what_ifs`: the same with something changed; `what_if_notes`: what to know
-    about them. `notes`: what the figures leave out, and why.
+    - `peak_bytes`: the peak; equal to the sum of `categories`. `peak_at`, `peak_phase`, `peak_path`, `peak_op`: its place.
+    - `saved_bytes`: distinct storages saved for backward, parameters and inputs excluded.
+    - `after_forward_bytes`: live bytes at the start of backward. `end_bytes`: live bytes at the end of the step.
+    - `modules`: the saved bytes by module.
+    - `device`: the prediction for a device, including workspace and the allocator.
+    - `traced_on`: the kind of tensors the step ran on (``meta``, ``cpu``).
+    - `what_ifs`: predictions after changes; `what_if_notes`: their limits.
+    - `notes`: exclusions and their reasons.
     """
 
     peak_bytes: int
@@ -313,9 +343,11 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheckRow:
-    """MACs of one op in one module and phase, by the kit and by a peer, in one step; `reason` says why they differ.
+    """MACs of one op in one module and phase per step, by the kit and by another counter.
 
-    `reason` is empty where they agree. `op` is the peer's name of it, or the dispatcher's.
+    - `op`: the other counter's name of the op, or the dispatcher's name.
+    - `peer_macs`: the other counter's MACs.
+    - `reason`: why the two differ; empty where they agree.
     """
 
     op: str
@@ -329,9 +361,10 @@ class CrossCheckRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheckLayer:
-    """MACs of a module with its descendants: by the kit, and as the peer itself says; None where it does not name it.
+    """MACs of a module including children, by the kit and by another counter.
 
-    `expected_macs` is what the peer's formulas give for the ops that are the module's by the kit's attribution.
+    - `expected_macs`: the result of the other counter's formulas for the ops that the kit attributes to the module.
+    - `peer_macs`: the figure that the other counter reports; None where it does not list the module.
     """
 
     path: str
@@ -342,12 +375,14 @@ class CrossCheckLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
-    """The kit's count beside that of another counter, run on the same model; in MACs, which both can be told in.
+    """The kit's count compared with that of another counter on the same model, in MACs.
 
-    `rows` sum to `kit_macs` and, where the peer ran, to `peer_macs`, exactly: what no formula explains is a row of its own.
-    There are none where the peer's formulas could not be applied.
-    `peer_macs` is None where the peer did not run; `failure` says why, and the rows are what its formulas give. `covers` are
-    the phases it looks at. `notes` hold what else has to be known, as the ops that it says it does not count.
+    - `peer`, `version`: the other counter.
+    - `covers`: the phases that it counts.
+    - `rows`: sum to `kit_macs` and, where the other counter ran, to `peer_macs`, exactly. A difference that no formula
+      explains has its own row. Empty where the other counter's formulas could not be applied.
+    - `peer_macs`: None where the other counter failed. `failure` then gives the reason, and the rows show its formulas' results.
+    - `notes`: limits, for example ops that the other counter reports as uncounted.
     """
 
     peer: str
@@ -364,12 +399,17 @@ class CrossCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticCount:
-    """Everything counted for one step of a target. Modules are a flat pre-order tuple of self figures.
+    """The counts of one step of a target.
 
-    Sum of the modules' self costs = `forward`, `loss`, `backward`, `recompute`, each exactly. The loss function given
-    beside the model is the pseudo-module ``(loss)``. `torch` is the version that decomposed the ops. `coverage_percent` is
-    the share of op calls that are counted or known to be zero; the others are in `uncounted`. `convention_name` is what
-    ``--convention`` calls the definition of work that `convention` describes. `cross_checks`: the kit's count beside others'.
+    - `convention`: the definition of work, in words. `convention_name`: its name for ``--convention``.
+    - `forward`, `loss`, `backward`, `recompute`: cost by phase. Each is exactly the sum over `modules`.
+    - `saved_bytes`: bytes of distinct storages saved for backward.
+    - `uncounted`: ops without a formula.
+    - `modules`: modules in pre-order, with figures excluding children. A separate loss function has the path ``(loss)``.
+    - `memory`: the predicted memory; None where it was not predicted.
+    - `device`, `torch`: the device and the torch version that decomposed the ops.
+    - `coverage_percent`: the share of op calls that are counted or known to be zero.
+    - `cross_checks`: comparisons with other counters.
     """
 
     convention: str
@@ -394,5 +434,5 @@ class StaticCount:
 
     @property
     def step(self) -> Cost:
-        """The whole step's cost: forward + loss + backward + recompute."""
+        """The cost of the step: forward + loss + backward + recompute."""
         return self.forward + self.loss + self.backward + self.recompute

@@ -1,7 +1,7 @@
-"""What a reader is shown, before anyone decides how: sections of paragraphs, tables and findings, in neutral values.
+"""Neutral content for the renderers: sections of paragraphs, tables and findings.
 
-Tables hold raw values with a unit; a renderer turns them into text. Whoever has something to show (a report, a
-comparison, a gate's verdict) builds a Document; every renderer takes any Document.
+Tables hold raw values with a unit; a renderer turns them into text. Reports, comparisons and check results become a
+Document, and every renderer accepts any Document.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from profiler_kit.units import Unit
 
-if TYPE_CHECKING:  # the formats are listed by every --help
+if TYPE_CHECKING:  # every --help lists the formats and must not load the report records
     from profiler_kit.records.report import Finding
 
 Value = int | float | str | bool | None
@@ -21,8 +21,8 @@ Value = int | float | str | bool | None
 class Head:
     """A table column: stable `key` (CSV header), `title` for people, `unit` of its values, `doc` for legends.
 
-    Where a table does not fit, the columns of highest `rank` are left out first and those of rank 0 never. `name` marks a
-    column of names (paths, kernels): a narrow place may shorten them in the middle; nothing else is ever shortened.
+    Where a table is too wide, the columns with the highest `rank` are dropped first; columns of rank 0 always stay. `name`
+    marks a column of names (paths, kernels), which a narrow display may shorten in the middle. Other values are never shortened.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of raw values under typed heads. `caption` says units and convention; `total` rows stand below a rule."""
+    """Rows of raw values under typed column heads. `caption` gives units and convention; `totals` follow below a rule."""
 
     name: str
     caption: str
@@ -46,9 +46,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A sentence or more of plain text. `role` lets a renderer set it apart; a ``log`` keeps its lines as they are.
+    """One or more sentences of plain text. A renderer may style `role`; a ``log`` keeps its line breaks.
 
-    One for `detail` may be left out of a summary that must fit a screen.
+    A paragraph with `detail` is left out of a one-screen summary.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingList:
-    """Findings in the order to show them."""
+    """Findings in display order."""
 
     findings: tuple[Finding, ...]
 
@@ -68,7 +68,7 @@ Block = Table | Paragraph | FindingList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A titled run of blocks. `detail` sections may be left out of a summary that must fit a screen."""
+    """A titled sequence of blocks. A section with `detail` is left out of a one-screen summary."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -77,9 +77,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A title, sections, and the same content as JSON-able `data` text for renderers meant for programs.
+    """A title, sections, and the same content as JSON text in `json`, for renderers with machine-readable output.
 
-    `full` holds complete tables for CSV: the first is the main one.
+    `full` holds complete tables for CSV; the first one is the main table.
     """
 
     title: str

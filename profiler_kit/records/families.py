@@ -1,4 +1,4 @@
-"""Families of kernels and operators in a person's words. The names are those that records hold (`KernelStat.family`)."""
+"""Display names of kernel and operator families. Records hold the family names (`KernelStat.family`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINOGRAD: Final = "conv:winograd"
 IM2COL: Final = "conv:im2col(aten)"
 DIRECT: Final = "conv:legacy_direct"
 
-# Families that do less arithmetic than the 2 x MAC that is counted; their effective rate may pass the device's peak.
+# Families that execute fewer operations than the counted 2 x MACs; their effective rate may exceed the device's peak.
 FEWER_OPERATIONS: Final = frozenset({FFT, WINOGRAD})
 
 # A family that begins with "conv:" is a way to compute a convolution.
@@ -62,30 +62,33 @@ WORDS: Final = {
     "other": "other operations",
 }
 
-# Arithmetic as `KernelStat.math` and `ConvolutionTiming.math` hold it.
+# Arithmetic as in `KernelStat.math` and `ConvolutionTiming.math`.
 MATH_WORDS: Final = {
     "tf32": "TF32",
-    "fp32": "fp32 SIMT",  # each thread for itself, not on tensor cores
+    "fp32": "fp32 SIMT",  # per thread, not on tensor cores
     "f16": "fp16",
     "f64": "fp64",
 }
 
-# The families where there is little room.
+# Short display names for narrow columns.
 BRIEF: Final = {IM2COL: "im2col", DIRECT: "direct convolution", "conv:legacy_cask": "implicit GEMM (older)"}
 
 
 def family_words(family: str) -> str:
-    """`family` in words: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``; an unknown one keeps its name."""
+    """The name of `family` for display: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``.
+
+    An unknown family keeps its name.
+    """
     return WORDS.get(family, family)
 
 
 def math_words(math: str) -> str:
-    """`math` in words: ``math_words("tf32") == "TF32"``; what has none keeps its name."""
+    """The display name of `math`: ``math_words("tf32") == "TF32"``; an unknown name is unchanged."""
     return MATH_WORDS.get(math, math)
 
 
 def brief_math_words(math: str) -> str:
-    """`math` in as few words as tell it from the others: ``brief_math_words("fp32") == "fp32"``."""
+    """The short display name of `math`: ``brief_math_words("fp32") == "fp32"``."""
     return math_words(math).removesuffix(" SIMT")
 
 
@@ -95,9 +98,10 @@ def is_convolution(family: str) -> bool:
 
 
 def stands_for(family: str, present: Collection[str]) -> str:
-    """The algorithm that a kernel of `family` is a stage of, where kernels of the families `present` ran with it.
+    """The algorithm that kernels of `family` are a stage of, if kernels of the families `present` ran with them.
 
-    Complex products beside FFT kernels are the FFT algorithm's, products beside im2col im2col's.
+    Complex matrix products together with FFT kernels are part of the FFT algorithm. Matrix products together with im2col are
+    part of im2col.
     """
     if family == "gemm:complex" and FFT in present:
         return FFT
@@ -107,15 +111,15 @@ def stands_for(family: str, present: Collection[str]) -> str:
 
 
 def brief_words(family: str) -> str:
-    """`family` in as few words as tell it from the others: ``brief_words("conv:legacy_direct") == "direct convolution"``."""
+    """The short display name of `family`: ``brief_words("conv:legacy_direct") == "direct convolution"``."""
     return BRIEF.get(family) or family_words(family)
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """What a layer's kernels amount to: the family that takes most time, its arithmetic, its longest kernel.
+    """The main algorithm among kernels: the family with the most time, its arithmetic and its longest kernel.
 
-    `kernel_ns` is the time of the family's kernels.
+    `kernel_ns` is the time of all kernels of the family.
     """
 
     family: str
@@ -125,21 +129,21 @@ class Algorithm:
 
 
 def algorithms(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
-    """The families among `kernels`, most time first; complex products beside FFT kernels count as FFT, im2col's as im2col."""
-    listed = list(kernels)
-    present = {k.family for k in listed}
+    """The algorithms among `kernels`, sorted by time, longest first. Stages of FFT and im2col count as these algorithms."""
+    kernel_list = list(kernels)
+    present = {k.family for k in kernel_list}
     groups: defaultdict[str, list[KernelStat]] = defaultdict(list)
-    for kernel in listed:
+    for kernel in kernel_list:
         groups[stands_for(kernel.family, present)].append(kernel)
-    found = []
+    result = []
     for family in sorted(groups):
         longest = max(groups[family], key=lambda k: k.kernel_ns)
-        stated = [k for k in groups[family] if k.math is not None]
-        math = max(stated, key=lambda k: k.kernel_ns).math if stated else None
-        found.append(Algorithm(family, math, longest.name, sum(k.kernel_ns for k in groups[family])))
-    return tuple(sorted(found, key=lambda one: -one.kernel_ns))
+        with_math = [k for k in groups[family] if k.math is not None]
+        math = max(with_math, key=lambda k: k.kernel_ns).math if with_math else None
+        result.append(Algorithm(family, math, longest.name, sum(k.kernel_ns for k in groups[family])))
+    return tuple(sorted(result, key=lambda entry: -entry.kernel_ns))
 
 
 def algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
-    """The family with most time among `kernels`, as in `algorithms`; None where there are none."""
+    """The algorithm with the most time among `kernels`; None without kernels."""
     return next(iter(algorithms(kernels)), None)

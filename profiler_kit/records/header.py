@@ -1,4 +1,4 @@
-"""The kind of a JSON file, from its first level alone: what it says, or what its keys tell of a file that does not say."""
+"""The kind of a JSON file, read from its top-level keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ABSENT: Final = msgspec.Raw()
 
 
 class _Header(msgspec.Struct):
-    """The keys that tell one kind from another; what they hold is skipped, not read."""
+    """The keys that distinguish the kinds of files. The values are skipped, not decoded."""
 
     kind: Any = None
     schema: Any = None
@@ -28,13 +28,13 @@ _READ: Final = msgspec.json.Decoder(_Header)
 
 
 def kind_of(text: str | bytes, where: str) -> str | None:
-    """The kind of the file `text`; None where nothing tells it. `where` names it in errors.
+    """The kind of the file `text`; None where its keys do not identify one. `where` names the file in errors.
 
-    Raises ReportError where `text` is not JSON, not ours, or of a newer schema.
+    Raises ReportError where `text` is not JSON, is a trace, has an invalid schema number, or has a newer schema.
     """
     try:
         header = _READ.decode(text)
-    except msgspec.ValidationError as error:  # JSON, and no object
+    except msgspec.ValidationError as error:  # valid JSON, but not an object
         if text.lstrip()[:1] in ("[", b"["):
             raise _trace(where) from error
         return None
@@ -54,9 +54,9 @@ def kind_of(text: str | bytes, where: str) -> str | None:
 
 
 def _guess(header: _Header) -> str | None:
-    """The kind of a file that does not say it by today's name; None where its keys tell nothing.
+    """The kind of a file without a current `kind`; None where its keys do not identify one.
 
-    Before 2026-11-22 only comparisons and checks said their kind.
+    Before 2026-11-22 only comparisons and checks had a `kind`.
     """
     if header.kind == "trace comparison":
         return "trace_comparison"

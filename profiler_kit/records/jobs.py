@@ -1,4 +1,4 @@
-"""What a worker process is told, and what it answers where that is no record of a report. Both go as JSON files."""
+"""Jobs for worker processes, and answers that are not part of a report. Both are JSON files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler_kit.records.target import TargetSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetJob(Saved):
-    """What every job on a target says: the target, the configuration it runs under and the device."""
+    """The fields of every job on a target: the target, the configuration and the device."""
 
     spec: TargetSpec
     config: RunConfig
@@ -20,12 +20,13 @@ class TargetJob(Saved):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob(TargetJob, kind="run_job"):
-    """One run: for how long, and where its traces go. Its answer is a `ConfigRun`.
+    """One measured run. The answer is a `ConfigRun`.
 
-    `budget_s` is the time for steps (start-up and the model's import excluded); `steps` fixes the number of timed steps
-    instead. `checks` asks for the memory probe, the repeated pass and the float64 comparison after the steps. `parts_trace`
-    is where the trace of convolutions' parts goes. `again`: the second process of a configuration, which times steps and
-    takes digests, and nothing more. `waits`: it loads the target, and waits for `GO` on stdin before it touches the device.
+    - `budget_s`: the time for steps, without start-up and import of the model. `steps`: a fixed number of timed steps instead.
+    - `trace`, `parts_trace`: the files for the trace and for the trace of the convolutions' parts; None writes neither.
+    - `checks`: also run the memory probe, the reproducibility check and the comparison with float64.
+    - `again`: the second process of a configuration, which only times steps and hashes results.
+    - `waits`: load the target, then wait for `GO` on stdin before using the device.
     """
 
     budget_s: float
@@ -39,7 +40,7 @@ class RunJob(TargetJob, kind="run_job"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleJob(TargetJob, kind="schedule_job"):
-    """A run over the shapes that `text` names. `steps`: the file to which a line is added after each step."""
+    """A run over the shapes that `text` describes. The worker appends a line to the file `steps` after each step."""
 
     text: str
     steps: str
@@ -47,7 +48,7 @@ class ScheduleJob(TargetJob, kind="schedule_job"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleEnd(Saved, kind="schedule_end"):
-    """How a run over changing shapes ended: notes on the schedule, and why it broke off (None: it did not)."""
+    """The end of a run over changing shapes: notes on the schedule, and why it stopped early (None: it completed)."""
 
     notes: tuple[str, ...] = ()
     failure: str | None = None
@@ -55,19 +56,19 @@ class ScheduleEnd(Saved, kind="schedule_end"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersJob(TargetJob, kind="counters_job"):
-    """One step, to be run under a profiler of hardware counters."""
+    """One step to run under a profiler of hardware counters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersEnd(Saved, kind="counters_end"):
-    """How the counted step ended: `failure` None means that all of it ran between the profiler's start and stop."""
+    """The end of the counted step. `failure` is None if the step ran completely between the profiler's start and stop."""
 
     failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingsJob(Saved, kind="ceilings_job"):
-    """The device whose ceilings are measured, and the time for it. Its answer are `Ceilings`."""
+    """A device to measure peaks of, and the time for it. The answer is a `Ceilings`."""
 
     device: str
     budget_s: float

@@ -1,4 +1,4 @@
-"""What the laboratory measures beyond a step's time: each convolution's algorithm, changing shapes, second processes."""
+"""Measurements beyond the step time: algorithms of convolutions, changing shapes, second processes, device state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ CONVOLUTION_PARTS: Final[tuple[ConvolutionPart, ...]] = get_args(ConvolutionPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCounters:
-    """What hardware counters said about kernels, summed: operations executed (an FMA is 2), bytes moved to and from DRAM.
+    """Hardware counters summed over kernels.
 
-    `flops` includes what tiles pad and what an algorithm adds or saves, so it is not the counted work. `kernels` is how many
-    were counted. `complete`: False where tensor cores worked and the device has no counter for their operations, so that
-    `flops` lacks them.
+    - `flops`: executed floating-point operations; an FMA is two. Includes padding of tiles, so it differs from the counted work.
+    - `dram_read_bytes`, `dram_write_bytes`: bytes read from and written to device memory.
+    - `kernels`: the number of counted kernel launches.
+    - `complete`: False where tensor cores ran and the device has no counter for their operations, so `flops` is too low.
     """
 
     flops: int
@@ -30,7 +31,7 @@ class KernelCounters:
 
     @property
     def dram_bytes(self) -> int:
-        """Bytes read and written."""
+        """Bytes read from and written to device memory."""
         return self.dram_read_bytes + self.dram_write_bytes
 
     def __add__(self, other: KernelCounters) -> KernelCounters:
@@ -40,7 +41,7 @@ class KernelCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedKernel:
-    """What hardware counters said about all launches of one kernel in one convolution's part, per step."""
+    """Hardware counters of all launches of one kernel in one part of a convolution, per step."""
 
     name: str
     counters: KernelCounters
@@ -48,13 +49,17 @@ class CountedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionTiming:
-    """How one convolution was done in one run, per step: forward (``fprop``), gradient by data (``dgrad``) or by weight.
+    """One part of one convolution in one run: forward (``fprop``), input gradient (``dgrad``) or weight gradient (``wgrad``).
 
-    Measured in a step of its own, in which the two gradients run one after the other under marks; the kernels and the
-    algorithms are the same as in any step. `kernel_ns` is all device time of the part, of which `layout_ns` only converts
-    layouts; `family`, `math` and `kernel` are those of the kernel that takes most of the rest. `tensor_core`: the name says
-    so (False: it does not say). `workspace_bytes`: what the part took beyond its inputs and outputs while it ran. `macs`:
-    what the part is asked to do, by count. `counters` are those of all its kernels, `counted_kernels` the same by kernel.
+    All figures are per step. They come from a separate step that computes the two gradients one after the other, under marks.
+    The kernels and algorithms are those of any other step.
+
+    - `kernel_ns`: device time of the part. `layout_ns`: the part of it that converts layouts.
+    - `family`, `kernel`, `math`: those of the kernel with the most time, layout conversion excluded.
+    - `tensor_core`: True where the kernel name states tensor cores; False where it does not state them.
+    - `workspace_bytes`: the peak memory beyond inputs and outputs while the part ran; None where not measured.
+    - `macs`: counted multiply-accumulates; None without a count.
+    - `counters`: hardware counters of all its kernels. `counted_kernels`: the same by kernel.
     """
 
     path: str
@@ -73,13 +78,13 @@ class ConvolutionTiming:
 
     @property
     def flops_per_s(self) -> float | None:
-        """Effective rate: 2 x MACs over all device time; None without a count or time."""
+        """The effective rate: 2 x MACs divided by device time; None where either is missing."""
         return 2 * self.macs / (self.kernel_ns * 1e-9) if self.macs is not None and self.kernel_ns > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWorkspace:
-    """The most scratch memory that one call of a convolution's part took beyond its inputs and outputs, bytes."""
+    """The largest workspace of one call of a convolution's part, beyond its inputs and outputs."""
 
     path: str
     part: ConvolutionPart
@@ -88,7 +93,10 @@ class PartWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """The same configuration in a second fresh process, in the sweep's reverse pass: times, and hashes to compare bits with."""
+    """The second process of a configuration, from the reverse pass of the sweep: step times, and hashes of its results.
+
+    - `failure`: the error message if the process failed; None otherwise.
+    """
 
     first_step_ns: int | None = None
     steps_ns: tuple[int, ...] = ()
@@ -101,7 +109,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewThread:
-    """The forward pass in a thread that has not run it before: its first time there, and the steady one after it, ns."""
+    """The forward pass in a new thread: its first call and the steady time afterwards, in ns."""
 
     first_ns: int
     steady_ns: int
@@ -109,7 +117,10 @@ class NewThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """The device right after the timed steps: SM clock, temperature, and why its clock was held down (empty: it was not)."""
+    """The device right after the timed steps.
+
+    - `throttled_by`: what reduced the SM clock; empty if nothing did.
+    """
 
     sm_clock_hz: int | None = None
     temperature_celsius: int | None = None
@@ -118,9 +129,12 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeStep(Saved, kind="shape_step"):
-    """One step of a schedule of shapes. `shape`: that of the input whose size changes. `seen`: it came before.
+    """One step of a schedule of shapes.
 
-    `rss_bytes`: host memory after the step. `last_batch`: a batch smaller than the others, as a data set's last one is.
+    - `cycle`: the number of the pass over all shapes, from 1.
+    - `shape`: the shape of the input that changes. `seen`: True if an earlier step had this shape.
+    - `peak_bytes`: peak device memory of the step; None on a CPU. `rss_bytes`: resident host memory after the step.
+    - `last_batch`: True for a smaller batch, as at the end of a dataset.
     """
 
     cycle: int
@@ -134,11 +148,13 @@ class ShapeStep(Saved, kind="shape_step"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSchedule:
-    """A run over changing shapes under the configuration called `config`, in a process of its own: steps, or a failure.
+    """A run over changing shapes in a separate process. It keeps the completed steps even if it failed.
 
-    `source`: where the shapes are from (``generated``, ``given`` or a file's name). `steps` are in the order they ran, each
-    with the device waited for before and after. `benchmark`: the configuration's flag, `device`: the kind of device it ran on.
-    `notes`: how the other inputs follow, and what could not be done.
+    - `config`: the name of the configuration. `benchmark`: the configuration's flag. `device`: the type of the device.
+    - `source`: the origin of the shapes: ``generated``, ``given`` or the name of a file.
+    - `steps`: in the order they ran. The device is synchronized before and after each step.
+    - `failure`: why it stopped early; None if it completed.
+    - `notes`: how the other inputs follow the changing one, and limits.
     """
 
     config: str
@@ -152,7 +168,10 @@ class ShapeSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTime:
-    """How long all runs together took on the clock, and how much of it their processes needed the device, ns."""
+    """The duration of all runs, in ns.
+
+    - `wall_ns`: wall time of all runs and trials. `needed_ns`: the sum of the times that their processes needed the device.
+    """
 
     wall_ns: int
     needed_ns: int
@@ -160,12 +179,14 @@ class SweepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaboratoryQuestions:
-    """What is asked of `analyze` beyond the cuDNN configurations.
+    """The options of `analyze` beyond the cuDNN configurations.
 
-    `also`: further configurations by name, as ``channels_last`` or ``benchmark+amp_bf16``. `trials`: try the findings'
-    advice. `steps_planned`: how many steps the user means to train, for verdicts. `shapes`: a schedule of input shapes as
-    text, ``auto`` for a generated one. `memory_limit_bytes`: also measure what a device with so much memory would do.
-    `counters`: read hardware counters where a profiler for them is installed.
+    - `also`: further configurations by name, such as ``channels_last`` or ``benchmark+amp_bf16``.
+    - `trials`: run the findings' advice (``--try``).
+    - `steps_planned`: the number of steps the user plans to train, for break-even verdicts.
+    - `shapes`: a schedule of input shapes as text; ``auto`` generates one.
+    - `memory_limit_bytes`: also measure under this limit of device memory.
+    - `counters`: read hardware counters if Nsight Compute is installed.
     """
 
     also: tuple[str, ...] = ()

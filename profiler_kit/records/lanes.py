@@ -1,4 +1,4 @@
-"""What an annotated trace shows beside the original events: stretches on lanes, and quantities over time."""
+"""Additions to an annotated trace: spans on lanes, and quantities over time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 from profiler_kit.records.runs import Span
 
-UNATTRIBUTED: Final = "unattributed"  # the name of what has no owner
-ROOT_NAME: Final = "(root)"  # the root module's path is empty, and a box without a name can't be read
+UNATTRIBUTED: Final = "unattributed"  # the name of spans without a phase or module
+ROOT_NAME: Final = "(root)"  # the root module's path is empty, and trace viewers cannot display an empty name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterTrack:
-    """A quantity over time: `points` are (ns on the trace's own clock, value from then on) in order. `name` says the unit."""
+    """A quantity over time. `name` includes the unit. Each point is (ns on the trace's clock, value from then on), in order."""
 
     name: str
     points: tuple[tuple[int, int | float], ...]
@@ -21,7 +21,7 @@ class CounterTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """Lanes in the order in which they are to be shown, then counters. `notes`: what could not be shown, and why."""
+    """Lanes in display order, then counters. `notes`: what could not be added, and why."""
 
     spans: tuple[Span, ...]
     counters: tuple[CounterTrack, ...] = ()

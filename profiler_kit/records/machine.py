@@ -1,4 +1,4 @@
-"""What a machine is for the tool: its devices, what they reach, and what is installed."""
+"""The record of `env`: devices, measured peaks and installed versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiler_kit.records.saved import Saved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device torch sees: its name for ``--device``, torch's name for it, its memory and compute capability."""
+    """A device that torch reports: its name for ``--device``, torch's name for it, its memory and compute capability."""
 
     id: str
     name: str
@@ -23,7 +23,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that something here can use: the installed version (None: not installed), and what it is for."""
+    """An optional package: the installed version (None: not installed) and its purpose."""
 
     name: str
     version: str | None
@@ -32,11 +32,15 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine(Saved, kind="machine"):
-    """One machine as `env` finds it. `environment` is of the device that ``auto`` or ``--device`` means; None without torch.
+    """One machine as reported by `env`.
 
-    `cores`: those the process may run on. `simd`: the vector instructions torch uses on the CPU. `configs`: the cuDNN
-    configurations that mean something on the device; `config_notes` say why the others don't. `roofs`: what the device
-    reaches at most, measured and by its datasheet, where known. `cache`: the folder of the kept ceilings.
+    - `cores`: the cores that the process may use.
+    - `environment`: the device that ``auto`` or ``--device`` selects; None without torch.
+    - `driver`: the NVIDIA driver's version. `torch_cuda`: the CUDA version that torch was built for.
+    - `simd`: the vector instructions that torch uses on the CPU.
+    - `configs`: the cuDNN configurations that apply to the device. `config_notes`: why the others do not apply.
+    - `ceilings`: the measured peaks; None where not measured. `roofs`: measured and datasheet peaks.
+    - `cache`: the folder of the cached peaks.
     """
 
     tool: Tool

@@ -1,4 +1,4 @@
-"""The names that the worker writes into traces and counter tables, and that attribution and `counter_metrics` read back."""
+"""Names that the worker writes into traces and counter tables, and their parsers."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ def phase(name: str) -> str:
 
 
 def module(path: str) -> str:
-    """The mark around one call of the module at `path` (the root's is empty)."""
+    """The mark around one call of the module at `path` (the root's path is empty)."""
     return f"{MODULE}{path}"
 
 
 def convolution(part: ConvolutionPart, path: str) -> str:
-    """The mark around one part of one convolution that the module at `path` owns."""
+    """The mark around one part of a convolution that the module at `path` calls."""
     return f"{CONVOLUTION}{part}:{path}"
 
 
 def convolution_of(name: str) -> tuple[ConvolutionPart, str] | None:
-    """The part and the path that a convolution's mark says; None where `name` is another mark or none."""
-    said, colon, path = name.removeprefix(CONVOLUTION).partition(":")
-    part = next((part for part in CONVOLUTION_PARTS if part == said), None)
+    """The part and the path in the mark `name`; None where `name` is not the mark of a convolution."""
+    part_text, colon, path = name.removeprefix(CONVOLUTION).partition(":")
+    part = next((part for part in CONVOLUTION_PARTS if part == part_text), None)
     return (part, path) if colon and part is not None and name.startswith(CONVOLUTION) else None
 
 
 def counted_range(path: str, part: ConvolutionPart) -> str:
-    """The NVTX range around one part of the convolution at `path`; characters that ncu's table uses are escaped."""
+    """The NVTX range around one part of the convolution at `path`. Characters with a meaning in ncu's table are escaped."""
     return f"{COUNTED}{quote(path, safe='')}|{part}"
 
 
 def counted_range_in(ranges: str) -> tuple[ConvolutionPart, str] | None:
-    """The part and the path that a range of ours says, alone or between the user's own; None where there is none."""
-    marked = _COUNTED_RANGE.search(ranges)
-    if marked is None:
+    """The part and the path of the range of ours in `ranges`, which may include the user's ranges; None without one."""
+    match = _COUNTED_RANGE.search(ranges)
+    if match is None:
         return None
-    part = next(part for part in CONVOLUTION_PARTS if part == marked["part"])
-    return part, unquote(marked["path"])
+    part = next(part for part in CONVOLUTION_PARTS if part == match["part"])
+    return part, unquote(match["path"])

@@ -1,4 +1,4 @@
-"""The counted metrics: one list for the comparison's headline and for budgets."""
+"""The counted metrics, for the comparison's headline and for budgets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from profiler_kit.units import Unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMetric:
-    """A metric that repeats exactly. `key` is its name in budgets and JSON; `value` None where it was not counted.
+    """A counted metric. `key` is its name in budgets and JSON. `value` returns None where it was not counted.
 
-    `depends_on_inputs` is False for what belongs to the model alone, and so compares across input shapes and modes.
+    `depends_on_inputs` is False for properties of the model alone; these compare across input shapes and modes.
     """
 
     key: str
@@ -34,7 +34,7 @@ def _peak(static: StaticCount) -> int | None:
 METRICS: Final[tuple[StaticMetric, ...]] = (
     StaticMetric(
         key="params", title="Parameters", unit="count", value=lambda static: static.params,
-        doc="parameters, each once", depends_on_inputs=False, headline=True,
+        doc="parameters, each counted once", depends_on_inputs=False, headline=True,
     ),
     StaticMetric(
         key="trainable_params", title="Trainable parameters", unit="count", value=lambda static: static.trainable_params,
@@ -46,11 +46,11 @@ METRICS: Final[tuple[StaticMetric, ...]] = (
     ),
     StaticMetric(
         key="macs", title="MACs, forward", unit="macs", value=lambda static: static.forward.macs,
-        doc="multiply-accumulates of the forward pass over the whole batch", headline=True,
+        doc="multiply-accumulates of the forward pass over the full batch", headline=True,
     ),
     StaticMetric(
         key="forward_flops", title="FLOPs, forward", unit="flops", value=lambda static: static.forward.flops,
-        doc="floating-point operations of the forward pass, a MAC being two", headline=True,
+        doc="floating-point operations of the forward pass; a MAC is two", headline=True,
     ),
     StaticMetric(
         key="flops", title="FLOPs, step", unit="flops", value=lambda static: static.step.flops,
@@ -58,53 +58,53 @@ METRICS: Final[tuple[StaticMetric, ...]] = (
     ),
     StaticMetric(
         key="saved", title="Saved for backward", unit="bytes", value=lambda static: static.saved_bytes,
-        doc="bytes of distinct tensors kept for backward, parameters and inputs excluded", headline=True,
+        doc="bytes of distinct tensors saved for backward, parameters and inputs excluded", headline=True,
     ),
     StaticMetric(
         key="peak", title="Peak memory, predicted", unit="bytes", value=_peak,
-        doc="tensor bytes held at the step's peak; library workspace and allocator rounding excluded", headline=True,
+        doc="tensor bytes at the step's peak; library workspace and allocator rounding excluded", headline=True,
     ),
     StaticMetric(
         key="uncounted", title="Uncounted ops", unit="count", value=lambda static: sum(op.calls for op in static.uncounted),
-        doc="calls of ops for which no formula is known; with any, FLOPs are a lower bound",
+        doc="calls of ops without a formula; with any, FLOPs are a lower bound",
     ),
 )  # fmt: skip
 
 
 def metric(key: str) -> StaticMetric | None:
-    """The metric called `key`, None if there is none."""
-    return next((one for one in METRICS if one.key == key), None)
+    """The metric named `key`; None if unknown."""
+    return next((entry for entry in METRICS if entry.key == key), None)
 
 
-def value_of(report: Report, one: StaticMetric) -> int | None:
-    """`one` as counted in `report`; None where it was not counted."""
-    return one.value(report.static) if report.static is not None else None
+def value_of(report: Report, counted: StaticMetric) -> int | None:
+    """The value of `counted` in `report`; None where it was not counted."""
+    return counted.value(report.static) if report.static is not None else None
 
 
-def static_reason(a: Report, b: Report, one: StaticMetric) -> str:
-    """Why `one` does not compare between the two reports; empty where it does."""
+def static_reason(a: Report, b: Report, counted: StaticMetric) -> str:
+    """Why `counted` does not compare between the two reports; empty where it does."""
     if a.static is None or b.static is None:
         return "not counted"
-    if one.unit in ("flops", "macs") and a.static.convention_name != b.static.convention_name:
+    if counted.unit in ("flops", "macs") and a.static.convention_name != b.static.convention_name:
         return f"counted by the conventions {a.static.convention_name} and {b.static.convention_name}"
-    if one.unit in ("flops", "macs") and a.static.convention != b.static.convention:
-        return f"counted by other conventions ({a.static.convention}; {b.static.convention})"
-    if one.depends_on_inputs and a.static.device != b.static.device:
+    if counted.unit in ("flops", "macs") and a.static.convention != b.static.convention:
+        return f"counted by different conventions ({a.static.convention}; {b.static.convention})"
+    if counted.depends_on_inputs and a.static.device != b.static.device:
         return f"counted on {a.static.device} and on {b.static.device}, where ops are decomposed differently"
     versions = (torch_of(a), torch_of(b))
-    if one.depends_on_inputs and None not in versions and versions[0] != versions[1]:
+    if counted.depends_on_inputs and None not in versions and versions[0] != versions[1]:
         return f"counted with torch {versions[0]} and {versions[1]}"
-    if one.depends_on_inputs and a.target.mode != b.target.mode:
-        return f"one side trains, the other only infers ({a.target.mode}, {b.target.mode})"
-    if one.unit == "bytes" and a.target.arithmetic != b.target.arithmetic:
+    if counted.depends_on_inputs and a.target.mode != b.target.mode:
+        return f"different modes ({a.target.mode} and {b.target.mode})"
+    if counted.unit == "bytes" and a.target.arithmetic != b.target.arithmetic:
         return f"computed in {a.target.arithmetic} and in {b.target.arithmetic}"
-    if value_of(a, one) is None or value_of(b, one) is None:
+    if value_of(a, counted) is None or value_of(b, counted) is None:
         return "not counted"
     return ""
 
 
 def torch_of(report: Report) -> str | None:
-    """The torch version that `report` was made with, where it says so."""
+    """The torch version in `report`; None where it is missing."""
     if report.static is not None and report.static.torch is not None:
         return report.static.torch
     return next((run.environment.torch for run in report.runs if run.environment is not None), None)

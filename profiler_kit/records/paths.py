@@ -1,4 +1,4 @@
-"""Module paths: which module holds which."""
+"""Module paths: display and nesting."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Container, Sequence
 
 
 def shown_path(path: str) -> str:
-    """`path` as people see it. The root's is empty, so they see ``(root)``."""
+    """The display text of `path`: the root's empty path becomes ``(root)``."""
     return path or "(root)"
 
 
 def parent(path: str) -> str:
-    """The path of the module that holds the one at `path`; the root holds itself."""
+    """The path of the parent module; the root's parent is the root."""
     return path.rpartition(".")[0]
 
 
-def enclosing(paths: Sequence[str], known: Container[str]) -> str:
-    """The innermost module of `known` that encloses all of `paths`, of which there is one at least; the root where none does."""
+def enclosing(paths: Sequence[str], module_paths: Container[str]) -> str:
+    """The innermost module of `module_paths` that contains all of `paths` (at least one); the root if none does."""
     path = paths[0]
-    while path and not (path in known and all(each == path or each.startswith(path + ".") for each in paths)):
+    while path and not (path in module_paths and all(each == path or each.startswith(path + ".") for each in paths)):
         path = parent(path)
     return path

@@ -1,4 +1,4 @@
-"""What `inspect` says of the ranks of one job beside each other: how each spends its steps, and who waits for whom."""
+"""Records of `inspect` for the ranks of one job: the time per step of each rank, and stragglers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """One rank in the steps that all ranks share, per step: `compute_ns` is work that is no collective (union), `exposed_ns`
-    communication that no computation covers, `wait_ns` of the collectives' time what this rank waited for later ranks.
+    """One rank, averaged over the steps that all ranks share. All times are ns per step.
+
+    - `compute_ns`: busy time outside collectives, each instant counted once.
+    - `communication_ns`: time in collectives. `exposed_ns`: the part of it that no computation overlaps.
+    - `wait_ns`: the part of the collectives in which this rank waits for later ranks.
+    - `idle_ns`: time in which the device runs nothing.
     """
 
     rank: int
@@ -24,13 +28,15 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A rank that others wait for: in how many of the collectives it came last, and what it did meanwhile.
+    """A rank that others wait for. All times are ns per step.
 
-    Per step: `late_ns` is how much later than the median other rank it comes to the collective that it comes to latest (or the
-    waits it causes, where it is late at several places so that these are more); `cost_ns` is what the median other rank stands
-    in collectives for it with nothing else to do; `doing` the phase (with a module or operator), or the idle cause, that it
-    spent most on beyond the median other rank, and how much more (`doing_excess_ns`); `idle_excess_ns` how much longer its
-    device was idle, whatever for.
+    - `last`: the number of collectives that it entered last, out of `collectives`.
+    - `late_ns`: its delay relative to the median other rank, at the collective with the largest delay. Where it is late at
+      several collectives and the waits it causes are longer, these waits.
+    - `cost_ns`: the time that the median other rank spends in collectives waiting for it, with nothing else to run.
+    - `doing`: the phase (with a module or operator) or the idle cause with the largest excess over the median other rank.
+    - `doing_excess_ns`: that excess.
+    - `idle_excess_ns`: the excess of its idle time over the median other rank, whatever the cause.
     """
 
     rank: int
@@ -45,7 +51,10 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """Ranks beside each other. `imbalance`: the largest rank's compute time over the mean's, minus one."""
+    """The ranks of one job. `imbalance`: the largest compute time of a rank divided by the mean, minus one.
+
+    - `common_steps`: the number of steps that all ranks share. `step_ns`: their duration; None where unknown.
+    """
 
     ranks: tuple[RankTime, ...]
     common_steps: int

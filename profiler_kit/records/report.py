@@ -1,4 +1,4 @@
-"""The report: everything known about a target, and the findings drawn from it."""
+"""The report on a target, and the report on traces."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from profiler_kit.units import Unit
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 
-# Of a trace's name: the handler's time stamp, and suffixes.
+# The end of a trace's file name: the handler's time stamp, and suffixes.
 _ENDING: Final = re.compile(r"(\.[0-9]{10,})?(\.pt\.trace)?\.json(\.gz)?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One number behind a finding. `where` names the run, module or kernel it belongs to."""
+    """One number behind a finding. `where` names the run, module or kernel; empty where it applies to the step."""
 
     name: str
     value: int | float | str | bool
@@ -39,13 +39,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Advice tried out: the configuration run, the step before and after, and what came of it.
+    """The outcome of advice: the configuration that applies it, and the step before and after.
 
-    `tried`: measured for this finding, before and after in interleaved fresh processes; else both come from the sweep.
-    `gain_percent`: the share of the time that is saved, with its 95 % interval; per example where the two steps hold
-    different numbers of them (`per_example`). `stated_percent`: the gain that the finding stated before, from the sweep, with
-    its interval. Peaks, errors against
-    float64 and repeatability are those of the two configurations' own runs; `same_bits`: their outputs are equal to the bit.
+    - `tried`: True if it was measured for this finding in interleaved fresh processes; False if both sides come from the sweep.
+    - `before_ns`, `after_ns`: the median steps. `note`: limits of the comparison.
+    - `gain_percent`: the share of the step time that is saved; `gain_low_percent`, `gain_high_percent`: its 95 % interval.
+    - `per_example`: True if the two steps have different numbers of examples, so the gain is per example.
+    - `stated_percent`: the gain from the sweep that the finding stated before the trial, with its interval.
+    - `before_peak_bytes`, `after_peak_bytes`: peak allocated memory. `before_error`, `after_error`: errors against float64.
+    - `same_bits`: True if the outputs of the two configurations are bitwise equal; None where not compared.
     """
 
     config: str
@@ -70,12 +72,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule found: plain sentences and the numbers that fired it. `config` names the run that tries the advice.
+    """The result of a rule: sentences, and the numbers behind them.
 
-    `config` may name a configuration that was not run yet: ``--try`` runs it. `weight` is the share of the step (or of the
-    peak) it is about, 0 to 1: it orders findings of one severity and topic. `computed`: its gain is worked out, not measured.
-    `tries`: all configurations that try the advice, in order of preference; `config` is the one whose trial is shown, else the
-    first.
+    - `rule`: the rule's name. `severity`: `high`, `medium`, `low` or `info`.
+    - `config`: the configuration that applies the advice. It may not have been run yet; ``--try`` runs it.
+    - `tries`: all configurations that apply the advice, in order of preference. `config` is the one whose trial is shown, or
+      the first.
+    - `trial`: the outcome of the advice; None where it was not measured.
+    - `weight`: the share of the step (or of the peak) that is affected, 0 to 1. It sorts findings of one severity and topic.
+    - `computed`: True if the gain is computed, not measured.
+    - `paths`: the modules that the finding is about.
     """
 
     rule: str
@@ -102,10 +108,13 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Saved, kind="report"):
-    """Target, static count, runs and findings. `static` is None where the model runs but can't be counted; `notes` says why.
+    """The report of `analyze` and `count`: target, static count, runs and findings.
 
-    `roofline`: the step under each roof, the measured one first, for each run with times (or none was run). `asked`: what
-    the laboratory was asked beyond the configurations; `schedules`: runs over changing shapes; `sweep`: the runs' time.
+    - `static`: the counts; None where the model runs but cannot be counted. `notes` then gives the reason.
+    - `runs`: one entry per configuration, including failed ones.
+    - `roofline`: the step under each roof, measured peaks first, for each run with times (or once without a run).
+    - `asked`: the options of `analyze` beyond the configurations. `schedules`: runs over changing shapes. `sweep`: the duration
+      of all runs.
     """
 
     tool: Tool
@@ -121,23 +130,23 @@ class Report(Saved, kind="report"):
     sweep: SweepTime | None = None
 
     def baseline(self) -> ConfigRun | None:
-        """The run others are compared with: the first that has samples and is no repetition, a plain one where there is any."""
-        found = [r for r in self.runs if r.failure is None and r.config.repeat_of is None]
-        return next((r for r in found if r.config.is_plain), found[0] if found else None)
+        """The run that others are compared with: the first successful one that is not a repeat, preferably without settings."""
+        successful = [r for r in self.runs if r.failure is None and r.config.repeat_of is None]
+        return next((r for r in successful if r.config.is_plain), successful[0] if successful else None)
 
     def run(self, name: str) -> ConfigRun | None:
-        """The run of the configuration called `name`, failed or not."""
+        """The run of the configuration `name`, successful or failed; None where there is none."""
         return next((r for r in self.runs if r.config.name == name), None)
 
     def roofline_of(self, run: ConfigRun | None) -> Roofline | None:
-        """The roofline with the times of `run` (None: the one without a run), measured rather than by datasheet."""
+        """The roofline with the times of `run` (None: the one without a run), preferably by measured peaks."""
         name = run.config.name if run is not None else None
         return next((line for line in self.roofline if line.config == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReport(Saved, kind="trace_report"):
-    """What `inspect` returns: a summary per trace, ranks beside each other where there are several, findings."""
+    """The report of `inspect`: a summary per trace, the ranks where there are several, and findings."""
 
     tool: Tool
     created: str
@@ -147,16 +156,16 @@ class TraceReport(Saved, kind="trace_report"):
     notes: tuple[str, ...] = ()
 
     def name(self, trace: TraceSummary) -> str:
-        """What to call `trace` here: its file's name without what all traces' names end with, as little more as tells it apart.
+        """The display name of `trace`: its file name without common endings, with a folder or the full path where names collide.
 
-        ``logs/run1/worker0.1623143089861.pt.trace.json.gz`` is worker0, run1/worker0, or the whole path.
+        ``logs/run1/worker0.1623143089861.pt.trace.json.gz`` becomes worker0, run1/worker0, or the full path.
         """
-        return _names(tuple(one.file for one in self.traces)).get(trace.file, trace.file)
+        return _names(tuple(summary.file for summary in self.traces)).get(trace.file, trace.file)
 
 
 @lru_cache(maxsize=4)
 def _names(files: tuple[str, ...]) -> dict[str, str]:
-    """Each file's name among `files`."""
+    """The display name of each file."""
     by_folders = [[_short(file, folders) for file in files] for folders in (0, 1)]
     counts = [Counter(names) for names in by_folders]
     return {

@@ -1,9 +1,9 @@
-"""The roofline: the least time that counted work can take on a device, and how much of it a run reached.
+"""The roofline: the least time that counted work can take on a device, and the share of it that a run reached.
 
-A floor is what the slower of two resources needs alone: arithmetic at its peak, or operand bytes at the bandwidth. Bytes
-are a lower bound on traffic (each operand once), so a floor is one too: real work takes longer, seldom shorter. Two things
-can be faster than their floor: an algorithm that does fewer operations than are counted (FFT, Winograd), and operands that
-a cache still holds from the op before.
+A floor is the time that the slower of two resources needs: arithmetic at its peak, or operand bytes at the bandwidth.
+Operand bytes are a lower bound on traffic (each operand once), so a floor is a lower bound on time. Work can be faster than
+its floor in two cases: the algorithm executes fewer operations than are counted (FFT, Winograd), or a cache still holds
+operands from the previous op.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from profiler_kit.records.sums import added
 
 RoofSource = Literal["datasheet", "measured"]
 Resource = Literal["compute", "memory"]
-BoundPhase = Literal["forward", "loss", "backward", "recompute", "step"]  # of counting, or all of them
+BoundPhase = Literal["forward", "loss", "backward", "recompute", "step"]  # a counted phase, or their sum
 STEP: Final = "step"
 
 
@@ -31,7 +31,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """What a device reaches at most, by its datasheet or as measured; `citation` says which sheet, or how measured."""
+    """The peaks of a device, from its datasheet or measured. `citation` names the datasheet or the measurement."""
 
     hardware: str
     source: RoofSource
@@ -40,15 +40,16 @@ class Roof:
     bandwidth_bytes_per_s: float
 
     def peak(self, math: str) -> float | None:
-        """FLOP/s in `math`; None where the device has none, or nobody knows it."""
+        """FLOP/s in `math`; None where the device lacks it or its peak is unknown."""
         return next((peak.flops_per_s for peak in self.peaks if peak.math == math), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """Floors that add: ns where arithmetic binds, ns where bytes do; layers run one after another, so theirs sum up.
+    """Floors that add up. Layers run one after another, so their floors sum.
 
-    `timed_ns` is the part of the floor for which a run has device time, `time_ns` that time.
+    - `compute_ns`: floors of compute-bound work. `memory_ns`: floors of memory-bound work.
+    - `timed_ns`: the part of the floor with device time from a run. `time_ns`: that device time.
     """
 
     compute_ns: float = 0.0
@@ -66,20 +67,22 @@ class Floor:
 
     @property
     def binds(self) -> Resource:
-        """The resource that most of the floor is for."""
+        """The resource with the larger part of the floor."""
         return "compute" if self.compute_ns >= self.memory_ns else "memory"
 
     @property
     def attained_percent(self) -> float | None:
-        """The floor's share of the device time: 100 is as fast as the roof allows. None without a time."""
+        """The floor in percent of the device time; 100 is as fast as the roofline allows. None without a time."""
         return 100.0 * self.timed_ns / self.time_ns if self.time_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBound:
-    """One owner's own work in one phase: its floor, which resource binds, its contractions' arithmetic, its device time.
+    """The floor of one path in one phase, excluding children.
 
-    `math` is None where it has no contractions. `time_ns` is what the run took for it, None without a run.
+    - `binds`: the resource that limits it.
+    - `math`: the arithmetic of its contractions; None without contractions.
+    - `time_ns`: its device time in the run; None without a run.
     """
 
     path: str
@@ -91,14 +94,18 @@ class LayerBound:
 
     @property
     def floor(self) -> Floor:
-        """The same, as it adds."""
+        """The floor as a summand."""
         timed_ns = self.floor_ns if self.time_ns is not None else 0.0
         return replace(_floor(self.floor_ns, self.binds), timed_ns=timed_ns, time_ns=self.time_ns or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpBound:
-    """All calls of one op in one phase: their floor together, which resource binds, the arithmetic of its contractions."""
+    """The floor of all calls of one op in one phase.
+
+    - `binds`: the resource that limits it.
+    - `math`: the arithmetic of its contractions; None without contractions.
+    """
 
     op: str
     phase: CountPhase
@@ -108,17 +115,19 @@ class OpBound:
 
     @property
     def floor(self) -> Floor:
-        """The same, as it adds."""
+        """The floor as a summand."""
         return _floor(self.floor_ns, self.binds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseBound:
-    """All work of one phase, or of the ``step``: what arithmetic and bytes need alone, and the layers' floors in sum.
+    """The floor of one phase, or of the ``step``.
 
-    `floor_ns` is the larger of `compute_ns` and `memory_ns`, as if everything overlapped; `layers_ns` is never less, and
-    the better bound where layers run one after another. `time_ns`: device time of the layers that a run timed;
-    `attained_percent`: their floors' share of it.
+    - `compute_ns`: time of all FLOPs at the peak. `memory_ns`: time of all operand bytes at the bandwidth.
+    - `floor_ns`: the larger of the two, as if all work overlapped.
+    - `layers_ns`: the sum of the layers' floors. It is never less than `floor_ns`, and the better bound where layers run one
+      after another.
+    - `time_ns`: device time of the layers that the run timed. `attained_percent`: their floors in percent of it.
     """
 
     phase: BoundPhase
@@ -133,9 +142,11 @@ class PhaseBound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """A step under a roof: floors of every layer and phase with counted work. `config` names the run with the times, if any.
+    """Floors of all counted work under one roof.
 
-    `arithmetic` says which peak contractions were held against, and why. `ops`: the same work by op instead of by owner.
+    - `config`: the run with the times; None without a run.
+    - `arithmetic`: the peak that contractions are compared with, and why.
+    - `layers`: the floors by path and phase. `ops`: the same work by op.
     """
 
     roof: Roof
@@ -148,7 +159,7 @@ class Roofline:
 
     @property
     def step(self) -> PhaseBound | None:
-        """The bound of the whole step; None where nothing was counted."""
+        """The bound of the step; None where nothing was counted."""
         return next((phase for phase in self.phases if phase.phase == STEP), None)
 
 

@@ -1,4 +1,4 @@
-"""Measured facts: one record per configuration, holding samples or a failure."""
+"""Measured results: one record per configuration, with samples or a failure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTiming:
-    """The clocks of one phase, ns per step.
+    """The clocks of one phase, in ns per step. None where the clock does not exist or was not read.
 
-    `stopwatch_ns`: median host time with no synchronisation, the loss ending in ``.item()``. `event_ns`: median between
-    CUDA events around the phase. From traced steps: `kernel_ns`, device time of the kernels the phase launched (on a CPU:
-    operator time); `host_ns`, the wall time of the phase on the host; `wait_ns`, what of it the host waited for the device.
-    None where the clock does not exist or was not read.
+    - `stopwatch_ns`: median host time without synchronization; the loss phase ends with ``.item()``.
+    - `event_ns`: median time between CUDA events around the phase.
+    - `kernel_ns`: device time of the kernels that the phase launched, from traced steps (on a CPU: operator time).
+    - `host_ns`: wall time of the phase on the host, from traced steps.
+    - `wait_ns`: the part of `host_ns` in which the host waited for the device.
     """
 
     phase: Phase
@@ -35,10 +36,11 @@ class PhaseTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelStat:
-    """One kernel (on a CPU: one operator): its family, what it does, its arithmetic, calls and ns per step.
+    """One kernel (on a CPU: one operator), per step.
 
-    `calls` is the number over all traced steps divided by their number, rounded; `op` is ``fprop``, ``dgrad``, ``wgrad``
-    or None; `math` is ``tf32``, ``fp32``, ``f16``, ``bf16`` … or None where the name does not say.
+    - `calls`: calls in all traced steps divided by the number of steps, rounded.
+    - `op`: ``fprop``, ``dgrad`` or ``wgrad`` for kernels of convolutions; None where the name does not state it.
+    - `math`: ``tf32``, ``fp32``, ``f16``, ``bf16`` …; None where the name does not state it.
     """
 
     name: str
@@ -51,7 +53,7 @@ class KernelStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTiming:
-    """Device time one owner spent in one phase, ns per step, self. `path` is a module path or a pseudo path."""
+    """Device time of one path in one phase, excluding children, in ns per step. `path` is a module path or a pseudo path."""
 
     path: str
     phase: Phase
@@ -61,10 +63,11 @@ class LayerTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpMemory:
-    """What one op of a probe step allocated: `workspace_bytes` is its peak beyond what was live before it and what it returned.
+    """The allocations of one op in the probe step.
 
-    `before_bytes` were live when it began; ``before_bytes + growth_bytes + workspace_bytes`` is its peak. `call`: types and
-    shapes it was called with.
+    - `before_bytes`: live bytes at its start. `growth_bytes`: bytes that it left allocated.
+    - `workspace_bytes`: its peak beyond these two; ``before_bytes + growth_bytes + workspace_bytes`` is its peak.
+    - `call`: the types and shapes of its arguments.
     """
 
     path: str
@@ -78,11 +81,12 @@ class OpMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakMemory:
-    """Measured memory of a run, taken apart at the op where the probe step peaked.
+    """The measured memory of a run by category, at the op where the probe step peaked.
 
-    ``parameters + gradients + optimizer_state + inputs + saved_activations + workspace + rest`` = the probe's peak.
-    `ops` are the ops with the largest workspaces, largest first. `calls`: every op that may take a workspace, in order, for
-    the prediction with measured scratch; a report keeps none.
+    ``parameters + gradients + optimizer_state + inputs + saved_activations + workspace + rest`` = `peak_bytes`, exactly.
+
+    - `ops`: the ops with the largest workspaces, largest first.
+    - `calls`: every op that may use a workspace, in order, for the prediction with measured workspaces. Empty in a saved report.
     """
 
     peak_path: str
@@ -102,7 +106,10 @@ class PeakMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a run has no samples. A failure is a result: it stands in the report with its reason."""
+    """The reason why a run has no samples. A failed run stays in the report.
+
+    - `message`: what happened. `log_tail`: the last lines of the process's output.
+    """
 
     kind: FailureKind
     message: str
@@ -111,7 +118,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of a named lane, for annotated traces. Times are ns on the trace's own clock."""
+    """A named interval on a lane of an annotated trace. Times are ns on the trace's clock."""
 
     lane: str
     name: str
@@ -122,26 +129,49 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRun(Saved, kind="run"):
-    """One configuration, run in a fresh process: samples, or a failure. `failure` None means every figure that exists is real.
+    """The result of one configuration in a fresh process: samples, or a failure.
 
-    `steps_ns` are the timed steps' durations, without the profiler; `phases`' kernel clock, `modules`, `kernels`,
-    `unattributed_ns`, `span_ns`, `idle`, `waits` and `queue` come from `traced_steps` other steps, with it, and are per step.
-    `span_ns`: from the beginning of the step's mark on the host to the end of the last device work launched in it (on a CPU:
-    of its last operator). The time in which any device works and the causes in `idle` sum to it, exactly. `waits`: where the
-    host waited for the device, without the tool's own wait at the end of a traced step. Peaks are bytes of the caching allocator:
-    `first_step_peak_bytes` in the first step, `peak_allocated_bytes` and `peak_reserved_bytes` in the timed ones.
-    `repeatable`: three forward and backward passes of one process gave the same bits. `*_digest`: hashes of outputs, loss and
-    gradients from the seeded start, to compare across processes. `max_relative_error`: largest |out - out64| over the
-    largest |out64|. `tuning_ns`: (first step - steady step) minus the same with benchmark off. `predicted`: the step's memory
-    simulated with the scratch that `memory`'s probe saw.
+    From timed steps, which run without the profiler:
 
-    `samples`: examples in a step, the first input's leading size. `convolutions`: how each convolution was done
-    (`part_workspaces` is on its way there: a report keeps none). `repeat`: the same in a second process. `needed_ns`: how
-    long the process needed the device (loading the target aside).
-    `max_relative_error` and `l2_relative_error` compare outputs with float64: the largest difference over the largest
-    output, and the norm of the difference over the norm; `gradient_l2_relative_error` is the latter for all gradients as one
-    vector, where it was cheap to measure. `flags_changed`: cuDNN flags that the model itself changed while it
-    ran, as ``name: before -> after``.
+    - `first_step_ns`: the first step. `warmup_steps`: the number of dropped steps. `steps_ns`: the durations of the timed steps.
+      `step_ns`: their median with its interval.
+    - `tuning_ns`: the cost of algorithm search: (first step - steady step) minus the same with benchmark off.
+    - `samples`: examples per step, the leading size of the first input.
+
+    From `traced_steps` separate steps, which run with the profiler, per step:
+
+    - `clock`: ``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace.
+    - `phases`: the clocks of each phase; only `kernel_ns`, `host_ns` and `wait_ns` come from the traced steps.
+    - `modules`, `kernels`: device time by path and phase, and by kernel. `unattributed_ns`: device time without a phase.
+    - `span_ns`: from the start of the step on the host to the end of its last device work (on a CPU: of its last operator).
+      It equals the time in which any device is busy plus the sum of `idle`, exactly.
+    - `idle`: idle time by cause. `queue`: the launch queue. `waits`: host waits for the device, without the tool's
+      synchronization at the end of a traced step.
+    - `trace`: the file of the trace.
+
+    Memory, in bytes of the caching allocator:
+
+    - `first_step_peak_bytes`: peak of the first step. `peak_allocated_bytes`, `peak_reserved_bytes`: peaks of the timed steps.
+    - `peak_rss_bytes`: the peak of the host process.
+    - `workspace_bytes`: the workspace at the peak of the probe step. `memory`: that peak by category.
+    - `predicted`: the predicted memory of the step, using the workspaces that the probe measured.
+
+    Numerics:
+
+    - `repeatable`: True if three forward and backward passes in one process are bitwise equal. `repeatable_outputs`,
+      `repeatable_loss`, `repeatable_gradients`: the same by part.
+    - `output_digest`, `loss_digest`, `gradient_digest`: hashes of the results from the seeded start, to compare processes.
+    - `max_relative_error`: the largest difference between outputs and float64 outputs, divided by the largest float64 output.
+    - `l2_relative_error`: the norm of this difference divided by the norm of the float64 outputs.
+    - `gradient_l2_relative_error`: the same for all gradients as one vector, where it was cheap to measure.
+
+    Further measurements:
+
+    - `convolutions`: the algorithm and time of each part of each convolution. `part_workspaces`: empty in a saved report.
+    - `repeat`: the results of a second process. `new_thread`: the forward pass in a new thread.
+    - `device_state`: clock and temperature after the timed steps.
+    - `flags_changed`: cuDNN flags that the model changed while it ran, as ``name: before -> after``.
+    - `needed_ns`: the time for which the process needed the device, without loading the target.
     """
 
     config: RunConfig
@@ -192,7 +222,7 @@ class ConfigRun(Saved, kind="run"):
 
     @property
     def device_ns(self) -> int | None:
-        """Device (or operator) time per step: attributed plus unattributed; None without a trace."""
+        """Device (or operator) time per step, attributed plus unattributed; None without a trace."""
         if self.unattributed_ns is None:
             return None
         return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns

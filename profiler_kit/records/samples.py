@@ -1,11 +1,13 @@
-"""Samples summed up, and what came of comparing two of them."""
+"""Summaries of samples, and the outcome of comparing two of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["better", "worse", "same"]  # a later time beside an earlier one; same: as far as can be told
+Outcome = Literal[
+    "better", "worse", "same"
+]  # a later time compared with an earlier one; same: no difference is established
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

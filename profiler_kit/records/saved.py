@@ -1,18 +1,18 @@
-"""What every JSON file of ours begins with: its kind and its schema number."""
+"""The first keys of every JSON file: its kind and its schema number."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Final
 
-SCHEMA: Final = 1  # goes up where a name goes away or changes its meaning, in files of any kind
+SCHEMA: Final = 1  # raised when a name in any kind of file is removed or changes its meaning
 GIVE: Final = "give the report.json that analyze wrote"
-REWRITE: Final = "the file was cut off or edited: write it again"
+REWRITE: Final = "the file is incomplete or was edited: write it again"
 
 
 class Saved:
-    """A record that can be a JSON file of its own, which begins with its `kind` and `schema`.
+    """A record that can be a JSON file. The file begins with `kind` and `schema`.
 
-    Inside of another record they are not written.
+    A record nested in another one is written without them.
     """
 
     __slots__ = ()
@@ -21,11 +21,13 @@ class Saved:
     schema: ClassVar[int] = SCHEMA
 
     def __init_subclass__(cls, kind: str = "") -> None:
-        if kind:  # `dataclass` makes a class with slots anew, without the keyword; then it has its kind already
+        if (
+            kind
+        ):  # `dataclass(slots=True)` creates the class a second time, without the keyword; `kind` is already set then
             cls.kind = kind
 
 
 def kind_words(kind: str) -> str:
-    """A kind of file in words: ``a trace report``."""
+    """The kind of a file with its article: ``a trace report``."""
     words = kind.replace("_", " ")
     return f"{'an' if words[:1] in 'aeiou' else 'a'} {words}"

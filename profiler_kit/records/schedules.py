@@ -1,4 +1,4 @@
-"""What a run over changing shapes says: time by cycle, steps of new and of seen shapes, pairs without and with benchmark."""
+"""Summaries of runs over changing shapes: time by cycle, new and repeated shapes, pairs without and with benchmark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleTime:
-    """One pass over a schedule's shapes: all its steps together."""
+    """The time of one pass over a schedule's shapes."""
 
     cycle: int
     steps: int
@@ -20,7 +20,7 @@ class CycleTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeTime:
-    """One shape of a schedule: its first step, and the median of the later ones (None where it came once)."""
+    """One shape of a schedule: its first step, and the median of its later steps (None if it occurred once)."""
 
     config: str
     shape: tuple[int, ...]
@@ -32,25 +32,25 @@ class ShapeTime:
 
     @property
     def factor(self) -> float | None:
-        """How many times as long the first step took; None where the shape came once."""
+        """The first step divided by the later steps; None if the shape occurred once."""
         return self.first_ns / self.seen_ns if self.seen_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePair:
-    """The same steps without and with cudnn.benchmark."""
+    """The same steps without (`off`) and with (`on`) cudnn.benchmark."""
 
     off: ShapeSchedule
     on: ShapeSchedule
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """``2x3x256x256``."""
+    """The text of a shape: ``2x3x256x256``."""
     return "x".join(map(str, shape)) or "()"
 
 
 def cycle_times(schedule: ShapeSchedule) -> tuple[CycleTime, ...]:
-    """Every cycle's time, in the order they ran. Where the schedule broke off, the last one is short of steps."""
+    """The time of every cycle, in order. If the schedule stopped early, the last cycle has fewer steps."""
     cycles: dict[int, list[int]] = {}
     for step in schedule.steps:
         cycles.setdefault(step.cycle, []).append(step.ns)
@@ -58,20 +58,20 @@ def cycle_times(schedule: ShapeSchedule) -> tuple[CycleTime, ...]:
 
 
 def cycle_ns(schedule: ShapeSchedule, number: int) -> int | None:
-    """The time of the cycle of this number, counted from 1; None where there is none, or it broke off."""
+    """The time of the cycle `number`, counted from 1; None if it does not exist or is incomplete."""
     times = {time.cycle: time for time in cycle_times(schedule)}
-    found = times.get(number)
-    if found is None or schedule.failure is None or number != max(times):
-        return found.ns if found is not None else None
-    whole = max((time.steps for time in times.values() if time.cycle != number), default=None)
-    return found.ns if found.steps == whole else None
+    cycle = times.get(number)
+    if cycle is None or schedule.failure is None or number != max(times):
+        return cycle.ns if cycle is not None else None
+    full_steps = max((time.steps for time in times.values() if time.cycle != number), default=None)
+    return cycle.ns if cycle.steps == full_steps else None
 
 
 def shape_times(schedule: ShapeSchedule) -> tuple[ShapeTime, ...]:
-    """Every shape of a schedule, in the order they came."""
-    found: dict[tuple[int, ...], list[ShapeStep]] = {}
+    """Every shape of a schedule, in order of first occurrence."""
+    by_shape: dict[tuple[int, ...], list[ShapeStep]] = {}
     for step in schedule.steps:
-        found.setdefault(step.shape, []).append(step)
+        by_shape.setdefault(step.shape, []).append(step)
     return tuple(
         ShapeTime(
             config=schedule.config,
@@ -82,43 +82,43 @@ def shape_times(schedule: ShapeSchedule) -> tuple[ShapeTime, ...]:
             peak_bytes=max((step.peak_bytes for step in steps if step.peak_bytes is not None), default=None),
             last_batch=steps[0].last_batch,
         )
-        for shape, steps in found.items()
+        for shape, steps in by_shape.items()
     )
 
 
 def new_ns(schedule: ShapeSchedule) -> int | None:
-    """The median step of a new shape, smaller last batches aside."""
+    """The median step of a new shape, without smaller last batches."""
     return _median(time.first_ns for time in shape_times(schedule) if not time.last_batch)
 
 
 def seen_ns(schedule: ShapeSchedule) -> int | None:
-    """The median step of a shape seen before, smaller last batches aside."""
+    """The median step of a repeated shape, without smaller last batches."""
     return _median(step.ns for step in schedule.steps if step.seen and not step.last_batch)
 
 
 def new_factor(schedule: ShapeSchedule) -> float | None:
-    """How many times as long a shape's first step takes as its later ones: the median over the shapes that came again.
+    """The first step of a shape divided by its later steps: the median over all shapes that occur more than once.
 
-    Shape by shape, because a large shape takes longer than a small one whether it is new or not.
+    Computed per shape, because large shapes are slower than small ones whether they are new or not.
     """
     factors = [time.factor for time in shape_times(schedule) if time.factor is not None and not time.last_batch]
     return statistics.median(factors) if factors else None
 
 
 def last_batch(schedule: ShapeSchedule) -> ShapeTime | None:
-    """The smaller last batch; None where there was none. Where it came in several sizes, the first that came."""
+    """The smaller last batch; None if there is none. If it occurs in several sizes, the first one."""
     return next((time for time in shape_times(schedule) if time.last_batch), None)
 
 
 def total_ns(schedule: ShapeSchedule) -> int:
-    """All steps together."""
+    """The time of all steps."""
     return sum(step.ns for step in schedule.steps)
 
 
 def pairs(schedules: Iterable[ShapeSchedule]) -> tuple[SchedulePair, ...]:
-    """The schedules that ran to their end without and with cudnn.benchmark, over the same steps and all else the same.
+    """Pairs of completed schedules without and with cudnn.benchmark that are otherwise equal and ran the same steps.
 
-    They are known by their configurations' names, which say what differs from the default.
+    The configurations' names identify the pairs, because they list all differences from the default.
     """
     done = [schedule for schedule in schedules if schedule.failure is None and schedule.steps]
     return tuple(
@@ -134,10 +134,10 @@ def _words(config: str) -> frozenset[str]:
     return frozenset(config.split("+")) - {"default"}
 
 
-def _same_steps(one: ShapeSchedule, other: ShapeSchedule) -> bool:
-    return [(s.cycle, s.shape) for s in one.steps] == [(s.cycle, s.shape) for s in other.steps]
+def _same_steps(first: ShapeSchedule, second: ShapeSchedule) -> bool:
+    return [(s.cycle, s.shape) for s in first.steps] == [(s.cycle, s.shape) for s in second.steps]
 
 
 def _median(values: Iterable[int]) -> int | None:
-    known = list(values)
-    return round(statistics.median(known)) if known else None
+    durations = list(values)
+    return round(statistics.median(durations)) if durations else None

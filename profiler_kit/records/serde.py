@@ -1,7 +1,7 @@
-"""Records to JSON and back. The JSON's names are the records' field names; a record never holds a dict.
+"""Records to JSON and back. JSON names are field names; a record never holds a dict.
 
-`json` writes and msgspec reads. No code is run by reading. An unknown key is ignored, as a newer minor version may add some; a
-missing or wrongly typed one is a `ReportError` that names its place.
+`json` writes and msgspec reads; reading a file never executes code. Unknown keys are ignored, because newer minor versions
+may add some. A missing or wrongly typed key raises a `ReportError` that names its place.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from profiler_kit.records.saved import GIVE, REWRITE, Saved, kind_words
 from profiler_kit.records.trace_comparison import TraceComparison
 
 T = TypeVar("T")
-Shown = Report | TraceReport | Comparison | TraceComparison | CheckResult | Machine  # what `show` renders
+Shown = Report | TraceReport | Comparison | TraceComparison | CheckResult | Machine  # the records that `show` renders
 SHOWN: Final[dict[str, type[Shown]]] = {record.kind: record for record in typing.get_args(Shown)}
 
-LARGEST: Final = 10**30  # no count, and no time, of anything comes near it; a larger number has no quotient as a float
+LARGEST: Final = 10**30  # larger than any real count or time; a larger number cannot be divided as a float
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
-_LONG: Final = b"0" * len(str(LARGEST))  # what a text with a larger number holds, its digits translated
-_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a path as msgspec writes it: $.runs[2].config.name
+_LONG: Final = b"0" * len(
+    str(LARGEST)
+)  # occurs in a text with a number of this length once its digits are translated to 0
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # one part of a path in msgspec's errors: $.runs[2].config.name
 
 
 def to_json(record: object) -> Any:
-    """`record` as JSON-able lists and dicts, fields in declaration order."""
+    """`record` as JSON-compatible lists and dicts, with fields in declaration order."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {name: to_json(getattr(record, name)) for name in _names(type(record))}
     if isinstance(record, tuple):
@@ -48,18 +50,18 @@ def _names(record: type) -> tuple[str, ...]:
 
 
 def dumps(record: Saved, *, indent: int | None = 1) -> str:
-    """`record` as the text of a file: its kind, the schema, its fields; the same bytes for the same record.
+    """`record` as the text of a file: kind, schema, fields. The same record always gives the same bytes.
 
-    `indent` None gives one line. A NaN or infinity raises ValueError.
+    `indent` None gives one line. Raises ValueError for NaN or infinity.
     """
     data = {"kind": record.kind, "schema": record.schema, **to_json(record)}
     return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def loads(record: type[T], text: str | bytes, where: str) -> T:
-    """The `record` that the file `text` holds; `where` names it in errors.
+    """The `record` in the file `text`; `where` names the file in errors.
 
-    Raises ReportError, which names the place (``runs[2].config.name``), and where the file is of another kind.
+    Raises ReportError for invalid content, with its place (``runs[2].config.name``), and for a file of another kind.
     """
     from profiler_kit.records.header import kind_of
 
@@ -71,20 +73,20 @@ def loads(record: type[T], text: str | bytes, where: str) -> T:
 
 
 def from_json(record: type[T], data: object, where: str = "") -> T:
-    """A `record` from JSON-able `data`. Raises ReportError that names the place."""
+    """A `record` from JSON-compatible `data`. Raises ReportError with the place of invalid content."""
     return loads(record, json.dumps(data), where or record.__name__)
 
 
 def loads_report(text: str | bytes, where: str) -> Report:
-    """The report in `text`; `where` names it in errors. Raises ReportError, also where it is a file of another kind."""
+    """The report in `text`; `where` names the file in errors. Raises ReportError, also for a file of another kind."""
     return _report(loads_saved(text, where), where)
 
 
 def loads_saved(text: str | bytes, where: str) -> Shown:
-    """The record in `text`, of any kind that `show` renders; `where` names it in errors. Raises ReportError."""
+    """The record in `text`, of any kind that `show` renders; `where` names the file in errors. Raises ReportError."""
     from profiler_kit.records.header import kind_of
 
-    if isinstance(text, bytes) and json.detect_encoding(text) != "utf-8":  # as PowerShell's `>` writes it
+    if isinstance(text, bytes) and json.detect_encoding(text) != "utf-8":  # PowerShell's `>` writes UTF-16
         text = text.decode(json.detect_encoding(text), errors="replace")
     kind = kind_of(text, where)
     if kind is None:
@@ -95,20 +97,20 @@ def loads_saved(text: str | bytes, where: str) -> Shown:
 
 
 def is_saved_report(path: Path) -> bool:
-    """Whether `path` can only mean a saved report: a .json file, or a folder that holds ``report.json``."""
+    """Whether `path` names a saved report: a .json file, or a folder with ``report.json``."""
     return path.suffix == ".json" or (path.is_dir() and (path / "report.json").is_file())
 
 
 def read_report(path: str | Path) -> Report:
-    """The report saved at `path` (a file, or a folder that holds ``report.json``).
+    """The report saved at `path` (a file, or a folder with ``report.json``).
 
-    Raises ReportError, also where it is a file of another kind.
+    Raises ReportError, also for a file of another kind.
     """
     return _report(read_saved(path), str(path))
 
 
 def read_saved(path: str | Path) -> Shown:
-    """The record saved at `path` (a file, or a folder that holds ``report.json``), of any kind that `show` renders.
+    """The record saved at `path` (a file, or a folder with ``report.json``), of any kind that `show` renders.
 
     Raises ReportError.
     """
@@ -130,9 +132,9 @@ def _report(record: Shown, where: str) -> Report:
     return record
 
 
-def _wrong_kind(kind: str, wanted: str, where: str) -> ReportError:
+def _wrong_kind(kind: str, expected: str, where: str) -> ReportError:
     hint = f"profiler-kit show {where} renders it" if kind in SHOWN else GIVE
-    return ReportError(f"{kind_words(kind)}, not {kind_words(wanted)}", where=where, hint=hint)
+    return ReportError(f"{kind_words(kind)}, not {kind_words(expected)}", where=where, hint=hint)
 
 
 def _decode(record: type[T], text: str | bytes, where: str) -> T:
@@ -151,7 +153,7 @@ def _decode(record: type[T], text: str | bytes, where: str) -> T:
 
 
 def _refuse_large(data: Any, where: str, path: str = "") -> None:
-    """Raises ReportError where a whole number in `data` is beyond `LARGEST`."""
+    """Raise ReportError if a whole number in `data` exceeds `LARGEST`."""
     if isinstance(data, dict):
         for name, value in data.items():
             _refuse_large(value, where, f"{path}.{name}")
@@ -163,7 +165,7 @@ def _refuse_large(data: Any, where: str, path: str = "") -> None:
 
 
 def _misfit(record: type, text: str | bytes, where: str, message: str) -> ReportError:
-    """The error for what msgspec refused by `message`: what was expected, and what is in its place."""
+    """The error for msgspec's `message`: the expected type and the actual value."""
     message, _, path = message.partition(" - at `$")
     path = path.rstrip("`")
     place = _place(where, path)
@@ -171,32 +173,31 @@ def _misfit(record: type, text: str | bytes, where: str, message: str) -> Report
         return ReportError(f"'{missing[1]}' is missing", where=place, hint=REWRITE)
     if message.endswith("out of range"):
         return ReportError("a number beyond 1e30", where=place, hint=REWRITE)
-    if not message.startswith(("Expected `", "Invalid enum value")):  # a record's own invariant
+    if not message.startswith(("Expected `", "Invalid enum value")):  # raised by a record's own check
         return ReportError(message, where=place, hint=REWRITE)
     steps = [name or int(index) for name, index in _STEP.findall(path)]
-    return ReportError(
-        f"expected {_words(_type_at(record, steps))}, found {_value_at(text, steps)}", where=place, hint=REWRITE
-    )
+    expected, actual = _words(_type_at(record, steps)), _value_at(text, steps)
+    return ReportError(f"expected {expected}, found {actual}", where=place, hint=REWRITE)
 
 
 def _type_at(kind: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
-        if _is_union(kind):  # of a record or a list with None
-            kind = next(one for one in typing.get_args(kind) if one is not type(None))
+        if _is_union(kind):  # of None and a record or a list
+            kind = next(member for member in typing.get_args(kind) if member is not type(None))
         kind = typing.get_type_hints(kind)[step] if isinstance(step, str) else typing.get_args(kind)[0]
     return kind
 
 
 def _value_at(text: str | bytes, steps: Sequence[str | int]) -> str:
-    """The value in words; msgspec stopped there, so that what follows may be no JSON."""
+    """The value at `steps` as text. msgspec stops at the first error, so the rest of `text` may not be JSON."""
     try:
         value = json.loads(text)
         for step in steps:
             value = value[step]
     except (ValueError, RecursionError, LookupError, TypeError):
         return "something else"
-    shown = repr(value)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+    value_text = repr(value)
+    return value_text if len(value_text) <= 40 else f"{value_text[:37]}..."
 
 
 def _place(where: str, path: str) -> str:
@@ -208,11 +209,11 @@ def _is_union(kind: Any) -> bool:
 
 
 def _words(kind: Any) -> str:
-    """A type in words: what may stand in its place."""
+    """The name of a type in errors."""
     if typing.get_origin(kind) is Literal:
         return " or ".join(map(repr, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
         return "a list"
     if _is_union(kind):
-        return " or ".join(_words(one) for one in typing.get_args(kind) if one is not type(None))
+        return " or ".join(_words(member) for member in typing.get_args(kind) if member is not type(None))
     return "an object" if dataclasses.is_dataclass(kind) else str(kind.__name__)

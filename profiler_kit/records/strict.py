@@ -1,4 +1,4 @@
-"""What ``--strict`` asks of a report: that every op that ran has a formula."""
+"""The check behind ``--strict``: every op has a formula."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from profiler_kit.units import plural
 
 
 def uncounted_text(op: UncountedOp) -> str:
-    """An op without a formula in words: ``mylib.blend: 2 calls in encoder.0, (root)``."""
+    """An op without a formula, with its calls and modules: ``mylib.blend: 2 calls in encoder.0, (root)``."""
     return f"{op.op}: {plural(op.calls, 'call')} in {', '.join(shown_path(path) for path in op.paths)}"
 
 
 def require_counted(report: Report) -> None:
-    """Raises UncountedError that names every op without a formula, its calls and paths; nothing where there is none."""
+    """Raise UncountedError if an op has no formula. The error lists every such op with its calls and paths."""
     ops = report.static.uncounted if report.static is not None else ()
     if not ops:
         return
     calls = sum(op.calls for op in ops)
-    what = plural(calls, "op call has", "op calls have")
+    headline = plural(calls, "op call has", "op calls have")
     raise UncountedError(
-        "\n  ".join((f"{what} no formula:", *map(uncounted_text, ops))),
+        "\n  ".join((f"{headline} no formula:", *map(uncounted_text, ops))),
         where=report.target.spec,
-        hint=f'give one with @profiler_kit.register_formula("{ops[0].op}"), in the target\'s file or in a package that names '
-        "it under the entry point profiler_kit.formulas; see docs/counting.md, Your own ops",
+        hint=f'register one with @profiler_kit.register_formula("{ops[0].op}"), in the target\'s file or in a package with '
+        "the entry point profiler_kit.formulas; see docs/counting.md, Your own ops",
     )

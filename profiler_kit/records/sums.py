@@ -1,4 +1,4 @@
-"""Several records as one, and sums where some values are unknown."""
+"""Sums of records and of values that may be unknown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Record = TypeVar("Record")
 
 
 def added(records: Sequence[Record], *fields: str, **others: object) -> Record:
-    """The first of `records` with the sums of all in `fields`, and with `others`. A sum is None where one value is None."""
+    """The first of `records` with the sum of each of `fields`, and with `others` replaced. A sum is None if any value is None."""
     columns = {field: [getattr(record, field) for record in records] for field in fields}
     sums = {field: None if None in values else reduce(operator.add, values) for field, values in columns.items()}
     return replace(records[0], **sums, **others)  # type: ignore[type-var]
 
 
 def sum_known(values: Iterable[Record | None]) -> Record | None:
-    """The sum of those of `values` that are not None; None where all are."""
+    """The sum of all `values` that are not None; None if all are None."""
     summands = [value for value in values if value is not None]
     return reduce(operator.add, summands) if summands else None

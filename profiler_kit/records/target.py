@@ -1,4 +1,4 @@
-"""What the user asked to look at: the words of the command line, and what they resolved to."""
+"""The target: the options of the command line, and the model they resolve to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Mode = Literal["train", "infer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
-    """A target in the user's own words. It travels to worker processes as JSON and is resolved there again.
+    """A target as the user wrote it. Worker processes receive it as JSON and resolve it again.
 
-    `spec` is the TARGET text (``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``,
-    ``torchvision:...``); `inputs` and `kwargs` are the texts of
-    ``-i`` and ``--kw``; None means the user did not say, so that the target's own choice, then a default, holds.
-    `batch_factor` multiplies the batch that is fed otherwise. `command`
-    is the verb and the words beside the target, with "" where the target stands: what a hint says to run next.
+    - `spec`: the TARGET text: ``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``, ``torchvision:...``.
+    - `inputs`, `kwargs`: the texts of ``-i`` and ``--kw``.
+    - Options that are None were not given; the target's own choice or a default applies.
+    - `batch_factor`: multiplies the default batch size.
+    - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
 
     spec: str
@@ -42,7 +42,7 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputInfo:
-    """One input tensor as it reaches `forward`: its keyword or parameter name, shape and dtype (``float32``)."""
+    """One input tensor of `forward`: its keyword or parameter name, its shape and its dtype (``float32``)."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,19 +55,21 @@ class InputInfo:
 
 
 def inputs_text(inputs: Sequence[InputInfo]) -> str:
-    """The shapes and dtypes of `inputs`, without their names."""
+    """The shapes and dtypes of `inputs`, without names."""
     return ", ".join(tensor.text for tensor in inputs) or "no tensors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetInfo:
-    """What the target resolved to. `notes` are the announcements made on the way (defaults taken, shapes read or guessed).
+    """The resolved target.
 
-    `loss` and `optimizer` are names, None in ``infer`` mode; `inputs_from` says who gave the input shapes
-    (``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``config`` of a model zoo, ``guess``, ``caller``).
-    `loss` is ``auto`` until the first output has been seen. `cudnn_flags`: cuDNN flags that the target's file sets while it is
-    imported (``benchmark``: ``True``), which are put back; `cudnn_off_lines`: its lines that call ``cudnn.flags`` without
-    ``enabled``, which turns cuDNN off inside the block.
+    - `loss`, `optimizer`: names; None in ``infer`` mode. `loss` is ``auto`` until the first output is computed.
+    - `dtype`, `amp`: the type that the model was cast to, and the type of autocast; None without.
+    - `inputs_from`: the source of the input shapes: ``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``config`` (of
+      a model zoo), ``guess`` or ``caller``.
+    - `notes`: defaults that were applied, and shapes that were read or guessed.
+    - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
+    - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
     """
 
     spec: str
@@ -87,6 +89,6 @@ class TargetInfo:
 
     @property
     def arithmetic(self) -> str:
-        """The arithmetic that the target asks for: ``float32``, ``float32 under bfloat16 autocast``."""
+        """The requested arithmetic: ``float32``, ``float32 under bfloat16 autocast``."""
         dtype = self.dtype or "float32"
         return f"{dtype} under {self.amp} autocast" if self.amp else dtype

@@ -1,4 +1,4 @@
-"""Two traces beside each other: what takes longer in one than in the other, taken apart so that the parts sum to the whole."""
+"""Records of `compare` for two traces. The parts of each difference sum to the total difference."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ Alike = Literal["same", "alike", "only a", "only b"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSide:
-    """One of the two. `label` is what sentences call it, never the same on both sides; `steps` are marked ones.
+    """One side of a comparison of traces.
 
-    `spread`: how far its steady steps' work lies apart, (largest - smallest) / median of their busy times; None with fewer than
-    three. `ranks`: how many ranks' traces it is; with several, steps are their means.
+    - `label`: its name in sentences; the two sides always have different labels.
+    - `steps`: the number of marked steps. `step_ns`: their duration; None without steps.
+    - `spread`: (largest - smallest) / median busy time of its steady steps; None with fewer than three.
+    - `ranks`: the number of ranks. With several, figures are means over the ranks.
     """
 
     label: str
@@ -29,10 +31,13 @@ class TraceSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeChange:
-    """The time of something in both traces; `a_ns` or `b_ns` is 0 where it is not there.
+    """The time of one item in both traces. `a_ns` or `b_ns` is 0 where the item is missing on that side.
 
-    `name` is the one both have, or what the two have in common where `alike` says that their names differ; `a_names` and
-    `b_names` are then what was set against each other. `calls` are of the device's events, of operators' and runtime calls else.
+    - `name`: the common name, or the common part of both names.
+    - `alike`: ``same`` for equal names, ``alike`` for similar names that were matched, ``only a`` or ``only b`` otherwise.
+    - `a_names`, `b_names`: the matched names where they differ.
+    - `calls`: device events; for operators and runtime calls, their calls on the host.
+    - `phase`: the phase of the item; "" where it has none.
     """
 
     name: str
@@ -47,19 +52,22 @@ class TimeChange:
 
     @property
     def change_ns(self) -> int:
-        """How much longer it takes in b."""
+        """The time in b minus the time in a."""
         return self.b_ns - self.a_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceComparison(Saved, kind="trace_comparison"):
-    """What differs between two traces. `per`: what the figures are of: the whole traces, or a step (of traces that hold
-    different numbers of them), with several ranks the mean of theirs.
+    """The differences between two traces.
 
-    `span`, `busy` and `idle` are of the device's timeline (or of the operators on the host): busy and idle sum to the span, the
-    `phases` to busy, and the `causes` to idle, on each side, to the nanosecond. `noise`: the share by which equal work may
-    differ, the larger `spread` where both sides have one, and never less than a fixed share. `same_work`: the busy times differ
-    by no more.
+    - `per`: the unit of all figures: ``trace``, or ``step`` where the traces have different numbers of steps. With several ranks,
+      figures are means over the ranks.
+    - `span`, `busy`, `idle`: the device's timeline (or operators on the host). On each side busy + idle = span, the sum of
+      `phases` = busy, and the sum of `causes` = idle, to the nanosecond.
+    - `noise`: the share by which equal work may differ. It is the larger `spread` where both sides have one, and at least a
+      fixed share.
+    - `same_work`: True if the busy times differ by no more than `noise`.
+    - `modules`, `operators`, `kernels`, `waits`: the changes by item.
     """
 
     a: TraceSide

@@ -1,9 +1,8 @@
-"""What `inspect` says of traces: where the device's time went, and what it waited for. Of several ranks, see `ranks`.
+"""Records of `inspect`: device time, idle time and host waits of one trace. `ranks` has the records for several ranks.
 
-Every part sums to the whole: `busy_ns + idle_ns == span_ns`; the phases' `kernel_ns` and `unattributed_ns` sum to `busy_ns`; the
-`idle` entries sum to `idle_ns`. Each busy instant is counted once: for the work that started first, and for a collective only
-where no other work runs. So "communication" is what collectives cost, not how long they stood on a stream of their own beside
-the work that goes on.
+All parts sum to a total: `busy_ns + idle_ns == span_ns`; the phases' `kernel_ns` and `unattributed_ns` sum to `busy_ns`; the
+`idle` entries sum to `idle_ns`. Each busy instant counts once, for the work that started first. An instant counts for a
+collective only if no other work runs. So the phase "communication" is the time that collectives cost, not their duration.
 """
 
 from __future__ import annotations
@@ -32,13 +31,15 @@ IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTime:
-    """One phase: the host's clock beside the device's.
+    """The time of one phase on the host and on the device.
 
-    `host_ns`: the wall time of the host's part, what a stopwatch around it would show; None where the trace has none to show.
-    `kernel_ns`: its share of the busy time, each instant once, a collective's only where nothing else runs; `sum_ns`: durations
-    added up, more where streams overlap.
-    `idle_ns`: the gaps that its work ended. `wait_ns`: of `host_ns`, what the host stood waiting for the device (`.item()`,
-    synchronize, a full launch queue), for whatever phase's kernels. `events`: of the device.
+    - `host_ns`: wall time of the phase on the host; None where the trace does not show it.
+    - `kernel_ns`: its share of the busy time. Each instant counts once, for a collective only if nothing else runs.
+    - `sum_ns`: the sum of all durations; larger than `kernel_ns` where streams overlap.
+    - `idle_ns`: the idle gaps that end with its work.
+    - `wait_ns`: the part of `host_ns` in which the host waits for the device (`.item()`, synchronize, a full launch queue),
+      including waits for other phases' kernels.
+    - `events`: the number of device events.
     """
 
     phase: TracePhase
@@ -52,7 +53,7 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleTime:
-    """Idle time of one cause before work of one phase ("" where that is unknown), in how many gaps."""
+    """Idle time of one cause before work of one phase, and the number of gaps. `phase` is "" where unknown."""
 
     cause: IdleCause
     phase: TracePhase | Literal[""] = ""
@@ -61,7 +62,7 @@ class IdleTime:
 
 
 def idle_by_cause(idle: Iterable[IdleTime]) -> dict[IdleCause, int]:
-    """The ns of each cause in `idle`, the most first."""
+    """The idle time of each cause, longest first."""
     causes: dict[IdleCause, int] = {}
     for part in idle:
         causes[part.cause] = causes.get(part.cause, 0) + part.ns
@@ -70,10 +71,12 @@ def idle_by_cause(idle: Iterable[IdleTime]) -> dict[IdleCause, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """A step: `host_ns` the mark's duration, `device_ns` from its first kernel to that of the next step (None for the last).
+    """One marked step.
 
-    `kernel_ns`: busy time of the work launched in it; `idle_ns`: of `device_ns` what is not busy. `steady`: the launch queue did
-    not grow any more and the step is followed by another.
+    - `host_ns`: the duration of the mark.
+    - `device_ns`: from its first kernel to the first kernel of the next step; None for the last step.
+    - `kernel_ns`: busy time of the work launched in it. `idle_ns`: the part of `device_ns` that is not busy.
+    - `steady`: True if the launch queue no longer grew and another step follows.
     """
 
     number: int
@@ -86,7 +89,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTime:
-    """One stream: union of its events, and how many. `communication`: it holds collectives alone."""
+    """One stream: its number of events, and its busy time as their union. `communication`: it holds only collectives."""
 
     device: str
     stream: str
@@ -97,10 +100,11 @@ class StreamTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceModule:
-    """Device time of one module's own work in one phase (each busy instant once). `path` is "" for work in no module, and
-    COMMUNICATION_PATH for collectives, which are no module's.
+    """Device time of one module in one phase, excluding children. Each busy instant counts once.
 
-    `class_name` is "" where the trace does not tell it. `events`: of the device.
+    - `path`: "" for work outside all modules, ``(communication)`` for collectives.
+    - `class_name`: "" where the trace does not record it.
+    - `events`: the number of device events.
     """
 
     path: str
@@ -112,7 +116,11 @@ class TraceModule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOperator:
-    """One operator: device time of what it launched itself, calls, and its own time on the host."""
+    """One operator.
+
+    - `kernel_ns`: device time of the kernels that it launched itself.
+    - `host_self_ns`: its host time, excluding operators that it calls.
+    """
 
     name: str
     family: str
@@ -123,11 +131,13 @@ class TraceOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedOperator:
-    """Device time of one operator called with inputs of the same shapes: of a layer, or of layers alike.
+    """Device time of one operator called with inputs of the same shapes. Layers with equal shapes share an entry.
 
-    `name`: the operator that the program called (`aten::conv2d`), whatever it called in turn. `shapes`: of its tensors, in order;
-    those without a dimension are left out. `calls`: with device work in the trace. Backward's work is joined to the operator
-    that made its node; `kernel_ns` is all of it (each busy instant once), the others are parts.
+    - `name`: the operator that the program called (`aten::conv2d`), including the operators that it calls.
+    - `shapes`: the shapes of its tensors in order, without tensors that have no dimensions.
+    - `calls`: the number of calls with device work.
+    - `kernel_ns`: all of its device time, each busy instant once. Backward work counts for the operator that created its
+      autograd node. `forward_ns`, `backward_ns` and `recompute_ns` are parts of it.
     """
 
     name: str
@@ -142,9 +152,11 @@ class ShapedOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceKernel:
-    """Device work of one name: `family`, `op` and `math` are what the name says (op and math None where it does not).
+    """Device work with one name.
 
-    `kernel_ns`: each busy instant once, computation before communication; `sum_ns`: durations added up.
+    - `family`, `op`, `math`: as stated by the name. `op` and `math` are None where the name does not state them.
+    - `kernel_ns`: each busy instant once; computation takes precedence over communication.
+    - `sum_ns`: the sum of all durations.
     """
 
     name: str
@@ -158,7 +170,7 @@ class TraceKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitedFor:
-    """How much of a wait went by while kernels of `phase` ran ("" for none: the device was idle or the work is nobody's)."""
+    """The part of a host wait in which kernels of `phase` ran ("" if the device was idle or the kernels are unattributed)."""
 
     phase: TracePhase | Literal[""]
     ns: int
@@ -166,9 +178,11 @@ class WaitedFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncWait:
-    """Waits of the host for the device in calls of one kind: `name` the operator or Python call, `call` the runtime's.
+    """Host waits for the device in calls of one kind.
 
-    `phase`: in which the host stood there; "" for none. `waited_for`: split over the kernels that ran meanwhile.
+    - `name`: the operator or Python call. `call`: the CUDA runtime call.
+    - `phase`: the phase in which the host waited; "" for none.
+    - `waited_for`: the wait split by the kernels that ran in the meantime.
     """
 
     name: str
@@ -181,11 +195,13 @@ class SyncWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """Launches that wait to run: the deepest, and whether the queue filled, so that the host's clock shows the device's time.
+    """The launch queue: kernels that are launched and have not started.
 
-    `delay_ns`: median from a launch's end to its kernel's start. `full`: launches got slow with the queue at its deepest, so they
-    waited for a free place; `growing`: the depth still rose at the end, so host times are too short for the work. `blocked_ns`:
-    what launches took beyond an unhindered one's time.
+    - `max_depth`, `median_depth`: its depth.
+    - `delay_ns`: the median time from the end of a launch to the start of its kernel.
+    - `full`: True if launches became slow at the largest depth, so they waited for a place. Host times then show device time.
+    - `growing`: True if the depth still increased at the end of the trace. Host times are then too short for the work.
+    - `blocked_ns`: the time of launches beyond the time of an unblocked launch.
     """
 
     max_depth: int
@@ -198,9 +214,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """Collectives: durations added up, their union, and of that what no computing kernel covered (exposed).
+    """Collectives. Copies and fills do not count as overlapping work here; the phase "communication" counts them.
 
-    Copies and fills cover nothing here; the phase "communication" leaves out what they cover too.
+    - `sum_ns`: the sum of all durations. `union_ns`: the time in which any collective runs.
+    - `exposed_ns`: the part of `union_ns` that no computing kernel overlaps.
     """
 
     events: int
@@ -212,7 +229,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """Collectives of one kind ("all_reduce"); `bytes` is None where the trace does not tell."""
+    """Collectives of one kind ("all_reduce"). `bytes` is None where the trace does not record sizes."""
 
     kind: str
     events: int
@@ -222,18 +239,25 @@ class CollectiveTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """Where the time of one trace went; see the module for what sums to what.
+    """The summary of one trace. The module's docstring lists the sums that hold.
 
-    `span_ns`: from the first device event's start to the last one's end; 0 without device work, and then `clock` is "host": the
-    phases' and modules' `kernel_ns` are self times of operators on the host, `busy_ns` is their sum and `span_ns` is from
-    the first operator to the last.
-    `step_ns`: the steady steps' median period on the device; `host_step_ns`: the marks' median.
-    `steps_inferred`: the trace marks no steps; `steps` were inferred from the ends of Optimizer.step.
-    `linked`: device events whose launch is in the trace; `unlinked_ns`: busy time of the others; `aligned_ns`: of that, what got
-    its phase from another step's same kernel. `unattributed_ns`: busy time without a phase. `overlap_ns`: durations beyond the
-    busy time. `moduleless_ns`: busy time outside communication that belongs to no module, of `linked` work.
-    `shapes`: the operators with most device time by their inputs' shapes, at most twenty, where the trace has shapes.
-    `loaders`: classes of the DataLoader's iterators, those that took longest first.
+    - `clock`: ``device``, or ``host`` for a trace without device work. With ``host``, the `kernel_ns` of phases and modules are
+      self times of operators on the host, `busy_ns` is their sum, and `span_ns` is from the first operator to the last.
+    - `events`: all events. `device_events`: device events. `linked`: device events whose launch is in the trace.
+    - `span_ns`: from the start of the first device event to the end of the last. `busy_ns`, `idle_ns`: its two parts.
+    - `sum_ns`: the sum of all durations of device events.
+    - `unlinked_ns`: busy time of device events whose launch is missing. `aligned_ns`: the part of it that has a phase because
+      the same kernel of another step has one.
+    - `unattributed_ns`: busy time without a phase.
+    - `moduleless_ns`: busy time of linked work outside communication without a module.
+    - `step_ns`: the median period of the steady steps on the device. `host_step_ns`: the median duration of the steps' marks.
+    - `shapes`: the operators with the most device time by the shapes of their inputs, at most twenty; empty if the trace has no
+      shapes.
+    - `syncs`: host waits. `queue`: the launch queue; None without launches.
+    - `has_modules`: True if the trace names modules. `compiled`: True if it has compiled regions.
+    - `steps_inferred`: True if the trace marks no steps; `steps` are then inferred from the ends of `Optimizer.step`.
+    - `graph_launches`: launches of CUDA graphs.
+    - `loaders`: the classes of the DataLoader iterators, longest first.
     """
 
     file: str
@@ -275,9 +299,9 @@ class TraceSummary:
 
     @property
     def overlap_ns(self) -> int:
-        """Durations beyond the busy time: work that ran beside other work."""
+        """The sum of durations minus the busy time: work that ran at the same time as other work."""
         return self.sum_ns - self.busy_ns
 
     def phase(self, name: TracePhase) -> PhaseTime | None:
-        """The figures of one phase; None where the trace has nothing of it."""
+        """The times of one phase; None if the trace has no work of it."""
         return next((timing for timing in self.phases if timing.phase == name), None)

@@ -1,4 +1,4 @@
-"""What may be different about a step, in the words of ``--what-if``: one entry of `CHANGES` per kind of change."""
+"""Changes to a step that ``--what-if`` can predict: one entry of `CHANGES` per kind of change."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ _LONGEST_NAMES: Final = 24  # characters of paths that a change names before it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """What is different about a step; None, () and False are as it is.
+    """The changes to a step. None, () and False leave the step unchanged.
 
-    `amp`: autocast to this type, or ``off``. `zero_grad`: ``keep`` fills gradients with zeros, ``none`` lets go of them.
-    `checkpoint`: modules, by path, that keep their inputs alone. `inplace`: activations overwrite their input where they may.
+    - `amp`: autocast to this type, or ``off``.
+    - `zero_grad`: ``keep`` fills gradients with zeros, ``none`` frees them.
+    - `checkpoint`: paths of modules that save only their inputs for backward.
+    - `inplace`: activations overwrite their input where this is safe.
     """
 
     batch: int | None = None
@@ -28,7 +30,7 @@ class Variation:
 
     @property
     def of_target(self) -> Mapping[str, Any]:
-        """The words of a `TargetSpec` that differ: what the target is built anew with."""
+        """The fields of `TargetSpec` that change; the target is built again with them."""
         words: dict[str, Any] = {"batch": self.batch, "optimizer": self.optimizer}
         if self.amp is not None:
             words["amp"] = None if self.amp == "off" else self.amp
@@ -37,9 +39,10 @@ class Variation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One kind of change: how it is written, what it means, the values that its bare name stands for, how one is read.
+    """One kind of change.
 
-    `read` gives the fields of `Variation` for a value, and raises ValueError for one that is none.
+    `values` is the placeholder of its value in help text, `bare` the values that its name alone selects. `read` returns the
+    fields of `Variation` for a value and raises ValueError for an invalid one.
     """
 
     name: str
@@ -50,35 +53,35 @@ class Change:
 
 
 def read_variations(text: str) -> tuple[Variation, ...]:
-    """The variations that a text such as ``amp=bfloat16,zero_grad=keep`` asks for; a bare name stands for several.
+    """The variations in a text such as ``amp=bfloat16,zero_grad=keep``; a name without a value selects several.
 
-    Raises ValueError that says what is wrong and what there is.
+    Raises ValueError with the problem and the valid choices.
     """
     choices: list[list[dict[str, Any]]] = []
     for part in (part.strip() for part in text.split(",")):
         name, has_value, value = part.partition("=")
         change = next((change for change in CHANGES if change.name == name.strip()), None)
         if change is None:
-            raise ValueError(f"{part!r} is no change: take {', '.join(spelled(change) for change in CHANGES)}")
+            raise ValueError(f"unknown change {part!r}: choose from {', '.join(spelled(change) for change in CHANGES)}")
         if not (value.strip() if has_value else change.bare):
-            raise ValueError(f"{part!r} says nothing: take {spelled(change)}")
-        choices.append([change.read(one) for one in ([value.strip()] if has_value else change.bare)])
-    found = []
-    for chosen in product(*choices):
+            raise ValueError(f"{part!r} has no value: write {spelled(change)}")
+        choices.append([change.read(text) for text in ([value.strip()] if has_value else change.bare)])
+    variations = []
+    for combination in product(*choices):
         variation = Variation()
-        for fields in chosen:
+        for fields in combination:
             variation = replace(variation, **fields)
-        found.append(variation)
-    return tuple(found)
+        variations.append(variation)
+    return tuple(variations)
 
 
 def spelled(change: Change) -> str:
-    """How a change is written."""
+    """The syntax of a change: ``batch=N``."""
     return f"{change.name}={change.values}" if change.values else change.name
 
 
 def told(variation: Variation) -> str:
-    """What differs, in a few words for a row of a table."""
+    """The changes in a few words, for a table row."""
     words = []
     if variation.batch is not None:
         words.append(f"batch {variation.batch}")
@@ -91,24 +94,24 @@ def told(variation: Variation) -> str:
     if variation.inplace:
         words.append("in-place activations")
     if variation.checkpoint:
-        named = ", ".join(path or "(root)" for path in variation.checkpoint)
+        paths = ", ".join(path or "(root)" for path in variation.checkpoint)
         count = len(variation.checkpoint)
-        words.append(f"checkpoint {named if len(named) <= _LONGEST_NAMES else f'{count} modules'}")
+        words.append(f"checkpoint {paths if len(paths) <= _LONGEST_NAMES else f'{count} modules'}")
     return ", ".join(words) or "as it is"
 
 
 def _batch(value: str) -> dict[str, Any]:
     if not (value.isascii() and value.isdigit() and int(value)):
-        raise ValueError(f"batch={value}: not a whole number of at least 1")
+        raise ValueError(f"batch={value}: must be a whole number of at least 1")
     return {"batch": int(value)}
 
 
 def _one_of(name: str, *choices: str) -> Callable[[str], dict[str, Any]]:
-    """A reader of the field `name`, whose values are `choices`."""
+    """A reader of the field `name` with the values `choices`."""
 
     def read(value: str) -> dict[str, Any]:
         if value not in choices:
-            raise ValueError(f"{name}={value}: take one of {', '.join(choices)}")
+            raise ValueError(f"{name}={value}: choose from {', '.join(choices)}")
         return {name: value}
 
     return read

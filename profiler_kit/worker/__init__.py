@@ -1,1 +1,1 @@
-"""The child side of measuring: one process, one configuration."""
+"""Child side of measuring: one process runs one configuration."""

@@ -1,6 +1,6 @@
-"""What this device really reaches: large matrix products in each arithmetic, and a copy from the device to itself.
+"""Measures the device's peaks: large matrix products in each arithmetic, and a copy on the device.
 
-Run as a process of its own (see `ceiling_store`): switches are set, and no memory of the caller's is in the way.
+Runs in a separate process (see `ceiling_store`), because it sets switches and needs free memory.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker import environment
 from profiler_kit.worker.entry import serve
-from profiler_kit.worker.steps import FEWEST_STEPS
+from profiler_kit.worker.steps import MIN_STEPS
 
-VERSION: Final = 1  # of the method: raised where old figures would not compare with new ones
-# Switches that override arithmetic: with another value the device reaches something else.
+VERSION: Final = 1  # of the method; raise it when new figures are not comparable with old ones
+# Switches that override arithmetic and so change the peaks.
 OVERRIDES: Final = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
-REPEATS: Final = 10  # that a size leaves room for in its share of the budget: a median of fewer moves with each call
-MOST_REPEATS: Final = 200
+REPEATS: Final = 10  # a matrix size must fit this often into its time share; a median of fewer repeats is unstable
+MAX_REPEATS: Final = 200
 WARMUP_SHARE: Final = 0.2  # clocks and caches settle in the first calls
-# From 8192 rows on an H100 gains nothing more; below 512 threads wait more than they work.
+# On an H100 more than 8192 rows are not faster; below 512 rows most threads are idle.
 SMALLEST, LARGEST = 512, 8192
-COPY_BYTES: Final = {"cpu": 128 * 2**20, "cuda": 2**30}  # far beyond any cache
-MEMORY_SHARE: Final = 8  # at most one part in so many of the free memory
+COPY_BYTES: Final = {"cpu": 128 * 2**20, "cuda": 2**30}  # much larger than any cache
+MEMORY_SHARE: Final = 8  # use at most this fraction (1/8) of the free memory
 
 _DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def identity(device: str) -> tuple[str, ...]:
-    """What the ceilings of `device` hold for: the device's name first, then its driver or threads, torch and the switches."""
+    """The cache key of the peaks of `device`: the device's name first, then its driver or threads, torch and the switches."""
     where = environment.describe(device)
-    drives = f"driver {driver_version()}" if device.startswith("cuda") else f"{where.threads} threads"
+    host = f"driver {driver_version()}" if device.startswith("cuda") else f"{where.threads} threads"
     switches = (f"{name}={os.environ[name]}" for name in OVERRIDES if name in os.environ)
-    return (where.device_name, where.device, f"torch {where.torch}", f"method {VERSION}", drives, *switches)
+    return (where.device_name, where.device, f"torch {where.torch}", f"method {VERSION}", host, *switches)
 
 
 def maths(device: str) -> tuple[str, ...]:
-    """The arithmetics that `device` has units for; those it would emulate say nothing about it."""
+    """The arithmetics that `device` has units for. Emulated ones are left out."""
     if not device.startswith("cuda"):
         return ("fp32", "bf16") if device == "cpu" else ("fp32", "f16")
     if torch.version.hip:
@@ -56,19 +56,19 @@ def maths(device: str) -> tuple[str, ...]:
 
 
 def measure(device: str, *, budget_s: float) -> Ceilings:
-    """The ceilings of `device` within about `budget_s`, measured in this process. What fails is a note, not a figure."""
-    began_ns = time.perf_counter_ns()
+    """The peaks of `device`, measured in this process within about `budget_s`. A measurement that fails becomes a note."""
+    start_ns = time.perf_counter_ns()
     place = torch.device(device)
     if place.type == "cuda" and place.index is not None:
         torch.cuda.set_device(place)  # events are recorded on the current device
-    wanted = maths(device)
-    share_ns = round(budget_s * 1e9 / (len(wanted) + 1))
+    arithmetics = maths(device)
+    share_ns = round(budget_s * 1e9 / (len(arithmetics) + 1))
     torch.manual_seed(0)
     rates, notes = [], []
-    for math in wanted:
+    for math in arithmetics:
         try:
             rates.append(_rate(math, place, share_ns))
-        except RuntimeError as error:  # out of memory among them, or no kernel for this type
+        except RuntimeError as error:  # for example out of memory, or no kernel for this type
             notes.append(f"{math} was not measured: {first_line(error)}")
     copy_bytes, bandwidth, spread = 0, None, None
     try:
@@ -87,13 +87,13 @@ def measure(device: str, *, budget_s: float) -> Ceilings:
         bandwidth_bytes_per_s=bandwidth,
         copy_bytes=copy_bytes,
         bandwidth_spread_percent=spread,
-        duration_ns=time.perf_counter_ns() - began_ns,
+        duration_ns=time.perf_counter_ns() - start_ns,
         notes=tuple(notes),
     )
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, as the kernel module says it; None where there is none to read."""
+    """The NVIDIA driver's version, from the kernel module; None where it cannot be read."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
@@ -104,23 +104,23 @@ def driver_version() -> str | None:
 
 def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
     torch.backends.cuda.matmul.allow_tf32 = math == "tf32"
-    began_ns = time.perf_counter_ns()
-    size, most = SMALLEST, _largest(place, _DTYPES[math].itemsize)
-    tried: list[tuple[float, int]] = []
-    # doubled while repeats of the next size fit; by what it takes, as small ones are slowed by more than work
+    start_ns = time.perf_counter_ns()
+    size, max_size = SMALLEST, _largest(place, _DTYPES[math].itemsize)
+    speeds: list[tuple[float, int]] = []
+    # Double the size while repeats of the next size fit. The factor is the measured time, because small sizes have overhead.
     while True:
         call = _product(size, _DTYPES[math], place)
         call()
-        once_ns = min(_times(call, place, until_ns=0, fewest=2))
-        tried.append((size**3 / once_ns, size))
-        if 2 * size > most or 2 * once_ns * REPEATS > share_ns * (1 - WARMUP_SHARE):
+        once_ns = min(_times(call, place, until_ns=0, min_count=2))
+        speeds.append((size**3 / once_ns, size))
+        if 2 * size > max_size or 2 * once_ns * REPEATS > share_ns * (1 - WARMUP_SHARE):
             break
         size *= 2
-    size = max(tried)[1]
+    size = max(speeds)[1]
     call = _product(size, _DTYPES[math], place)
-    end_ns = began_ns + share_ns
-    _times(call, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
-    times = _times(call, place, until_ns=end_ns, fewest=FEWEST_STEPS)
+    end_ns = start_ns + share_ns
+    _times(call, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), min_count=1)
+    times = _times(call, place, until_ns=end_ns, min_count=MIN_STEPS)
     return MathRate(
         math=math,
         flops_per_s=2 * size**3 / (statistics.median(times) * 1e-9),
@@ -131,29 +131,29 @@ def _rate(math: str, place: torch.device, share_ns: int) -> MathRate:
 
 
 def _product(size: int, dtype: torch.dtype, place: torch.device) -> Callable[[], object]:
-    # Random numbers, not zeros: a device that toggles no bits draws less power and clocks higher than with real data.
+    # Random numbers, not zeros: with zeros a device draws less power and clocks higher than with real data.
     a, b = (torch.randn(size, size, device=place).to(dtype) for _ in range(2))
     out = torch.empty(size, size, device=place, dtype=dtype)
     return lambda: torch.mm(a, b, out=out)
 
 
 def _copy_times(place: torch.device, share_ns: int) -> tuple[int, list[int]]:
-    most_bytes = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
+    max_bytes = COPY_BYTES.get(place.type, COPY_BYTES["cpu"])
     free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else None
-    size = min(most_bytes, free // MEMORY_SHARE) if free is not None else most_bytes
+    size = min(max_bytes, free // MEMORY_SHARE) if free is not None else max_bytes
     source = torch.ones(size // 4, device=place)
     target = torch.zeros_like(source)
 
     copy = partial(target.copy_, source)
-    _times(copy, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), fewest=1)
+    _times(copy, place, until_ns=time.perf_counter_ns() + round(share_ns * WARMUP_SHARE), min_count=1)
     until_ns = time.perf_counter_ns() + round(share_ns * (1 - WARMUP_SHARE))
-    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, fewest=FEWEST_STEPS)
+    return source.numel() * source.element_size(), _times(copy, place, until_ns=until_ns, min_count=MIN_STEPS)
 
 
-def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, fewest: int) -> list[int]:
-    """Durations of `call`: at least so few, then on until `until_ns`; by CUDA events where there are any."""
+def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, min_count: int) -> list[int]:
+    """Durations of at least `min_count` calls, continued until `until_ns`; by CUDA events on CUDA."""
     times: list[int] = []
-    while len(times) < fewest or (time.perf_counter_ns() < until_ns and len(times) < MOST_REPEATS):
+    while len(times) < min_count or (time.perf_counter_ns() < until_ns and len(times) < MAX_REPEATS):
         if place.type == "cuda":
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
@@ -162,21 +162,21 @@ def _times(call: Callable[[], object], place: torch.device, *, until_ns: int, fe
             end.synchronize()
             times.append(max(1, round(start.elapsed_time(end) * 1e6)))
         else:
-            began_ns = time.perf_counter_ns()
+            start_ns = time.perf_counter_ns()
             call()
             if place.type == "mps":
                 torch.mps.synchronize()
-            times.append(max(1, time.perf_counter_ns() - began_ns))
+            times.append(max(1, time.perf_counter_ns() - start_ns))
     return times
 
 
 def _largest(place: torch.device, itemsize: int) -> int:
-    """The most rows for which three matrices (and one in float32, to draw from) take their share of the free memory."""
+    """The largest number of rows for which three matrices (and one in float32 for random numbers) fit into the memory share."""
     if place.type != "cuda":
         return LARGEST
-    room = torch.cuda.mem_get_info(place)[0] // MEMORY_SHARE
+    available = torch.cuda.mem_get_info(place)[0] // MEMORY_SHARE
     size = LARGEST
-    while size > SMALLEST and size * size * (3 * itemsize + 4) > room:
+    while size > SMALLEST and size * size * (3 * itemsize + 4) > available:
         size //= 2
     return size
 
@@ -187,4 +187,4 @@ def _spread(times: list[int]) -> float:
 
 
 if __name__ == "__main__":
-    serve(CeilingsJob, lambda job, say: measure(job.device, budget_s=job.budget_s))
+    serve(CeilingsJob, lambda job, on_progress: measure(job.device, budget_s=job.budget_s))

@@ -1,4 +1,4 @@
-"""Reproducibility of a configuration, from the seeded start: whether passes repeat to the bit, and hashes to compare by."""
+"""Bitwise reproducibility of a configuration, and hashes to compare processes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from profiler_kit.worker.steps import Runner
 
 State = dict[str, torch.Tensor]
 
-PASSES: Final = 3  # a race between two orders of addition gives the same bits twice more easily than three times
+PASSES: Final = 3  # with a race between two orders of addition, three equal passes are less likely than two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digests:
-    """Hashes of what one pass left: outputs, loss, gradients; None where there is none (inference, an output without tensors)."""
+    """Hashes of one pass: outputs, loss, gradients. None in inference, or if the output has no tensors."""
 
     output: str | None
     loss: str | None
@@ -30,10 +30,10 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bits:
-    """Whether passes in this process gave the same bits, part by part, and the first one's hashes for other processes to compare.
+class Reproducibility:
+    """Whether passes in this process are bitwise equal, by part, and the hashes of the first pass.
 
-    None where there is nothing to compare: no tensor in the output, no loss and no gradients in inference.
+    None where nothing can be compared: no tensor in the output, or no loss and gradients in inference.
     """
 
     outputs: bool | None
@@ -43,47 +43,47 @@ class Bits:
 
     @property
     def repeatable(self) -> bool | None:
-        """Whether outputs and gradients were the same; None where there is neither.
+        """Whether outputs and gradients are bitwise reproducible; None without both.
 
-        A loss may differ by itself, where it adds with atomics (cross-entropy on maps): no trained weight ever differs by that.
+        The loss is excluded. It may differ because it adds with atomics (cross-entropy on maps), which never changes a weight.
         """
         compared = [part for part in (self.outputs, self.gradients) if part is not None]
         return all(compared) if compared else None
 
 
 def seeded_state(runner: Runner) -> State:
-    """A copy in host memory of the model's parameters and buffers, to be taken before the first step.
+    """A copy of the model's parameters and buffers in host memory, taken before the first step.
 
-    Buffers that are not saved with the model are among them: what a step counts or averages there changes the next one too.
+    Includes buffers that are not saved with the model, because steps may update them and depend on them.
     """
-    return {name: value.detach().to("cpu", copy=True) for name, value in _named(runner.target.model)}
+    return {name: value.detach().to("cpu", copy=True) for name, value in _named_tensors(runner.target.model)}
 
 
-def bits(runner: Runner, start: State) -> Bits:
-    """Runs forward (and loss and backward) three times from `start`, with no optimizer step, and compares every bit.
+def compare_passes(runner: Runner, start: State) -> Reproducibility:
+    """Compare three forward (and backward) passes from `start` bit by bit, without optimizer steps.
 
-    Each pass has the same seeds. All tensors of the output count, of whatever type; so do signs of zeros and NaNs' payloads.
+    All passes use the same seeds. Every tensor of the output counts, of any type, including signs of zeros and NaN payloads.
     """
-    first = digests_only(runner, start)
-    others = [digests_only(runner, start) for _ in range(PASSES - 1)]
-    return Bits(
-        outputs=_same(first.output, [other.output for other in others]),
-        loss=_same(first.loss, [other.loss for other in others]),
-        gradients=_same(first.gradient, [other.gradient for other in others]),
+    first = pass_digests(runner, start)
+    others = [pass_digests(runner, start) for _ in range(PASSES - 1)]
+    return Reproducibility(
+        outputs=_all_equal(first.output, [other.output for other in others]),
+        loss=_all_equal(first.loss, [other.loss for other in others]),
+        gradients=_all_equal(first.gradient, [other.gradient for other in others]),
         digests=first,
     )
 
 
-def digests_only(runner: Runner, start: State) -> Digests:
-    """The hashes of one pass from `start`: enough for a second process, whose bits are compared with the first one's."""
+def pass_digests(runner: Runner, start: State) -> Digests:
+    """The hashes of one pass from `start`. A second process compares them with those of the first."""
     target = runner.target
     parameters = list(target.model.parameters())
     with seeded(target.spec.seed):
-        batch = restored(runner, start)
+        batch = restore_state(runner, start)
         if not runner.train:
             return Digests(output=_digest([runner.forward(batch)]), loss=None, gradient=None)
         target.model.zero_grad(set_to_none=True)
-        # hashed at once: what a captured graph returns is written over by its next replay
+        # hash immediately: the next replay of a captured graph overwrites its outputs
         output, loss = runner.forward_backward(batch)
         digests = Digests(
             output=_digest([output]), loss=_digest([loss]), gradient=_digest(parameter.grad for parameter in parameters)
@@ -92,28 +92,28 @@ def digests_only(runner: Runner, start: State) -> Digests:
     return digests
 
 
-def restored(runner: Runner, start: State) -> Batch:
-    """The batch that every pass is fed, the model's parameters and buffers being those of `start` again, in place."""
+def restore_state(runner: Runner, start: State) -> Batch:
+    """The batch of every pass, after resetting the model's parameters and buffers to `start` in place."""
     with torch.no_grad():
-        for name, value in _named(runner.target.model):
+        for name, value in _named_tensors(runner.target.model):
             value.copy_(start[name])
     return runner.target.batch
 
 
-def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
-def _same(first: str | None, others: Iterable[str | None]) -> bool | None:
+def _all_equal(first: str | None, others: Iterable[str | None]) -> bool | None:
     return all(other == first for other in others) if first is not None else None
 
 
 def _digest(values: Iterable[object]) -> str | None:
-    """A hash of all tensors in `values`, with their types and shapes; None where there are none.
+    """A hash of all tensors in `values`, with their types and shapes; None without tensors.
 
-    In pieces that are copied to the host one by one, so that the size of a model is no matter. Memory layout leaves no trace in
-    it: elements are taken in their logical order.
+    Tensors are copied to the host in pieces, so large models need little memory. Elements are in logical order, so the memory
+    layout does not matter.
     """
     hashed = hashlib.sha256()
     empty = True

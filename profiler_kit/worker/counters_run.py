@@ -1,7 +1,7 @@
-"""The child process under Nsight Compute: ``ncu … python -m profiler_kit.worker.counters_run JOB.json``.
+"""The process under Nsight Compute: ``ncu … python -m profiler_kit.worker.counters_run JOB.json``.
 
-It warms the step up, algorithm search included, and then runs it once between the profiler's start and stop, each
-convolution's parts one by one in an NVTX range that names them.
+It runs warm-up steps, including algorithm search, then one step between the profiler's start and stop. The parts of each
+convolution run one by one in NVTX ranges with their names.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.parts import ConvolutionParts, Watch
 from profiler_kit.worker.steps import Runner
 
-# The first chooses algorithms and makes the optimizer's state, the second has all caches filled.
+# The first step chooses algorithms and creates the optimizer's state; the second fills all caches.
 WARMUP_STEPS: Final = 2
 
 
-def run_job(job: CountersJob, say: OnProgress) -> CountersEnd:
-    """How the step that `job` describes ended in this process; whatever Python can catch of its failing is the reason."""
+def run_job(job: CountersJob, on_progress: OnProgress) -> CountersEnd:
+    """The end of the step described by `job`. Every Python exception becomes the failure."""
     try:
-        _run(job, say)
-    except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
+        _run(job, on_progress)
+    except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
         return CountersEnd(failure=failure_line(error))
     return CountersEnd()
 
 
-def _run(job: CountersJob, say: OnProgress) -> None:
-    say(f"loading {job.spec.spec} to read hardware counters")
+def _run(job: CountersJob, on_progress: OnProgress) -> None:
+    on_progress(f"loading {job.spec.spec} to read hardware counters")
     runner = variant.load_runner(job)
     if runner.cuda:
         torch.cuda.set_device(environment.index_of(runner.device))  # the profiler starts on the current device
     variant.configure(runner, job)
-    say(f"{WARMUP_STEPS} warm-up steps before the counted one")
+    on_progress(f"{WARMUP_STEPS} warm-up steps")
     for _ in range(WARMUP_STEPS):
         runner.step()
-    watched_pass(runner, lambda path, part: contextlib.nullcontext())
-    say("one step, each of its kernels run several times to read its counters")
+    run_in_parts(runner, lambda path, part: contextlib.nullcontext())
+    on_progress("counted step (each kernel runs several times)")
     runner.synchronize()
     with torch.cuda.profiler.profile():
-        watched_pass(runner, _marked)
+        run_in_parts(runner, _marked)
 
 
-def watched_pass(runner: Runner, watch: Watch) -> None:
-    """One step without its optimizer, every convolution's parts inside ``watch(path, part)``; gradients are dropped after."""
+def run_in_parts(runner: Runner, watch: Watch) -> None:
+    """Run one step without its optimizer, with every part of a convolution inside ``watch(path, part)``; then drop gradients."""
     batch = runner.fetch()
     parts = ConvolutionParts(runner, watch)
     with parts.watching():

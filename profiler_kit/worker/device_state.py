@@ -1,4 +1,4 @@
-"""What state a GPU was measured in: its clock, its temperature, and what held the clock down, as NVML tells."""
+"""The state of a GPU by NVML: its clock, its temperature, and what reduces the clock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from profiler_kit.records.laboratory import DeviceState
 
-# Source: nvml.h, nvmlClocksEventReasons (called nvmlClocksThrottleReasons before CUDA 12.2; the bits are the same). By value, as
-# the names differ between versions of the binding. An idle device's clock is low for want of work: that is bit 0, no throttle.
+# Source: nvml.h, nvmlClocksEventReasons (called nvmlClocksThrottleReasons before CUDA 12.2, with the same bits). By value,
+# because the names differ between versions of the binding. Bit 0 is the low clock of an idle device, which is not a throttle.
 IDLE: Final = 0x1
 REASONS: Final = (
     (0x2, "applications clocks setting"),
@@ -27,10 +27,10 @@ REASONS: Final = (
 
 
 def device_state(device: torch.device | str) -> DeviceState | None:
-    """Clock, temperature and throttle reasons of `device` now; None where it is no NVIDIA GPU or NVML can't be asked.
+    """Clock, temperature and throttle reasons of `device`; None if it is not an NVIDIA GPU or NVML is not available.
 
-    NVML is read through the package nvidia-ml-py, where it is installed. Never raises. To be called right after work has been
-    waited for: a device that has been idle for longer lowers its clock.
+    Uses the package nvidia-ml-py where it is installed. Never raises. Call it right after synchronizing, because an idle
+    device lowers its clock.
     """
     place = torch.device(device)
     if place.type != "cuda" or torch.version.hip is not None:
@@ -41,66 +41,66 @@ def device_state(device: torch.device | str) -> DeviceState | None:
         return None
     try:
         nvml.nvmlInit()
-    except nvml.NVMLError:  # no driver, or no library of it here
+    except nvml.NVMLError:  # no driver, or its library is missing
         return None
     try:
         handle = _handle(nvml, place)
         return _state(nvml, handle) if handle is not None else None
     finally:
-        _asked(nvml, nvml.nvmlShutdown)
+        _query(nvml, nvml.nvmlShutdown)
 
 
-def reasons_in_words(mask: int) -> tuple[str, ...]:
-    """The reasons that are set in NVML's `mask`, but for idleness; a bit of no known meaning as its number."""
+def throttle_reasons(mask: int) -> tuple[str, ...]:
+    """The reasons in NVML's `mask`, without idleness; an unknown bit as its number."""
     reasons = tuple(words for bit, words in REASONS if mask & bit)
-    rest = mask & ~sum(bit for bit, _ in REASONS) & ~IDLE
-    return (*reasons, f"reason {rest:#x}") if rest else reasons
+    unknown = mask & ~sum(bit for bit, _ in REASONS) & ~IDLE
+    return (*reasons, f"reason {unknown:#x}") if unknown else reasons
 
 
 def _state(nvml: Any, handle: Any) -> DeviceState | None:
-    clock_mhz = _asked(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
-    celsius = _asked(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
-    # the second name is that of bindings before 12.535
+    clock_mhz = _query(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
+    celsius = _query(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+    # bindings before 12.535 have the second name
     reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
         nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None
     )
-    mask = _asked(nvml, reasons, handle) if reasons is not None else None
+    mask = _query(nvml, reasons, handle) if reasons is not None else None
     if clock_mhz is None and celsius is None and mask is None:
         return None
     return DeviceState(
         sm_clock_hz=clock_mhz * 1_000_000 if clock_mhz is not None else None,
         temperature_celsius=celsius,
-        throttled_by=reasons_in_words(mask) if mask is not None else (),
+        throttled_by=throttle_reasons(mask) if mask is not None else (),
     )
 
 
 def _handle(nvml: Any, device: torch.device) -> Any:
-    """NVML's handle of `device`, or None.
+    """NVML's handle of `device`; None if it is not found.
 
-    By identity, never by index: CUDA's indices go by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, NVML's by the PCI bus. What
-    torch tells of identity depends on its version; where it tells none, a single device is the one.
+    Devices are matched by identity, not by index: CUDA's indices follow CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, NVML's
+    the PCI bus. Some versions of torch report no identity; a single device is then used.
     """
     try:
         properties = torch.cuda.get_device_properties(device)
-    except (AssertionError, RuntimeError):  # no such device, or none that answers any more
+    except (AssertionError, RuntimeError):  # no such device, or it no longer responds
         return None
     uuid = getattr(properties, "uuid", None)
     if uuid is not None:
-        handle = _asked(nvml, nvml.nvmlDeviceGetHandleByUUID, f"GPU-{str(uuid).removeprefix('GPU-')}")
-        if handle is not None:  # a slice of a device (MIG) has a UUID of its own, which is not found so
+        handle = _query(nvml, nvml.nvmlDeviceGetHandleByUUID, f"GPU-{str(uuid).removeprefix('GPU-')}")
+        if handle is not None:  # a slice of a device (MIG) has a UUID that is not found this way
             return handle
     bus, slot = getattr(properties, "pci_bus_id", None), getattr(properties, "pci_device_id", None)
     if bus is not None and slot is not None:
         domain = getattr(properties, "pci_domain_id", 0)
-        handle = _asked(nvml, nvml.nvmlDeviceGetHandleByPciBusId, f"{domain:08x}:{bus:02x}:{slot:02x}.0")
+        handle = _query(nvml, nvml.nvmlDeviceGetHandleByPciBusId, f"{domain:08x}:{bus:02x}:{slot:02x}.0")
         if handle is not None:
             return handle
-    return _asked(nvml, nvml.nvmlDeviceGetHandleByIndex, 0) if _asked(nvml, nvml.nvmlDeviceGetCount) == 1 else None
+    return _query(nvml, nvml.nvmlDeviceGetHandleByIndex, 0) if _query(nvml, nvml.nvmlDeviceGetCount) == 1 else None
 
 
-def _asked(nvml: Any, question: Any, *words: Any) -> Any:
-    """What NVML answers, or None where it doesn't: not supported by the device, not permitted, no such device."""
+def _query(nvml: Any, function: Any, *arguments: Any) -> Any:
+    """The result of an NVML function; None if it is not supported or permitted, or the device does not exist."""
     try:
-        return question(*words)
+        return function(*arguments)
     except nvml.NVMLError:
         return None

@@ -1,4 +1,4 @@
-"""What all worker processes have in common: the job read, its result left, the process ended, and failures in one line."""
+"""The common entry of all worker processes: reads the job, writes the result, ends the process."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Job = TypeVar("Job")
 
 
 def serve(kind: type[Job], work: Callable[[Job, OnProgress], Saved], *, under_profiler: bool = False) -> NoReturn:
-    """Does `work` on the job in the file that the command line names, leaves what it returns as the result, and ends.
+    """Run `work` on the job in the file given on the command line, write its result, and exit.
 
-    The exit status is 0 whenever a result was written. `under_profiler`: another program runs this process, and has work of
-    its own to do when it ends regularly.
+    The exit status is 0 whenever a result was written. `under_profiler`: a profiler runs this process and needs a regular
+    exit to finish.
     """
     if not under_profiler:
         process.end_with_parent()
     file = Path(sys.argv[1])
     job = from_json(kind, json.loads(file.read_text(encoding="utf-8")), str(file))
-    with progress_apart() as say:
-        write_result(dumps(work(job, say)), file)
+    with progress_apart() as on_progress:
+        write_result(dumps(work(job, on_progress)), file)
     sys.stderr.flush()
     if under_profiler and all(
         thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
     ):
         sys.exit(0)
-    os._exit(0)  # threads that the user's code left running would keep the process for ever
+    os._exit(0)  # threads started by the user's code would keep the process alive
 
 
 def failure_line(error: BaseException) -> str:
-    """``net.py:41: ValueError: no``: what went wrong in one line, with the place in the user's code where there is one."""
+    """The error in one line, with its place in the user's code where known: ``net.py:41: ValueError: no``."""
     if isinstance(error, KitError):
         return str(error).partition("\n")[0]
     text = exit_line(error) if isinstance(error, SystemExit) else first_line(error)

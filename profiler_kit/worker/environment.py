@@ -1,4 +1,4 @@
-"""The process and device a run happens in: configuration flags set, handles created, and everything written down."""
+"""The process and device of a run: sets configuration flags, creates handles, and describes the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.configs import Backend, Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
 
-# Variables that change which algorithm or arithmetic is chosen, or how memory is handed out.
+# Variables that affect the choice of algorithms, the arithmetic, or memory allocation.
 VARIABLES: Final = (
     "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDNN_CONV_WSCAP_DBG", "CUDNN_ERRATA_JSON_FILE",
     "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", "TORCH_CUDNN_V8_API_DISABLED", "TORCH_CUDNN_USE_HEURISTIC_MODE_B",
@@ -28,55 +28,57 @@ VARIABLES: Final = (
 )  # fmt: skip
 
 
-def pick_device(asked: str) -> str:
-    """The device meant by `asked`: ``auto`` is CUDA where there is one, else MPS, else the CPU.
+def pick_device(name: str) -> str:
+    """The device `name`; ``auto`` is CUDA if available, otherwise MPS, otherwise the CPU.
 
-    Raises UsageError for a device that does not exist, here or at all.
+    Raises UsageError for an unknown or unavailable device.
     """
-    if asked != "auto":
-        _check_device(asked)
-        return asked
+    if name != "auto":
+        _check_device(name)
+        return name
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _check_device(asked: str) -> None:
-    where = f"--device {asked}"
-    match = re.fullmatch(r"(cpu|cuda|mps)(?::([0-9]+))?", asked)
+def _check_device(name: str) -> None:
+    where = f"--device {name}"
+    match = re.fullmatch(r"(cpu|cuda|mps)(?::([0-9]+))?", name)
     if match is None:
-        raise UsageError("no such device", where=where, hint="take auto, cpu, cuda, cuda:1 … or mps")
+        raise UsageError("no such device", where=where, hint="choose from auto, cpu, cuda, cuda:1 … and mps")
     kind, index = match.group(1), int(match.group(2) or 0)
     available = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
     if available == 0:
         reason = (
-            "this torch is built without CUDA" if kind == "cuda" and not torch.cuda._is_compiled() else "none is seen"
+            "this torch is built without CUDA"
+            if kind == "cuda" and not torch.cuda._is_compiled()
+            else "torch does not detect one"
         )
-        raise UsageError(f"no {kind} device here: {reason}", where=where, hint="take --device auto or --device cpu")
+        raise UsageError(f"no {kind} device here: {reason}", where=where, hint="use --device auto or --device cpu")
     if index >= available:
         last = f"{kind}:{available - 1}" if available > 1 else kind
-        raise UsageError(f"no such device: the last one is {last}", where=where, hint=f"take --device {last}")
+        raise UsageError(f"no such device: the last one is {last}", where=where, hint=f"use --device {last}")
 
 
 def backend(device: str) -> Backend:
-    """Which library runs convolutions on `device`; ``native`` where none does but torch's own kernels."""
+    """The library that runs convolutions on `device`; ``native`` for torch's own kernels."""
     if device.startswith("cuda"):
-        if not torch.backends.cudnn.is_available():  # built without it; on ROCm the same word means MIOpen
+        if not torch.backends.cudnn.is_available():  # built without cuDNN; on ROCm this flag means MIOpen
             return "native"
         return "miopen" if torch.version.hip else "cudnn"
     return "mps" if device.startswith("mps") else "cpu"
 
 
 def has_tf32(device: str) -> bool:
-    """Whether `device` computes in TF32: compute capability 8.0 and later."""
+    """Whether `device` supports TF32 (compute capability 8.0 and later)."""
     return device.startswith("cuda") and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def apply(config: RunConfig) -> None:
-    """Sets the cuDNN flags of `config`; a flag that is None is left as it is.
+def apply_flags(config: RunConfig) -> None:
+    """Set the cuDNN flags of `config`; a flag that is None is unchanged.
 
-    TF32 by the legacy switch alone: it exists in every supported version, sets convolutions and recurrent layers together, and
-    mixing it with ``fp32_precision`` makes reading either raise (torch 2.13).
+    TF32 is set with the legacy switch only. It exists in every supported version and sets convolutions and recurrent layers
+    together. Mixing it with ``fp32_precision`` makes reading either raise (torch 2.13).
     """
     for flag in ("enabled", "benchmark", "deterministic", "allow_tf32"):
         value = getattr(config, flag)
@@ -85,9 +87,9 @@ def apply(config: RunConfig) -> None:
 
 
 def prewarm(device: torch.device) -> None:
-    """Creates the device's context, library handles and the autograd thread with a shape no model has.
+    """Create the device's context, library handles and the autograd thread, with a shape that no model has.
 
-    So that the first step's duration is the model's own: algorithm choice, tuning, first allocations.
+    The first step's duration then includes only the model's own work: algorithm choice and search, first allocations.
     """
     if device.type != "cuda":
         return
@@ -100,7 +102,7 @@ def prewarm(device: torch.device) -> None:
 
 
 def describe(device: torch.device | str) -> Environment:
-    """What this process runs on, with the flags as torch reads them back."""
+    """The environment of this process, with the flags as read from torch."""
     device = torch.device(device)
     cuda = device.type == "cuda"
     properties = torch.cuda.get_device_properties(device) if cuda else None
@@ -121,7 +123,7 @@ def describe(device: torch.device | str) -> Environment:
 
 
 def _cudnn_version() -> str | None:
-    """cuDNN's version; None without it. One that torch was not built for is no reason to fail: convolutions may run in it."""
+    """cuDNN's version; None without cuDNN. A version that torch was not built for is not an error here, because it may work."""
     try:
         version = torch.backends.cudnn.version()
     except RuntimeError as error:
@@ -130,63 +132,63 @@ def _cudnn_version() -> str | None:
 
 
 def flags_snapshot() -> tuple[NamedValue, ...]:
-    """The flags that choose algorithms and arithmetic, as torch reads them back now; those that this torch lacks are left out."""
-    read = ((name, _read(how)) for name, how in _FLAGS)
+    """The current flags that select algorithms and arithmetic. Flags that this torch lacks are left out."""
+    read = ((name, _read_flag(read_flag)) for name, read_flag in _FLAGS)
     return tuple(NamedValue(name=name, value=value) for name, value in read if value is not None)
 
 
 def flags_changed(before: Sequence[NamedValue], after: Sequence[NamedValue]) -> tuple[str, ...]:
-    """What differs between two snapshots, as ``cudnn.benchmark: False -> True``."""
-    now = {flag.name: _in_short(flag.value) for flag in after}
-    was = {flag.name: _in_short(flag.value) for flag in before}
+    """The differences between two snapshots, as ``cudnn.benchmark: False -> True``."""
+    now = {flag.name: _shortened(flag.value) for flag in after}
+    was = {flag.name: _shortened(flag.value) for flag in before}
     return tuple(f"{name}: {was[name]} -> {value}" for name, value in now.items() if was.get(name, value) != value)
 
 
-def _in_short(value: str) -> str:
+def _shortened(value: str) -> str:
     return UNREADABLE if value.startswith(UNREADABLE) else value
 
 
 def index_of(device: torch.device) -> int:
-    """The number of a CUDA device; without one in its name, of the current one. Some of torch's functions want it so."""
+    """The index of a CUDA device; the current device's if its name has none. Some torch functions require it."""
     return device.index if device.index is not None else torch.cuda.current_device()
 
 
 def devices() -> tuple[Device, ...]:
-    """Every device torch sees, the CPU last."""
-    seen = []
+    """All devices that torch detects, the CPU last."""
+    result = []
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         card = torch.cuda.get_device_properties(i)
         capability = f"{card.major}.{card.minor}"
-        seen.append(Device(id=f"cuda:{i}", name=card.name, memory_bytes=card.total_memory, capability=capability))
+        result.append(Device(id=f"cuda:{i}", name=card.name, memory_bytes=card.total_memory, capability=capability))
     if torch.backends.mps.is_available():
-        seen.append(Device(id="mps", name="Apple Metal"))
-    return (*seen, Device(id="cpu", name=_cpu_name(), memory_bytes=_host_memory_bytes()))
+        result.append(Device(id="mps", name="Apple Metal"))
+    return (*result, Device(id="cpu", name=_cpu_name(), memory_bytes=_host_memory_bytes()))
 
 
 def built_for() -> str | None:
-    """The accelerator platform torch was built for: ``CUDA 13.0``, ``ROCm 6.4``; None for a CPU build."""
+    """The accelerator platform of this torch build: ``CUDA 13.0``, ``ROCm 6.4``; None for a CPU build."""
     if torch.version.hip:
         return f"ROCm {torch.version.hip}"
     return f"CUDA {torch.version.cuda}" if torch.version.cuda else None
 
 
 def simd() -> str:
-    """The vector instructions torch uses on this CPU, as it names them: ``AVX512``."""
+    """The vector instructions that torch uses on this CPU, such as ``AVX512``."""
     return torch.backends.cpu.get_cpu_capability()
 
 
 def device_name(device: str) -> str:
-    """What torch calls `device`; a CPU's model name."""
+    """torch's name of `device`; the model name for a CPU."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name()
 
 
 def peak_rss_bytes() -> int:
-    """The process's largest resident set so far; Linux counts it in KiB, macOS in bytes."""
+    """The peak resident memory of the process. Linux reports KiB, macOS bytes."""
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
 
 
-UNREADABLE: Final = "unreadable"  # begins the value of a flag that raises when it is read
+UNREADABLE: Final = "unreadable"  # prefix of the value of a flag that raises when it is read
 _BACKEND_FLAGS: Final = (
     "cudnn.enabled", "cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.deterministic", "cudnn.allow_tf32",
     "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision",  # since torch 2.9
@@ -199,8 +201,8 @@ _FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
 )
 
 
-def _read(read: Callable[[], object]) -> str | None:
-    """A flag's value; None where this torch has no such flag."""
+def _read_flag(read: Callable[[], object]) -> str | None:
+    """A flag's value; None if this torch lacks the flag."""
     try:
         return str(read())
     except AttributeError:
@@ -212,7 +214,7 @@ def _read(read: Callable[[], object]) -> str | None:
 def _host_memory_bytes() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # a system that has no such names
+    except (ValueError, OSError):  # not available on this system
         return None
 
 

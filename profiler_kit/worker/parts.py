@@ -1,10 +1,10 @@
-"""The three parts of a convolution, one after the other and each under a watch: forward, gradient by data, by weight.
+"""Runs the three parts of a convolution separately: forward, gradient of the input, gradient of the weight.
 
-`aten::convolution_backward` computes both gradients in one call, and nothing in a trace says which kernel is for which. Asked
-for one at a time, it does the same: cuDNN looks each of them up for itself, by the same key.
+`aten::convolution_backward` computes both gradients in one call, and a trace does not attribute their kernels.
+Called for one gradient at a time, it runs the same kernels: cuDNN looks each of them up separately, by the same key.
 
-The trace of a step in parts is one of its own, as the extra marks and the split gradients have no place in the user's. What
-torch.compile has compiled runs as it is written while a dispatch mode is active, so nothing is said of it.
+The step in parts has a separate trace, because the user's trace must not show the extra marks and split gradients.
+torch.compile is inactive under a dispatch mode, so compiled parts are not reported.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from profiler_kit.worker.tracing import profiled, write_trace
 Watch = Callable[[str, ConvolutionPart], AbstractContextManager[Any]]
 
 _ATEN: Final = torch.ops.aten
-# What computes one convolution. `_convolution` is how TorchScript writes it.
+# The ops of one convolution. TorchScript uses `_convolution`.
 _WHOLE: Final = (_ATEN.convolution.default, _ATEN._convolution.default, _ATEN._convolution.deprecated)
-# What comes down as `convolution` after autograd, and as it was called in inference mode, which has no autograd to pass.
+# Autograd turns these into `convolution`. Inference mode skips autograd, so they arrive unchanged.
 _COMPOSED: Final = frozenset(
     overload
     for packet in (
@@ -40,9 +40,9 @@ _COMPOSED: Final = frozenset(
     )
     for overload in (getattr(packet, name) for name in packet.overloads())
 )  # fmt: skip
-_WEIGHT: Final = 1  # its place among a convolution's operands
+_WEIGHT: Final = 1  # index of the weight among a convolution's operands
 _BACKWARD_WEIGHT: Final = 2
-# The places of convolution_backward's output mask: input, weight, bias. The bias's sum is no convolution.
+# Indices of convolution_backward's output mask: input, weight, bias. The bias's gradient is a sum, not a convolution.
 _MASKED: Final[tuple[tuple[int, ConvolutionPart], ...]] = ((0, "dgrad"), (1, "wgrad"))
 _BIAS: Final = 2
 
@@ -50,10 +50,11 @@ _Weight = tuple[int, tuple[int, ...]]
 
 
 class ConvolutionParts(TorchDispatchMode):
-    """While active, runs every convolution's parts one by one, each inside ``watch(path, part)``; `path` owns it.
+    """While active, runs every part of a convolution separately inside ``watch(path, part)``; `path` is its module.
 
-    A gradient's owner is whose forward used the same weight, wherever backward runs: autograd's numbers count per thread, and
-    with a reentrant checkpoint the engine's thread makes nodes too. Where several modules share the weight, the number decides.
+    A gradient belongs to the module whose forward used the same weight, whichever thread runs backward: autograd's sequence
+    numbers count per thread, and with reentrant checkpointing the engine's thread creates nodes too. If several modules share
+    the weight, the sequence number decides.
     """
 
     def __init__(self, runner: Runner, watch: Watch) -> None:
@@ -61,16 +62,16 @@ class ConvolutionParts(TorchDispatchMode):
         self._watch = watch
         self._runner = runner
         self._owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
-        self._users: dict[_Weight, list[str]] = {}  # paths whose forward used a weight, the latest last
+        self._users: dict[_Weight, list[str]] = {}  # paths whose forward used a weight, most recent last
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Follows module calls and runs convolutions in parts for as long as the block runs."""
+        """Track module calls and run convolutions in parts within the block."""
         with self._owners.watching(), self:
             yield
 
     def step(self) -> None:
-        """One step of the runner, convolutions in parts; nothing is left behind, also after an exception."""
+        """Run one step of the runner with convolutions in parts. Restores everything, also after an exception."""
         with self.watching():
             self._runner.step(self._mark)
 
@@ -107,22 +108,22 @@ class ConvolutionParts(TorchDispatchMode):
     def _forward_owner(self, args: tuple[Any, ...]) -> str:
         path = self._owners.running
         if len(args) > _WEIGHT:
-            users = self._users.setdefault(_key(args[_WEIGHT]), [])
+            users = self._users.setdefault(_weight_key(args[_WEIGHT]), [])
             if path in users:
                 users.remove(path)
             users.append(path)
         return path
 
     def _backward_owner(self, weight: Any) -> str:
-        users = self._users.get(_key(weight), [])
+        users = self._users.get(_weight_key(weight), [])
         if len(users) == 1:
             return users[0]
         running = self._owners.running
         return running if running in users or not users else users[-1]
 
 
-def _key(weight: Any) -> _Weight:
-    """What tells a weight from others that live at the same time."""
+def _weight_key(weight: Any) -> _Weight:
+    """The identity of a weight among all tensors that are alive."""
     return weight.data_ptr(), tuple(weight.shape)
 
 
@@ -130,39 +131,39 @@ def _only(place: int) -> list[bool]:
     return [i == place for i in range(3)]
 
 
-def record(runner: Runner, path: Path) -> tuple[PartWorkspace, ...]:
-    """Writes to `path` the trace of one step whose convolutions run in marked parts; returns what each part took as scratch.
+def record_parts(runner: Runner, path: Path) -> tuple[PartWorkspace, ...]:
+    """Write to `path` the trace of one step with convolutions in marked parts; returns the workspace of each part.
 
-    Three steps: one to warm up, one under the profiler, one with the allocator watched. Where the first meets no convolution
-    (none there, or compiled or captured into a graph, so that no op passes by) nothing is written and nothing returned.
+    Runs three steps: warm-up, one under the profiler, one with the allocator watched. If the first step has no convolution
+    (or it is compiled or captured into a graph), nothing is written and the result is empty.
 
-    Counts: the most that any call of a part held beyond what lived before it and what it returned.
+    Counts: the peak of a call beyond the memory before it and its results; the largest of all calls.
     """
     return _workspaces(runner) if runner.cuda and trace_parts(runner, path) else ()
 
 
 def trace_parts(runner: Runner, path: Path) -> bool:
-    """Whether a warm-up step met a convolution; then the trace of the next one, its parts marked, is at `path`."""
-    met: list[str] = []
+    """Write the trace of a step with marked parts to `path`; False if the warm-up step has no convolution."""
+    paths: list[str] = []
 
     def watch(owner: str, part: ConvolutionPart) -> AbstractContextManager[Any]:
-        met.append(owner)
+        paths.append(owner)
         return record_function(marks.convolution(part, owner))
 
     with profiled(runner, 1) as profiler:
-        _step(runner, watch)
-        if not met:
+        _run_step(runner, watch)
+        if not paths:
             return False
         profiler.step()
         with record_function(marks.step(1)):
-            _step(runner, watch)
+            _run_step(runner, watch)
     write_trace(profiler, path)
     return True
 
 
 def _workspaces(runner: Runner) -> tuple[PartWorkspace, ...]:
     device = runner.target.device
-    most: dict[tuple[str, ConvolutionPart], int] = {}
+    sizes: dict[tuple[str, ConvolutionPart], int] = {}
 
     @contextmanager
     def watch(owner: str, part: ConvolutionPart) -> Iterator[None]:
@@ -171,19 +172,19 @@ def _workspaces(runner: Runner) -> tuple[PartWorkspace, ...]:
         yield
         peak = torch.cuda.max_memory_allocated(device)
         growth = max(0, torch.cuda.memory_allocated(device) - before)
-        most[owner, part] = max(most.get((owner, part), 0), peak - before - growth)
+        sizes[owner, part] = max(sizes.get((owner, part), 0), peak - before - growth)
 
-    _step(runner, watch)
-    return tuple(PartWorkspace(path=path, part=part, bytes=size) for (path, part), size in most.items())
+    _run_step(runner, watch)
+    return tuple(PartWorkspace(path=path, part=part, bytes=size) for (path, part), size in sizes.items())
 
 
-def _step(runner: Runner, watch: Watch) -> None:
-    """One step with `watch` around every part of every convolution that runs as in any step."""
+def _run_step(runner: Runner, watch: Watch) -> None:
+    """Run one step with `watch` around every part of every convolution outside compiled modules."""
     compiled = compiled_parts(runner.target.runs)
 
     def watch_plain(owner: str, part: ConvolutionPart) -> AbstractContextManager[Any]:
-        inside = any(not one or owner == one or owner.startswith(f"{one}.") for one in compiled)
+        inside = any(not module or owner == module or owner.startswith(f"{module}.") for module in compiled)
         return nullcontext() if inside else watch(owner, part)
 
     ConvolutionParts(runner, watch_plain).step()
-    runner.synchronize()  # so that every kernel belongs to the step that launched it
+    runner.synchronize()  # every kernel then belongs to the step that launched it

@@ -1,4 +1,4 @@
-"""The tensors in whatever a model returns, and their elements piece by piece: looking at all of them costs little memory."""
+"""The tensors in a model's output, and their elements piece by piece, so that reading them needs little memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 import torch
 
-PIECE_ELEMENTS: Final = 1 << 23  # in float64 64 MiB: a few of them are at hand even where a step fills the device
+PIECE_ELEMENTS: Final = 1 << 23  # 64 MiB in float64; a few of these are available even if a step fills the device
 
 
 def tensors(value: object) -> Iterator[torch.Tensor]:
-    """The strided tensors in `value`, in order: nested in containers and dataclasses, and what sparse and jagged ones hold."""
+    """The strided tensors in `value`, in order: in nested containers and dataclasses, and inside sparse and jagged tensors."""
     if isinstance(value, torch.Tensor):
         yield from _strided(value.detach())
     elif isinstance(value, Mapping):
@@ -27,7 +27,7 @@ def tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 def _strided(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    if tensor.layout is torch.sparse_coo:  # as it is: to coalesce adds up, which is not what the model did
+    if tensor.layout is torch.sparse_coo:  # not coalesced: that would add values up
         yield from (tensor._indices(), tensor._values())
     elif tensor.layout is not torch.strided:
         yield tensor.values()
@@ -37,14 +37,14 @@ def _strided(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield tensor.resolve_neg()
 
 
-def pieces(*of: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The elements of tensors of one shape, in logical order, as flat pieces that belong together; views where that can be."""
-    first = of[0]
+def pieces(*values: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The elements of `values`, tensors of one shape, in logical order as matching flat pieces; views where possible."""
+    first = values[0]
     if first.numel() <= PIECE_ELEMENTS:
-        yield tuple(tensor.reshape(-1) for tensor in of)
-    elif all(tensor.is_contiguous() for tensor in of):
-        yield from zip(*(tensor.view(-1).split(PIECE_ELEMENTS) for tensor in of), strict=True)
+        yield tuple(tensor.reshape(-1) for tensor in values)
+    elif all(tensor.is_contiguous() for tensor in values):
+        yield from zip(*(tensor.view(-1).split(PIECE_ELEMENTS) for tensor in values), strict=True)
     else:
         rows = max(1, PIECE_ELEMENTS * first.shape[0] // first.numel())
-        for parts in zip(*(tensor.split(rows) for tensor in of), strict=True):
+        for parts in zip(*(tensor.split(rows) for tensor in values), strict=True):
             yield from pieces(*(part[0] if rows == 1 else part for part in parts))

@@ -1,7 +1,7 @@
-"""What one step allocates, op by op, on a CUDA device: which op makes the peak, and how much of it is library workspace.
+"""Measures the allocations of one step on CUDA, op by op: the op at the peak, and its workspace.
 
-The caching allocator's peak is reset before each op, so that peak - before - growth is what the op took for itself while it
-ran: cuDNN workspaces, layout copies, reduction buffers. Done in a step of its own, as it slows every op down.
+The caching allocator's peak is reset before each op. Peak - before - growth is then the memory that the op only used while
+it ran: cuDNN workspaces, layout copies, reduction buffers. It uses a separate step, because it slows every op down.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.worker.pieces import tensors
 from profiler_kit.worker.steps import Runner
 
-LISTED_OPS = 20  # the ops with the largest workspaces that a report keeps
+LISTED_OPS = 20  # number of ops with the largest workspaces in a report
 
 
-def peak_memory(runner: Runner) -> PeakMemory | None:
-    """The measured peak of one step taken apart, or None where no op allocated on the device."""
+def measure_peak_memory(runner: Runner) -> PeakMemory | None:
+    """The measured peak of one step by category; None if no op allocated on the device."""
     runner.synchronize()
     if runner.optimizer is not None:
         runner.optimizer.zero_grad(set_to_none=True)
@@ -35,19 +35,19 @@ def peak_memory(runner: Runner) -> PeakMemory | None:
     runner.synchronize()
     if not probe.ops:
         return None
-    return _taken_apart(runner, probe)
+    return _by_category(runner, probe)
 
 
 class _Probe(TorchDispatchMode):
-    """Records each op's own peak, with the phase and the module it ran for."""
+    """Records the peak of each op, with its phase and module."""
 
     def __init__(self, runner: Runner) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device = runner.target.device
         self.phase: Phase = "forward"
         self.ops: list[OpMemory] = []
-        self.live_gradients: list[int] = []  # gradient bytes live when each op began, beside `ops`
-        self.pointwise: set[str] = set()  # ops that take no workspace by their nature
+        self.live_gradients: list[int] = []  # live gradient bytes at the start of each op; parallel to `ops`
+        self.pointwise: set[str] = set()  # ops that need no workspace
         self.owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
         self._parameters = list(runner.target.model.parameters())
 
@@ -81,7 +81,7 @@ class _Probe(TorchDispatchMode):
         return result
 
 
-def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
+def _by_category(runner: Runner, probe: _Probe) -> PeakMemory:
     at = max(range(len(probe.ops)), key=lambda i: _peak_of(probe.ops[i]))
     op = probe.ops[at]
     target = runner.target
@@ -90,7 +90,7 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
     state = sum(_bytes(t) for t in tensors(runner.optimizer.state)) if runner.optimizer is not None else 0
     inputs = sum(_bytes(t) for t in tensors((target.batch.args, target.batch.kwargs, target.batch.labels)))
     fixed = parameters + gradients + state + inputs
-    # What is live before the peak's op and is none of these was kept by forward for backward, or is on its way there.
+    # Other memory that is live before the op at the peak is saved for backward, or an intermediate result.
     saved = max(0, op.before_bytes - fixed)
     categories_bytes = parameters + gradients + state + inputs + saved + op.workspace_bytes
     return PeakMemory(
@@ -106,14 +106,14 @@ def _taken_apart(runner: Runner, probe: _Probe) -> PeakMemory:
         workspace=op.workspace_bytes,
         rest=_peak_of(op) - categories_bytes,
         ops=tuple(replace(o, call="") for o in sorted(probe.ops, key=lambda o: -o.workspace_bytes)[:LISTED_OPS]),
-        calls=_that_may_take(probe),
+        calls=_workspace_candidates(probe),
     )
 
 
-def _that_may_take(probe: _Probe) -> tuple[OpMemory, ...]:
-    """The ops that may take a workspace: all but the pointwise ones that never did. None at all is a fact about an op too."""
-    took = {op.op for op in probe.ops if op.workspace_bytes > 0}
-    return tuple(op for op in probe.ops if op.op in took or op.op not in probe.pointwise)
+def _workspace_candidates(probe: _Probe) -> tuple[OpMemory, ...]:
+    """The ops that may use a workspace: all except pointwise ops that never used one. Ops with a workspace of 0 are included."""
+    with_workspace = {op.op for op in probe.ops if op.workspace_bytes > 0}
+    return tuple(op for op in probe.ops if op.op in with_workspace or op.op not in probe.pointwise)
 
 
 def _peak_of(op: OpMemory) -> int:

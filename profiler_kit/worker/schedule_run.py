@@ -1,7 +1,7 @@
-"""The child process of a run over changing shapes: ``python -m profiler_kit.worker.schedule_run JOB.json``.
+"""The process of a run over changing shapes: ``python -m profiler_kit.worker.schedule_run JOB.json``.
 
-It runs one step per shape, the device waited for before and after, and adds a line to a file after each, so that whatever
-ends the process takes no step with it. Progress goes to stdout in marked lines, what the user's model prints to stderr.
+It runs one step per shape and synchronizes before and after. Each step is appended to a file at once, so a crash loses no
+completed step. Progress goes to stdout in marked lines, output of the user's model to stderr.
 """
 
 from __future__ import annotations
@@ -39,47 +39,47 @@ STATM: Final = Path("/proc/self/statm")
 PS_S: Final = 5.0
 
 
-def run_to_file(job: ScheduleJob, say: OnProgress) -> ScheduleEnd:
-    """As `run_job`, each step a line of the file that `job` names."""
+def run_to_file(job: ScheduleJob, on_progress: OnProgress) -> ScheduleEnd:
+    """Run `run_job` and write each step as a line of the job's file."""
     with Path(job.steps).open("w", encoding="utf-8") as steps:
 
-        def keep(step: ShapeStep) -> None:
+        def write(step: ShapeStep) -> None:
             steps.write(dumps(step, indent=None))
             steps.flush()
 
-        return run_job(job, say, keep)
+        return run_job(job, on_progress, write)
 
 
-def run_job(job: ScheduleJob, say: OnProgress, keep: Callable[[ShapeStep], None]) -> ScheduleEnd:
-    """Runs the schedule of `job` in this process; `keep` gets each step. Whatever Python can catch ends in a sentence."""
+def run_job(job: ScheduleJob, on_progress: OnProgress, write: Callable[[ShapeStep], None]) -> ScheduleEnd:
+    """Run the schedule of `job` in this process; `write` receives each step. Every Python exception becomes the failure."""
     try:
-        steps = _Steps(job, say)
+        steps = _Steps(job, on_progress)
     except KitError as error:
         return ScheduleEnd(failure=str(error).replace("\nhint:", "; hint:"))
-    except BaseException as error:  # noqa: BLE001 the user's code may raise anything, and that is a result
+    except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
         return ScheduleEnd(failure=_failure(error))
     notes = steps.schedule.notes
     for number, step in enumerate(steps.schedule.steps, start=1):
-        say(f"cycle {step.cycle}: {shapes.told(step.shape)} ({number} of {len(steps.schedule.steps)})")
+        on_progress(f"cycle {step.cycle}: {shapes.told(step.shape)} ({number} of {len(steps.schedule.steps)})")
         try:
-            keep(steps.run(step))
-        except BaseException as error:  # noqa: BLE001 a shape that cannot be run is a result
+            write(steps.run(step))
+        except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
             return ScheduleEnd(notes=notes, failure=f"{shapes.told(step.shape)}: {_failure(error)}")
     return ScheduleEnd(notes=notes)
 
 
 def _failure(error: BaseException) -> str:
-    """Why a shape could not be run, in one line."""
+    """The reason why a shape could not be run, in one line."""
     if is_out_of_memory(error):
         return f"it does not fit into memory ({first_line(error).partition('. ')[0]})"
     return failure_line(error)
 
 
 class _Steps:
-    """Runs the steps of a schedule: a target with its runner, and what is known of outputs' shapes."""
+    """Runs the steps of a schedule."""
 
-    def __init__(self, job: ScheduleJob, say: OnProgress) -> None:
-        say(f"loading {job.spec.spec}")
+    def __init__(self, job: ScheduleJob, on_progress: OnProgress) -> None:
+        on_progress(f"loading {job.spec.spec}")
         self._runner = variant.load_runner(job)
         target = self._runner.target
         self.schedule = shapes.schedule(job.text, target.info.inputs)
@@ -88,11 +88,11 @@ class _Steps:
         self._seen: set[tuple[int, ...]] = set()
 
     def run(self, step: PlannedStep) -> ShapeStep:
-        """One step of the shape, timed; its inputs and labels are made before."""
+        """Run and time one step of the shape. Inputs and labels are created before the clock starts."""
         runner, target = self._runner, self._runner.target
-        batch = target.to_device(shaped(target.batch, self.schedule, step))
+        batch = target.to_device(reshape_batch(target.batch, self.schedule, step))
         if runner.train:
-            batch = self._labels.on(batch, step)
+            batch = self._labels.add_to(batch, step)
         if runner.cuda:
             torch.cuda.reset_peak_memory_stats(target.device)
         runner.synchronize()
@@ -100,12 +100,12 @@ class _Steps:
         runner.step_on(batch)
         runner.synchronize()
         ns = time.perf_counter_ns() - begin_ns
-        seen = step.shape in self._seen
+        was_seen = step.shape in self._seen
         self._seen.add(step.shape)
         return ShapeStep(
             cycle=step.cycle,
             shape=step.shape,
-            seen=seen,
+            seen=was_seen,
             ns=ns,
             peak_bytes=torch.cuda.max_memory_allocated(target.device) if runner.cuda else None,
             rss_bytes=rss_bytes(),
@@ -113,10 +113,10 @@ class _Steps:
         )
 
 
-def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
-    """`batch` with every tensor in the shape it has in `step`: cut off, or repeated from its beginning.
+def reshape_batch(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
+    """`batch` with every tensor in its shape for `step`: truncated, or repeated from its start.
 
-    Its values stay those of the batch, so that indices stay within their tables.
+    Values come from the batch, so indices stay within their tables.
     """
 
     def change(tensor: Tensor) -> Tensor:
@@ -130,7 +130,9 @@ def shaped(batch: Batch, schedule: Schedule, step: PlannedStep) -> Batch:
 
 
 class _Labels:
-    """Labels for outputs of any shape. An output's shape is found without the device: a pass there would be a first one."""
+    """Creates labels for outputs of any shape. It finds the output's shape without the device, to leave the shape's first pass
+    to the timed step.
+    """
 
     def __init__(self, target: Target, schedule: Schedule) -> None:
         self._target = target
@@ -138,34 +140,34 @@ class _Labels:
         self._meta: Target | None = None
         self._outputs: dict[tuple[int, ...], Any] = {}
 
-    def on(self, batch: Batch, step: PlannedStep) -> Batch:
-        """`batch`, on the device, with labels: its own in their new shape, else made up."""
+    def add_to(self, batch: Batch, step: PlannedStep) -> Batch:
+        """`batch` on the device with labels: its own in their new shape, or generated ones."""
         if batch.labels:
             return batch
         if step.shape not in self._outputs:
-            self._outputs[step.shape] = self._output(batch, step)
-        # as the output's: shapes alone matter, and memory that is never written to takes none
-        like = map_tensors(self._outputs[step.shape], _empty)
+            self._outputs[step.shape] = self._meta_output(batch, step)
+        # only the output's shapes matter; memory that is never written is not allocated
+        like = map_tensors(self._outputs[step.shape], _empty_like)
         labels = self._target.labels_of(like, batch)
         return self._target.to_device(replace(batch, labels=labels))
 
-    def _output(self, batch: Batch, step: PlannedStep) -> Any:
-        """The output's tensors on meta, in their places."""
+    def _meta_output(self, batch: Batch, step: PlannedStep) -> Any:
+        """The output's structure with its tensors on the meta device."""
         if self._meta is None and self._target.again is not None:
             self._meta = self._target.again("meta")
         if self._meta is not None:
 
             def attempt(target: Target) -> Any:
-                batch_of_step = shaped(target.batch, self._schedule, step)
+                batch_of_step = reshape_batch(target.batch, self._schedule, step)
                 with telling("forward"):
                     return target.model(*batch_of_step.args, **batch_of_step.kwargs)
 
-            with contextlib.suppress(NeedsDataError):  # then the device has to tell
+            with contextlib.suppress(NeedsDataError):  # the shape depends on values: run on the device instead
                 return map_tensors(plain(on_first_kind(self._meta, attempt).value), _on_meta)
         return map_tensors(plain(self._on_device(batch)), _on_meta)
 
     def _on_device(self, batch: Batch) -> object:
-        """The output for `batch`, by a pass without the libraries that keep something per shape."""
+        """The output for `batch`, computed without cuDNN and oneDNN, because these cache plans per shape."""
         target = self._target
         cudnn, onednn = torch.backends.cudnn.enabled, torch._C._get_mkldnn_enabled()
         torch.backends.cudnn.enabled = False
@@ -178,16 +180,16 @@ class _Labels:
             torch._C._set_mkldnn_enabled(onednn)
 
 
-def _empty(tensor: Tensor, device: str | None = None) -> Tensor:
+def _empty_like(tensor: Tensor, device: str | None = None) -> Tensor:
     empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device=device)
     return empty.requires_grad_(tensor.requires_grad)
 
 
-_on_meta = partial(_empty, device="meta")
+_on_meta = partial(_empty_like, device="meta")
 
 
 def rss_bytes() -> int | None:
-    """The process's resident memory now; None where neither /proc nor ``ps`` tells."""
+    """The current resident memory of the process; None if neither /proc nor ``ps`` is available."""
     try:
         return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -197,9 +199,9 @@ def rss_bytes() -> int | None:
 def _rss_by_ps() -> int | None:
     try:
         kibibytes = process.run(["ps", "-o", "rss=", "-p", str(os.getpid())], timeout_s=PS_S).stdout.strip()
-    except KitError:  # there is no ps
+    except KitError:  # ps is not installed
         return None
-    return int(kibibytes) * 1024 if kibibytes.isdecimal() else None  # in KiB, everywhere
+    return int(kibibytes) * 1024 if kibibytes.isdecimal() else None  # ps reports KiB on all systems
 
 
 if __name__ == "__main__":

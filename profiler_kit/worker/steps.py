@@ -1,7 +1,7 @@
-"""One training (or inference) step, and the clocks that may watch it.
+"""One training (or inference) step, and the clocks that measure it.
 
-`Runner.step` is the only place that knows what a step is; what watches it is a `mark` called at each phase's beginning:
-nothing (bare), stopwatch and events (timed), profiler ranges (traced), or the memory probe.
+`Runner.step` is the only definition of a step. A `mark` is called at the start of each phase. It may do nothing, or record
+times and CUDA events, open profiler ranges, or tell the memory probe the phase.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from profiler_kit.worker.graphed import Graphed
 Mark = Callable[[Phase], None]
 MARKS_A_STEP: Final = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
 
-FEWEST_STEPS: Final = 3  # below three samples a median says no more than one of them
-MOST_STEPS: Final = 100  # beyond this the interval narrows more slowly than the user waits
-MOST_WARMUP_STEPS: Final = 20
+MIN_STEPS: Final = 3  # a median of fewer samples is as uncertain as a single sample
+MAX_STEPS: Final = 100  # more steps narrow the interval too little for the time they take
+MAX_WARMUP_STEPS: Final = 20
 STEADY_SPREAD: Final = 0.05  # three warm-up steps within 5 % of each other: caches, clocks and plans have settled
 
 _FUSED: Final = "fused"
-_HINT: Final = "of torch's own SGD, Adam and AdamW have one: take --optimizer adamw, or leave fused_optimizer out"
+_HINT: Final = "torch's SGD, Adam and AdamW have one: use --optimizer adamw, or leave fused_optimizer out"
 
 
 def unwatched(_: Phase) -> None:
-    """A mark that watches nothing."""
+    """A mark that does nothing."""
 
 
 class Runner:
-    """Runs steps of a target on its device, keeping optimizer, loader and labels between them.
+    """Runs steps of a target on its device, and keeps the optimizer, the loader and labels between them.
 
-    It is the `StepControls` that axes change before the first step. `lasting` are contexts that hold for all steps.
+    It implements `StepControls`, which axes use before the first step. `lasting` holds contexts that are active in all steps.
     """
 
     def __init__(self, target: Target) -> None:
@@ -60,16 +60,16 @@ class Runner:
         self.memory_apart = False
         self.notes: list[str] = []
         self._labels: tuple[object, ...] | None = None
-        self._feed = _endless(target) if target.loader is not None else None
+        self._feed = _endless_batches(target) if target.loader is not None else None
 
     @property
     def device(self) -> torch.device:
-        """The device that the target is on."""
+        """The device of the target."""
         return self.target.device
 
     @property
     def info(self) -> TargetInfo:
-        """What the target resolved to."""
+        """The resolved target."""
         return self.target.info
 
     @property
@@ -78,39 +78,39 @@ class Runner:
         return self.target.runs
 
     def run_as(self, runs: nn.Module) -> None:
-        """From now on a step calls `runs`, which computes what the target's model does."""
+        """Make steps call `runs`, which computes the same as the target's model."""
         self.target = self.target.running(runs)
 
     def capture_graphs(self) -> None:
-        """From now on forward and backward are replayed as CUDA graphs, which the first step captures."""
+        """Replay forward and backward as CUDA graphs. The first step captures them."""
         self.run_as(Graphed(self.runs, self.target.model))
 
     def checkpoint(self, paths: Sequence[str]) -> None:
-        """From now on the modules at `paths` compute their insides again in backward. Raises UsageError for a wrong path."""
+        """Checkpoint the modules at `paths`. Raises UsageError for a wrong path."""
         self.lasting.enter_context(checkpointed(self.target.model, paths))
 
     def fuse_optimizer(self) -> None:
-        """Replaces the optimizer, where there is one, by its fused form. Raises TargetError where it has none."""
+        """Replace the optimizer, if there is one, by its fused form. Raises TargetError if it has none."""
         if self.optimizer is not None:
             self.optimizer = _fused(self.optimizer)
 
     def step(self, mark: Mark = unwatched) -> None:
-        """One step; `mark` is called with each phase as it begins and with ``other`` when the last has ended."""
+        """Run one step; `mark` is called at the start of each phase, and with ``other`` after the last one."""
         self.step_on(self.fetch(mark), mark)
 
     def step_on(self, batch: Batch, mark: Mark = unwatched) -> None:
-        """One step on `batch`, of any shape, which is on the device already."""
+        """Run one step on `batch`, which may have any shape and is already on the device."""
         if self.train:
             self._train_step(batch, mark)
         else:
             mark("forward")
             self.forward(batch)
-            # Nothing in an inference loop waits for the device until its output is read: this is that reading.
+            # An inference loop waits for the device when it reads the output; this replaces that read.
             mark("other")
             self.synchronize()
 
     def fetch(self, mark: Mark = unwatched) -> Batch:
-        """The next batch on the device: from the target's loader where it has one, else always the same."""
+        """The next batch on the device: from the target's loader, or always the same batch without a loader."""
         if self._feed is None:
             return self.target.batch
         mark("data")
@@ -119,12 +119,12 @@ class Runner:
         return self.target.to_device(batch)
 
     def forward(self, batch: Batch) -> object:
-        """The output on `batch`, without anything kept for backward."""
+        """The output for `batch`, without saving tensors for backward."""
         with torch.no_grad(), self.target.autocast():
             return self.target.runs(*batch.args, **batch.kwargs)
 
     def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
-        """The output of forward on `batch` and its loss, after backward; gradients stay on the parameters."""
+        """The output and loss for `batch`, after backward. Gradients stay on the parameters."""
         target = self.target
         with target.autocast():
             mark("forward")
@@ -132,13 +132,13 @@ class Runner:
             mark("loss")
             loss = target.loss(output, batch, self.labels(output, batch))
             if self.reads_loss:
-                loss.item()  # what training loops do to print the loss: the host waits here for all the queued work
+                loss.item()  # training loops read the loss, for example to print it: the host waits for all queued work
         mark("backward")
         loss.backward()
         return output, loss
 
     def labels(self, output: object, batch: Batch) -> tuple[object, ...]:
-        """The labels of `batch`: its own, else made once from the output's shape and kept."""
+        """The labels of `batch`: its own, or ones generated once from the output's shape."""
         if batch.labels:
             return batch.labels
         if self._labels is None:
@@ -146,7 +146,7 @@ class Runner:
         return self._labels
 
     def synchronize(self) -> None:
-        """Waits until the device has done all that was asked of it."""
+        """Wait until the device has finished all work."""
         if self.cuda:
             torch.cuda.synchronize(self.target.device)
         elif self.target.device.type == "mps":
@@ -162,19 +162,19 @@ class Runner:
 
 
 def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """An optimizer of the same class, parameters and settings, made with ``fused=True``, before its first step.
+    """An optimizer of the same class, parameters and settings with ``fused=True``, created before the first step.
 
-    Raises TargetError where the class has no fused implementation, none for these parameters, or is fused already.
+    Raises TargetError if the class has no fused implementation, none for these parameters, or is already fused.
     """
     kind: Any = type(optimizer)
-    takes = inspect.signature(kind.__init__).parameters
-    if _FUSED not in takes:
+    parameters = inspect.signature(kind.__init__).parameters
+    if _FUSED not in parameters:
         raise TargetError(f"{kind.__name__} has no fused implementation", hint=_HINT)
     if all(group.get(_FUSED) for group in optimizer.param_groups):
         raise TargetError(f"the target's {kind.__name__} is fused already", hint="leave fused_optimizer out")
-    # foreach and fused are two ways to do the same, of which only one may be asked for
+    # foreach and fused are alternatives; only one may be set
     groups = [{**group, _FUSED: True, "foreach": False} for group in optimizer.param_groups]
-    settings = {name: value for name, value in optimizer.defaults.items() if name in takes}
+    settings = {name: value for name, value in optimizer.defaults.items() if name in parameters}
     try:
         replacement: torch.optim.Optimizer = kind(groups, **{**settings, _FUSED: True, "foreach": False})
     except (RuntimeError, TypeError, ValueError) as error:
@@ -182,7 +182,7 @@ def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return replacement
 
 
-def _endless(target: Target) -> Iterator[Batch]:
+def _endless_batches(target: Target) -> Iterator[Batch]:
     assert target.loader is not None
     while True:
         empty = True
@@ -200,20 +200,20 @@ def is_steady(warmup_ns: Sequence[int]) -> bool:
 
 
 def steps_within(budget_ns: int, step_ns: int) -> int:
-    """How many timed steps of `step_ns` fit into `budget_ns`: at least three, at most a hundred."""
-    return max(FEWEST_STEPS, min(MOST_STEPS, budget_ns // max(1, step_ns)))
+    """The number of timed steps of `step_ns` that fit into `budget_ns`: at least three, at most a hundred."""
+    return max(MIN_STEPS, min(MAX_STEPS, budget_ns // max(1, step_ns)))
 
 
 @dataclass(slots=True)
 class TimedSteps:
-    """Durations in ns of steps timed without the profiler, whole and by phase (one list per phase, one entry per step)."""
+    """Durations in ns of steps timed without the profiler, in total and by phase (one list per phase, one entry per step)."""
 
     steps_ns: list[int] = field(default_factory=list)
     stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
     event_ns: dict[Phase, list[int]] = field(default_factory=dict)
 
     def phases(self) -> tuple[PhaseTiming, ...]:
-        """The median of each phase by stopwatch and by events, in the order the phases ran."""
+        """The median of each phase by stopwatch and by events, in execution order."""
         return tuple(
             PhaseTiming(
                 phase=phase,
@@ -227,65 +227,66 @@ class TimedSteps:
 Marked = tuple[Phase, int, "torch.cuda.Event | None"]
 
 
-def _watch(events: bool, count: int) -> tuple[Mark, list[Marked]]:
-    """A mark that notes host time, and on CUDA an event, and the list it notes into. As short as can be: it is in the step.
+def _clock_mark(events: bool, count: int) -> tuple[Mark, list[Marked]]:
+    """A mark that records host times and CUDA events, and the list it writes to. It must be fast: it is part of the step.
 
-    Events for `count` marks are made, and recorded once so that the driver has made its part too, before anything is timed.
+    The events for `count` marks are created and recorded once beforehand, so that the driver's set-up is not timed.
     """
-    noted: list[Marked] = []
-    note, clock = noted.append, time.perf_counter_ns
+    marks: list[Marked] = []
+    append, clock = marks.append, time.perf_counter_ns
     if not events:
-        return lambda phase: note((phase, clock(), None)), noted
+        return lambda phase: append((phase, clock(), None)), marks
     pool = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
     for event in pool:
         event.record()
     torch.cuda.synchronize()
-    take = pool.pop
+    next_event = pool.pop
     stream = torch.cuda.current_stream()
 
     def mark(phase: Phase) -> None:
-        event = take() if pool else torch.cuda.Event(enable_timing=True)
+        event = next_event() if pool else torch.cuda.Event(enable_timing=True)
         event.record(stream)
-        note((phase, clock(), event))
+        append((phase, clock(), event))
 
-    return mark, noted
+    return mark, marks
 
 
 def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | None = None) -> TimedSteps:
-    """`count` steps timed without the profiler and without a synchronisation of our own.
+    """Time `count` steps without the profiler and without an additional synchronization.
 
-    Once the clock (`time.perf_counter_ns`) has passed `until_ns` it stops early, after no fewer than `fewest` steps.
-    A step's duration runs from its beginning to the next one's: the device works behind the host, so only this period is
-    the step's true cost. On CUDA one more step is run to close the last period; then the device is waited for.
+    Stops early once `time.perf_counter_ns` has passed `until_ns`, but not before `fewest` steps.
 
-    Where the loss is not read, the host runs ahead by as many steps as the launch queue holds, and its clock says nothing
-    about the first ones: there the period is that of the events at the steps' beginnings, on the device's own clock.
+    A step's duration is the time from its start to the start of the next step: the device runs behind the host, so only this
+    period is the real cost. On CUDA one further step closes the last period; then the device is synchronized.
+
+    If the loss is not read, the host runs ahead until the launch queue is full, and its clock is wrong for the first steps.
+    The period is then measured by CUDA events at the starts of the steps.
     """
     closing = 1 if runner.cuda else 0
-    mark, noted = _watch(runner.cuda, (count + closing) * MARKS_A_STEP)
-    begins: list[int] = []
-    firsts: list[int] = []  # where each step's marks begin in `noted`
-    while len(begins) < count + closing:
+    mark, marks = _clock_mark(runner.cuda, (count + closing) * MARKS_A_STEP)
+    starts: list[int] = []
+    firsts: list[int] = []  # the index of each step's first mark in `marks`
+    while len(starts) < count + closing:
         now_ns = time.perf_counter_ns()
-        if until_ns is not None and now_ns > until_ns and len(begins) >= fewest + closing:
+        if until_ns is not None and now_ns > until_ns and len(starts) >= fewest + closing:
             break
-        firsts.append(len(noted))
-        begins.append(now_ns)
+        firsts.append(len(marks))
+        starts.append(now_ns)
         runner.step(mark)
-    begins.append(time.perf_counter_ns())
-    firsts.append(len(noted))
+    starts.append(time.perf_counter_ns())
+    firsts.append(len(marks))
     runner.synchronize()
-    done = len(begins) - 1 - closing
-    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(begins)][:done])
+    done = len(starts) - 1 - closing
+    timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(starts)][:done])
     if runner.cuda and runner.train and not runner.reads_loss:
-        events = [noted[first][2] for first in firsts[: done + 1]]
-        timed.steps_ns = [_between(begin, end) for begin, end in itertools.pairwise(events)]
+        events = [marks[first][2] for first in firsts[: done + 1]]
+        timed.steps_ns = [_elapsed_ns(begin, end) for begin, end in itertools.pairwise(events)]
     for step in range(done):
-        _add_phases(timed, noted[firsts[step] : firsts[step + 1]], begins[step + 1])
+        _add_phases(timed, marks[firsts[step] : firsts[step + 1]], starts[step + 1])
     return timed
 
 
-def _between(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
+def _elapsed_ns(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
     assert begin is not None
     assert end is not None
     elapsed_ms: float = begin.elapsed_time(end)
@@ -293,7 +294,7 @@ def _between(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> in
 
 
 def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
-    """Adds one step's phases: each runs until the next mark; the closing ``other`` counts only where something ran in it."""
+    """Add one step's phases. Each runs until the next mark; the closing ``other`` only counts if something ran in it."""
     for i, (phase, begin, event) in enumerate(marks):
         last = i == len(marks) - 1
         until = end_ns if last else marks[i + 1][1]
@@ -301,11 +302,11 @@ def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
             return  # a training step's last mark only closes the optimizer phase
         timed.stopwatch_ns.setdefault(phase, []).append(until - begin)
         if event is not None and not last:
-            timed.event_ns.setdefault(phase, []).append(_between(event, marks[i + 1][2]))
+            timed.event_ns.setdefault(phase, []).append(_elapsed_ns(event, marks[i + 1][2]))
 
 
 def synced_step_ns(runner: Runner) -> int:
-    """The duration of one step, the device idle before it and waited for after it (for first and warm-up steps)."""
+    """The duration of one step with synchronization before and after it (for first and warm-up steps)."""
     runner.synchronize()
     begin = time.perf_counter_ns()
     runner.step()

@@ -1,4 +1,4 @@
-"""The forward pass in a thread that has not run it: cuDNN's plans are kept per thread, so it chooses (or searches) again."""
+"""Times the forward pass in a new thread: cuDNN's plans are cached per thread, so it chooses algorithms (or searches) again."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from profiler_kit.records.laboratory import NewThread
 from profiler_kit.worker import environment
 from profiler_kit.worker.steps import Runner, is_steady
 
-FEWEST_CALLS: Final = 3  # what is steady is a median
-MOST_CALLS: Final = 20
+MIN_CALLS: Final = 3  # the steady time is a median
+MAX_CALLS: Final = 20
 
 
-def first_call(runner: Runner) -> NewThread:
-    """The first forward pass of `runner`'s batch in a new thread, and the steady one there, the device waited for.
+def time_new_thread(runner: Runner) -> NewThread:
+    """The duration of the first forward pass in a new thread, and the steady duration there, with synchronization.
 
-    The main thread runs it first until it is steady, so that what is kept for the whole process (kernels loaded, memory) is
-    there. The new thread has used cuDNN on a foreign shape, so that it has its handle. What the model raises goes through.
+    The main thread first runs until it is steady, so that process-wide state (loaded kernels, memory) exists. The new thread
+    first runs cuDNN on another shape to create its handle. Exceptions of the model are raised.
 
     Source: PyTorch's plan cache is thread-local (aten/src/ATen/native/cudnn/Conv_v8.cpp).
     """
-    _calls(runner)
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="first_call") as pool:
-        first_ns, *later_ns = pool.submit(_in_thread, runner).result()
+    _time_until_steady(runner)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="time_new_thread") as pool:
+        first_ns, *later_ns = pool.submit(_time_in_thread, runner).result()
     return NewThread(first_ns=first_ns, steady_ns=round(statistics.median(later_ns)))
 
 
-def _in_thread(runner: Runner) -> list[int]:
+def _time_in_thread(runner: Runner) -> list[int]:
     device = runner.target.device
     if device.type == "cuda":
         # the current device is a thread's own, as grad mode and autocast are
         torch.cuda.set_device(environment.index_of(device))
         environment.prewarm(device)
-    return [_forward_ns(runner), *_calls(runner)]
+    return [_forward_ns(runner), *_time_until_steady(runner)]
 
 
-def _calls(runner: Runner) -> list[int]:
+def _time_until_steady(runner: Runner) -> list[int]:
     """Durations of forward passes until they are steady."""
     durations_ns: list[int] = []
-    while len(durations_ns) < FEWEST_CALLS or (len(durations_ns) < MOST_CALLS and not is_steady(durations_ns)):
+    while len(durations_ns) < MIN_CALLS or (len(durations_ns) < MAX_CALLS and not is_steady(durations_ns)):
         durations_ns.append(_forward_ns(runner))
     return durations_ns
 

@@ -1,4 +1,4 @@
-"""Traced steps: torch.profiler around a few steps, with the marks that attribution reads."""
+"""Traced steps: torch.profiler around a few steps, with marks for attribution."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from profiler_kit.worker.steps import Runner
 
 
 def traced_steps(runner: Runner, count: int, path: Path) -> None:
-    """Runs one warm-up and `count` traced steps and writes their Chrome trace to `path` (``.json`` or ``.json.gz``).
+    """Run one warm-up and `count` traced steps and write their Chrome trace to `path` (``.json`` or ``.json.gz``).
 
-    The device is waited for before each step, so that every kernel belongs to the step that launched it.
+    The device is synchronized after each step, so every kernel belongs to the step that launched it.
     """
     with wrapped_calls(runner.target.paths(), _marked_call), profiled(runner, count) as profiler:
         for index in range(count + 1):
@@ -37,7 +37,7 @@ def profiled(runner: Runner, count: int) -> profile:
 
 
 def write_trace(profiler: profile, path: Path) -> None:
-    """Writes what `profiler` recorded to `path`, whole or not at all."""
+    """Write the trace of `profiler` to `path` atomically."""
     # torch writes beside its target; a name of our own until it is whole keeps half a trace from being taken for one
     partial = path.with_name(f"partial-{path.name}")
     profiler.export_chrome_trace(str(partial))

@@ -1,4 +1,4 @@
-"""A configuration applied in the process that runs it: cuDNN's flags and what each axis does."""
+"""Applies a configuration in the process that runs it: cuDNN's flags, and each axis."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from profiler_kit.worker.steps import Runner
 
 
 def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> Runner:
-    """A runner of the target of `job`, built under its configuration; the step itself is changed by `configure`.
+    """A runner of the job's target, built under its configuration. `configure` then changes the step.
 
-    `ready` is called once all is built on the host, before the device is touched. Raises KitError.
+    `ready` is called when everything is built on the host, before the device is used. Raises KitError.
     """
-    environment.apply(job.config)
-    prepare(job.config, job.device)
-    return Runner(load(changed_spec(job.config, job.spec), device=job.device, compiled=True, ready=ready))
+    environment.apply_flags(job.config)
+    apply_to_process(job.config, job.device)
+    return Runner(load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, ready=ready))
 
 
 def configure(runner: Runner, job: TargetJob) -> None:
-    """Has `runner` run its steps under the configuration of `job`, on a device that is warm. Raises KitError."""
-    change(job.config, runner)
+    """Make `runner` run its steps under the job's configuration, on a warm device. Raises KitError."""
+    apply_to_steps(job.config, runner)
     environment.prewarm(runner.device)
-    environment.apply(job.config)  # the model's file may have set flags of its own on import
-    prepare(job.config, job.device)
+    environment.apply_flags(job.config)  # the model's file may have set flags of its own on import
+    apply_to_process(job.config, job.device)
 
 
-def prepare(config: RunConfig, device: str) -> None:
-    """Sets up the process as the axes of `config` want it, and does not touch the device.
+def apply_to_process(config: RunConfig, device: str) -> None:
+    """Apply the axes of `config` to the process, without using the device.
 
-    Called before the target is loaded, and once more after that: its file may set the same. Raises KitError.
+    Called before and after loading the target, because its file may change the same settings. Raises KitError.
     """
     for axis, value in _axes(config):
         if axis.process is not None:
             axis.process(value, device)
 
 
-def changed_spec(config: RunConfig, spec: TargetSpec) -> TargetSpec:
-    """`spec` as the axes of `config` have it. Raises KitError."""
+def apply_to_spec(config: RunConfig, spec: TargetSpec) -> TargetSpec:
+    """`spec` with the axes of `config` applied. Raises KitError."""
     for axis, value in _axes(config):
         if axis.spec is not None:
             spec = axis.spec(value, spec)
     return spec
 
 
-def change(config: RunConfig, runner: Runner) -> None:
-    """Changes what a step of `runner` does as the axes of `config` want it; to be called once, before the first step.
+def apply_to_steps(config: RunConfig, runner: Runner) -> None:
+    """Apply the axes of `config` to the steps of `runner`. Call it once, before the first step.
 
-    What is compiled or captured is so in the first step. Raises KitError where an axis can't be had.
+    Compilation and capture happen in the first step. Raises KitError if an axis is not supported.
     """
     for axis, value in _axes(config):
         if axis.runner is not None:

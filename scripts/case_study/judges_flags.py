@@ -121,7 +121,7 @@ def judge_reproducibility(figures: Figures) -> Judgement:
         return Judgement(verdict="not measured")
     table = make_table(
         "bits",
-        "Same bits in two passes of one process, and in fresh processes",
+        "Same bits in three passes of one process, and in fresh processes",
         ("model", "configuration", "processes", "outputs, in process", "outputs, across", "gradients, in process",
          "gradients, across"),
         rows,

@@ -106,10 +106,10 @@ ROWS = [
     usage("analyze net.py --steps 0", "argument --steps: '0' is not a whole number of at least 1", "--help"),
     usage("analyze net.py --configs default,fast", "configuration 'fast'", "choose from default, benchmark"),
     usage("analyze net.py --configs ,", "--configs: ',' names no configuration; write it as default,benchmark", "--help"),
-    usage("analyze net.py --device tpu", "--device tpu: no such device", "take auto, cpu, cuda"),
-    usage("analyze net.py --device meta", "--device meta: no such device", "take auto, cpu, cuda"),
+    usage("analyze net.py --device tpu", "--device tpu: no such device", "auto, cpu, cuda"),
+    usage("analyze net.py --device meta", "--device meta: no such device", "auto, cpu, cuda"),
     usage("analyze net.py --device cpu:3", "--device cpu:3: no such device: the last one is cpu", "--device cpu"),
-    usage("analyze net.py --device cuda:99", "--device cuda:99: no", "take --device"),
+    usage("analyze net.py --device cuda:99", "--device cuda:99: no", "--device"),
     # output
     usage("count net.py -f pdf", "no format 'pdf'", "one of: "),
     usage("count net.py -o report.pdf", "report.pdf: no format is written to a file of this name", "end it in one of:"),
@@ -164,7 +164,7 @@ def test_cuda_is_refused_where_there_is_none(here: Path, capfd: pytest.CaptureFi
     ended = call(["analyze", "net.py", "--device", "cuda"], capfd)
     assert (ended.code, ended.out) == (USAGE, "")
     assert ended.err.startswith("error: --device cuda: no cuda device here: ")
-    assert "hint: take --device auto or --device cpu" in ended.err
+    assert "--device auto or --device cpu" in ended.err
 
 
 # what looks like a mistake of the user and is a verdict: the answer stands on stdout, the status says which

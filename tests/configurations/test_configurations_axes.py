@@ -61,10 +61,10 @@ def prepared(folder: Path, text: str, name: str, **words: object) -> Runner:
     """A runner of the network in `text` under the configuration `name`, as the worker makes it."""
     config = parse(name, RunConfig(name="default"))
     spec = job(folder, text, **words).spec
-    variant.prepare(config, "cpu")
-    runner = Runner(load(variant.changed_spec(config, spec), device="cpu"))
-    variant.prepare(config, "cpu")
-    variant.change(config, runner)
+    variant.apply_to_process(config, "cpu")
+    runner = Runner(load(variant.apply_to_spec(config, spec), device="cpu"))
+    variant.apply_to_process(config, "cpu")
+    variant.apply_to_steps(config, runner)
     return runner
 
 
@@ -156,7 +156,7 @@ def test_checkpointing_gives_the_same_gradients_and_the_same_distance_to_float64
     for name in ("default", "checkpoint=block"):
         runner = prepared(tmp_path, CONV, name)
         start = checks.seeded_state(runner)
-        found.append((checks.bits(runner, start), accuracy.error_against_float64(runner, start).max_relative))
+        found.append((checks.compare_passes(runner, start), accuracy.error_against_float64(runner, start).max_relative))
     assert found[0] == found[1]
     assert found[0][1]
 
@@ -263,7 +263,7 @@ def test_a_compiled_model_gives_the_same_and_its_twins_stay_plain(tmp_path: Path
         runner.step()
         bits[name] = [p.detach().clone() for p in runner.target.model.parameters()]
         assert (runner.unseen is not None) == (name == "compile")
-        assert checks.bits(runner, start).outputs is True
+        assert checks.compare_passes(runner, start).outputs is True
         error = accuracy.error_against_float64(runner, start).max_relative
         assert error is not None
         assert error < 1e-6
@@ -296,8 +296,8 @@ class FakeGraphs:
         from profiler_kit.worker import graphed
 
         self.captures: list[bool] = []
-        monkeypatch.setattr(graphed, "_training", lambda flat, held: self.capture(flat, held, True))
-        monkeypatch.setattr(graphed, "_inference", lambda flat, held: self.capture(flat, held, False))
+        monkeypatch.setattr(graphed, "_capture_training", lambda flat, held: self.capture(flat, held, True))
+        monkeypatch.setattr(graphed, "_capture_inference", lambda flat, held: self.capture(flat, held, False))
         monkeypatch.setattr(graphed, "one_device", lambda tensors: torch.device("cpu"))
         monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
 
@@ -384,7 +384,7 @@ def test_what_a_capture_dies_of_is_told_by_its_first_cause(monkeypatch: pytest.M
     with pytest.raises(TargetError, match="can't be captured as a CUDA graph: RuntimeError: operation not permitted"):
         Graphed(model, model)(torch.ones(2))
     model = Strange()
-    with pytest.raises(TargetError, match="returns object, which a CUDA graph can't give back"):
+    with pytest.raises(TargetError, match="returns object, which a CUDA graph cannot return"):
         Graphed(model, model)(torch.ones(2))
 
 
@@ -445,7 +445,7 @@ def test_a_step_that_reads_no_loss_is_timed_by_the_device(
 def test_an_axis_that_is_not_known_is_told(tmp_path: Path) -> None:
     config = RunConfig(name="warp", settings=(NamedValue(name="warp", value="9"),))
     with pytest.raises(UsageError, match="no axis 'warp'"):
-        variant.prepare(config, "cpu")
+        variant.apply_to_process(config, "cpu")
 
 
 def test_a_limit_on_memory_is_for_cuda(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     for _ in range(5):
         runner.step()
     traced_steps(runner, 3, folder / "plain.json")
-    workspaces = parts.record(runner, folder / "parts.json")
+    workspaces = parts.record_parts(runner, folder / "parts.json")
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
     run, _ = attributed(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
     run = with_parts(run, folder / "parts.json")
@@ -95,5 +95,5 @@ def test_nothing_is_recorded_of_a_graph_that_is_replayed(tmp_path: Path) -> None
     with torch.no_grad():
         target.runs = torch.cuda.make_graphed_callables(target.model, target.batch.args)
     runner.step()
-    assert parts.record(runner, tmp_path / "parts.json") == ()
+    assert parts.record_parts(runner, tmp_path / "parts.json") == ()
     assert not list(tmp_path.iterdir())

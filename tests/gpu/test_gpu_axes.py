@@ -46,12 +46,12 @@ def _put_back() -> Iterator[None]:
 
 def prepared(name: str, spec: TargetSpec = RESNET) -> Runner:
     config = parse(name, DEFAULT)
-    environment.apply(config)
-    variant.prepare(config, "cuda")
-    runner = Runner(load(variant.changed_spec(config, spec), device="cuda", compiled=True))
-    environment.apply(config)
-    variant.prepare(config, "cuda")
-    variant.change(config, runner)
+    environment.apply_flags(config)
+    variant.apply_to_process(config, "cuda")
+    runner = Runner(load(variant.apply_to_spec(config, spec), device="cuda", compiled=True))
+    environment.apply_flags(config)
+    variant.apply_to_process(config, "cuda")
+    variant.apply_to_steps(config, runner)
     return runner
 
 
@@ -79,7 +79,7 @@ def test_checks_hold_for_what_is_captured_or_compiled(name: str) -> None:
     runner = prepared(name)
     start = checks.seeded_state(runner)
     runner.step()
-    bits = checks.bits(runner, start)
+    bits = checks.compare_passes(runner, start)
     assert bits.outputs is True
     error = accuracy.error_against_float64(runner, start).max_relative
     assert error is not None

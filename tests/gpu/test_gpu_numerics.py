@@ -53,11 +53,11 @@ def test_parts_repeat_apart_and_one_pass_of_another_runner_has_the_same_digests(
     torch.backends.cudnn.deterministic = True
     of = runner(V0)
     start = checks.seeded_state(of)
-    found = checks.bits(of, start)
+    found = checks.compare_passes(of, start)
     assert found.outputs is True
     assert None not in (found.loss, found.gradients, found.digests.loss, found.digests.gradient)
     other = runner(V0)
-    assert checks.digests_only(other, checks.seeded_state(other)).output == found.digests.output
+    assert checks.pass_digests(other, checks.seeded_state(other)).output == found.digests.output
 
 
 def test_atomics_differ_in_the_part_they_are_in(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_atomics_differ_in_the_part_they_are_in(tmp_path: Path) -> None:
         "torch.rand(2_000_000)",
     )
     of = runner(spec, mode="infer")
-    found = checks.bits(of, checks.seeded_state(of))
+    found = checks.compare_passes(of, checks.seeded_state(of))
     assert (found.outputs, found.loss, found.gradients) == (False, None, None)
 
 
@@ -80,7 +80,7 @@ def test_tf32_stands_between_float32_and_float64_and_gradients_have_their_own_er
         start = checks.seeded_state(of)
         of.step()
         begin = time.perf_counter()
-        checks.bits(of, start)
+        checks.compare_passes(of, start)
         bits_s = time.perf_counter() - begin
         found[tf32] = accuracy.error_against_float64(of, start, gradient_limit_ns=60_000_000_000)
         all_s = time.perf_counter() - begin
@@ -120,7 +120,7 @@ def test_checks_need_little_memory_beside_the_output_itself(tmp_path: Path) -> N
     device = of.target.device
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    assert checks.bits(of, start).outputs is True
+    assert checks.compare_passes(of, start).outputs is True
     assert torch.cuda.max_memory_allocated(device) - before <= 400 * 2**20 + 8 * PIECE_ELEMENTS
     torch.cuda.reset_peak_memory_stats(device)
     found = accuracy.error_against_float64(of, start)

@@ -21,7 +21,7 @@ from profiler_kit.records.schedules import cycle_ns, last_batch, new_factor, pai
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import environment  # noqa: E402
 from profiler_kit.worker.steps import Runner, synced_step_ns  # noqa: E402
-from profiler_kit.worker.threads import first_call  # noqa: E402
+from profiler_kit.worker.threads import time_new_thread  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 CONFIGS = {config.name: config for config in configs.plan("cudnn").configs}
@@ -84,13 +84,13 @@ def test_inference_is_run_too() -> None:
 
 
 def test_a_new_thread_searches_again() -> None:
-    environment.apply(CONFIGS["benchmark"])
+    environment.apply_flags(CONFIGS["benchmark"])
     try:
         runner = Runner(load(V1, device="cuda"))
         environment.prewarm(runner.target.device)
         synced_step_ns(runner)
-        found = first_call(runner)
+        found = time_new_thread(runner)
     finally:
-        environment.apply(CONFIGS["default"])
+        environment.apply_flags(CONFIGS["default"])
     assert found.first_ns > 20 * found.steady_ns
     assert found.steady_ns < 20_000_000

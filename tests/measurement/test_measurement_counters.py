@@ -1,4 +1,4 @@
-"""Hardware counters: what Nsight Compute's table says, every way to get none, and the step whose kernels are counted.
+"""Hardware counters: Nsight Compute's table, every failure, and the counted step.
 
 The table is a recording of the case study's V1 on an H100 (forward, TF32, batch 8), cut to the columns that are read and a few
 more; the ranges of its rows were set to the convolutions that launched them. The list of metrics is made up in ncu's form.
@@ -26,7 +26,7 @@ from profiler_kit.records.jobs import CountersEnd, CountersJob  # noqa: E402
 from profiler_kit.records.laboratory import ConvolutionTiming, KernelCounters  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.worker.counters_run import run_job, watched_pass  # noqa: E402
+from profiler_kit.worker.counters_run import run_in_parts, run_job  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "counters"
@@ -56,8 +56,8 @@ def macs(path: str) -> int:
 # --- reading the table
 
 
-def test_the_recorded_kernels_execute_what_padded_tiles_amount_to() -> None:
-    rows = counter_metrics.read(RECORDED, METRICS)
+def test_the_recorded_kernels_execute_padded_tiles() -> None:
+    rows = counter_metrics.parse_table(RECORDED, METRICS)
     assert len(rows) == 25
     whole = sum(row.counters.flops for row in rows)
     assert whole / (2 * sum(macs(path) for path in V1)) == pytest.approx(2.11, abs=0.005)
@@ -75,13 +75,13 @@ def test_tensor_operations_are_two_to_a_multiply_add() -> None:
     column = heads.index("sm__inst_executed_pipe_tensor.sum")
     (line,) = (line for line in RECORDED.splitlines() if "s1688fprop" in line)
     executed = int(line.split('","')[column].replace(",", ""))
-    (row,) = (row for row in counter_metrics.read(RECORDED, METRICS) if "s1688fprop" in row.kernel)
-    (without,) = (row for row in counter_metrics.read(RECORDED, instructions) if "s1688fprop" in row.kernel)
+    (row,) = (row for row in counter_metrics.parse_table(RECORDED, METRICS) if "s1688fprop" in row.kernel)
+    (without,) = (row for row in counter_metrics.parse_table(RECORDED, instructions) if "s1688fprop" in row.kernel)
     assert row.counters.flops - without.counters.flops == executed * 2 * 16 * 8 * 8
     assert (row.counters.complete, without.counters.complete) == (True, False)
 
 
-def test_half_and_double_instructions_count_for_what_they_hold() -> None:
+def test_operations_per_instruction() -> None:
     thread = dict.fromkeys(counter_metrics.THREAD_FLOPS, 1)
     assert sum(counter_metrics.THREAD_FLOPS[name] for name in thread) == (2 + 1 + 1) + (2 + 1 + 1) + (4 + 2 + 2)
 
@@ -90,44 +90,44 @@ def test_half_and_double_instructions_count_for_what_they_hold() -> None:
 def test_any_path_survives_the_range(path: str) -> None:
     name = marks.counted_range(path, "wgrad")
     renamed = RECORDED.replace("pk:part:conv_r1|fprop", name)
-    found = {(row.path, row.part) for row in counter_metrics.read(renamed, METRICS)}
+    found = {(row.path, row.part) for row in counter_metrics.parse_table(renamed, METRICS)}
     assert (path, "wgrad") in found
 
 
 def test_a_users_own_range_around_ours_changes_nothing() -> None:
     around = RECORDED.replace('""<default domain>:pk:part', '""mine:step:none:none"" ""<default domain>:pk:part')
     assert around != RECORDED
-    assert counter_metrics.read(around, METRICS) == counter_metrics.read(RECORDED, METRICS)
+    assert counter_metrics.parse_table(around, METRICS) == counter_metrics.parse_table(RECORDED, METRICS)
 
 
 def test_no_table_is_no_kernel() -> None:
-    assert counter_metrics.read("==PROF== Connected\n==WARNING== No kernels were profiled.\n", METRICS) == ()
+    assert counter_metrics.parse_table("==PROF== Connected\n==WARNING== No kernels were profiled.\n", METRICS) == ()
 
 
 MALFORMED: dict[str, tuple[Callable[[str], str], str]] = {
     "cut in a line": (lambda text: text[:-300], "cells in a line|unexpected end"),
-    "cut after the heads": (lambda text: "\n".join(text.splitlines()[:3]), "ends after its heads"),
+    "cut after the heads": (lambda text: "\n".join(text.splitlines()[:3]), "after the header"),
     "a column missing": (lambda text: text.replace("dram__bytes_read.sum", "dram__bytes_seen.sum"), "no column dram"),
     "no ranges": (lambda text: text.replace("Push/Pop_Range", "Ranges"), "no column Push/Pop_Range"),
     "other units": (lambda text: text.replace('"byte"', '"Mbyte"'), "figures in 'Mbyte'"),
     "not available": (lambda text: text.replace('"241,591,910,400"', '"n/a"'), "'n/a' as the value of sm__ops_path"),
     "points between thousands": (lambda text: text.replace("241,591,910,400", "241.591.910.400"), "as the value of"),
-    "no table": (lambda text: 'Segmentation fault\n"' + text, "no column|cells in a line|no CSV"),
+    "no table": (lambda text: 'Segmentation fault\n"' + text, "no column|cells in a line|not CSV"),
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_table_is_told_from_a_whole_one(name: str) -> None:
+def test_a_malformed_table_is_refused(name: str) -> None:
     spoil, said = MALFORMED[name]
     with pytest.raises(UnreadableError, match=said):
-        counter_metrics.read(spoil(RECORDED), METRICS)
+        counter_metrics.parse_table(spoil(RECORDED), METRICS)
 
 
 # --- which metrics
 
 
-def test_metrics_that_hold_one_another_are_not_added_up() -> None:
-    chosen = counter_metrics.choose(counter_metrics.listed(QUERY))
+def test_overlapping_metrics_are_not_added_up() -> None:
+    chosen = counter_metrics.select_metrics(counter_metrics.metric_names(QUERY))
     assert chosen is not None
     assert set(chosen.thread) == set(counter_metrics.THREAD_FLOPS)
     assert {name.removeprefix("sm__ops_path_tensor_src_") for name in chosen.tensor} == {
@@ -136,9 +136,9 @@ def test_metrics_that_hold_one_another_are_not_added_up() -> None:
     assert chosen.tensor_instructions is None
 
 
-def test_where_the_whole_has_no_metric_its_parts_are_added() -> None:
-    there = counter_metrics.listed(QUERY) - {"sm__ops_path_tensor_src_fp16"}
-    chosen = counter_metrics.choose(there)
+def test_without_a_total_metric_its_parts_are_added() -> None:
+    there = counter_metrics.metric_names(QUERY) - {"sm__ops_path_tensor_src_fp16"}
+    chosen = counter_metrics.select_metrics(there)
     assert chosen is not None
     assert {name for name in chosen.tensor if "fp16" in name} == {
         "sm__ops_path_tensor_src_fp16_dst_fp16",
@@ -147,8 +147,8 @@ def test_where_the_whole_has_no_metric_its_parts_are_added() -> None:
 
 
 def test_an_older_chip_says_only_that_tensor_cores_worked() -> None:
-    there = {name for name in counter_metrics.listed(QUERY) if "ops_path_tensor" not in name}
-    chosen = counter_metrics.choose(there)
+    there = {name for name in counter_metrics.metric_names(QUERY) if "ops_path_tensor" not in name}
+    chosen = counter_metrics.select_metrics(there)
     assert chosen is not None
     assert chosen.tensor == ()
     assert chosen.names[-1] == "sm__inst_executed_pipe_tensor.sum"
@@ -156,7 +156,7 @@ def test_an_older_chip_says_only_that_tensor_cores_worked() -> None:
 
 @pytest.mark.parametrize("missing", [counter_metrics.READ, FP32[0]])
 def test_without_bytes_or_fp32_operations_there_is_nothing_to_count(missing: str) -> None:
-    assert counter_metrics.choose(counter_metrics.listed(QUERY) - {missing}) is None
+    assert counter_metrics.select_metrics(counter_metrics.metric_names(QUERY) - {missing}) is None
 
 
 # --- running ncu
@@ -215,7 +215,7 @@ def test_a_step_is_counted_by_convolution_part_and_kernel(tmp_path: Path) -> Non
         assert sum((k.counters.flops for k in part.kernels), 0) == part.counters.flops
         assert sum((k.counters.dram_bytes for k in part.kernels), 0) == part.counters.dram_bytes
         assert sum((k.counters.kernels for k in part.kernels), 0) == part.counters.kernels
-    rows = counter_metrics.read(RECORDED, METRICS)
+    rows = counter_metrics.parse_table(RECORDED, METRICS)
     assert sum(part.counters.kernels for part in found.parts) == len(rows)
     conv_r1 = found.parts[1]
     assert "s1688fprop" in conv_r1.kernels[0].name
@@ -254,19 +254,19 @@ FAILURES = {
     "says nothing": ("sys.exit(3)", "exit status 3 (no message)"),
     "is killed": ("os.kill(os.getpid(), 9)", "SIGKILL"),
     "ends badly after the step": ("end()\nprint('lost', file=sys.stderr)\nsys.exit(2)", "exit status 2 (lost)"),
-    "no kernel": ("table.write_text('==WARNING== No kernels were profiled.')\nend()", "saw no kernel"),
-    "malformed": ("table.write_text(recorded[:-300])\nend()", "can't be read"),
+    "no kernel": ("table.write_text('==WARNING== No kernels were profiled.')\nend()", "recorded no kernel"),
+    "malformed": ("table.write_text(recorded[:-300])\nend()", "cannot be parsed"),
     "the model failed": (
         f"end({dumps(CountersEnd(failure='net.py:3: ValueError: no.'))!r})",
         "net.py:3: ValueError: no.",
     ),
-    "too slow": ("time.sleep(60)", "not done after 2 s"),
+    "too slow": ("time.sleep(60)", "2 s"),
 }
 
 
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("name", FAILURES)
-def test_what_keeps_counters_from_being_read_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_a_failure_to_read_counters_is_one_note(name: str, tmp_path: Path) -> None:
     does, said = FAILURES[name]
     fake_ncu(tmp_path, does)
     found, note = counted(timeout_s=2.0 if name == "too slow" else 60.0)
@@ -279,7 +279,7 @@ def test_what_keeps_counters_from_being_read_is_one_sentence(name: str, tmp_path
 
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("done", [True, False])
-def test_a_child_that_falls_over_after_its_step_is_counted_all_the_same(done: bool, tmp_path: Path) -> None:
+def test_a_crash_after_the_counted_step_is_ignored(done: bool, tmp_path: Path) -> None:
     words = "'\\n==ERROR== The application returned an error code (11).\\n'"
     fake_ncu(tmp_path, f"table.write_text(recorded + {words})\n{'end()' if done else ''}\nsys.exit(11)")
     found, note = counted()
@@ -292,7 +292,7 @@ def test_a_missing_ncu_is_a_note() -> None:
     assert counters.find_ncu() is None
     found, note = counted()
     assert found is None
-    assert "Nsight Compute (ncu) is not on PATH" in note
+    assert "PATH" in note
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -309,7 +309,7 @@ def test_a_device_without_these_metrics_is_a_note(tmp_path: Path) -> None:
     fake_ncu(tmp_path, "end()", query="sm__cycles_active  Counter  cycle  # of cycles\n")
     found, note = counted()
     assert found is None
-    assert "has none for DRAM bytes" in note
+    assert "DRAM bytes" in note
 
 
 def test_only_cuda_has_counters() -> None:
@@ -319,12 +319,12 @@ def test_only_cuda_has_counters() -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_operations_that_have_no_counter_are_told(tmp_path: Path) -> None:
+def test_operations_without_a_counter_are_a_note(tmp_path: Path) -> None:
     older = "\n".join(line for line in QUERY.splitlines() if line.split(" ")[0] in {*FP32, *counter_metrics.NEEDED})
     fake_ncu(tmp_path, "table.write_text(recorded)\nend()", query=f"{older}\nsm__inst_executed_pipe_tensor  Counter\n")
     found, note = counted()
     assert found is not None
-    assert "no counter for tensor cores' operations" in note
+    assert "tensor cores" in note
     assert not next(part for part in found.parts if part.path == "conv_r1").counters.complete
 
 
@@ -371,14 +371,14 @@ def test_counters_join_the_part_whose_kernel_was_timed(recorded: Counters) -> No
     assert sum(kernel.counters.kernels for kernel in joined.counted_kernels) == joined.counters.kernels
     assert replace(joined, counters=None, counted_kernels=()) == convolutions[0]
     assert other == convolutions[1]
-    assert counters.otherwise_done(convolutions, recorded) == ()
+    assert counters.kernel_mismatches(convolutions, recorded) == ()
 
 
-def test_counters_of_another_algorithm_are_not_joined_and_told(recorded: Counters) -> None:
-    """A search may choose otherwise in the process that is counted."""
+def test_counters_of_another_algorithm_are_not_joined_but_noted(recorded: Counters) -> None:
+    """Algorithm search may choose differently in the counting process."""
     convolutions = (timing("conv_r1", "void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*, int)"),)
     assert counters.with_counters(convolutions, recorded) == convolutions
-    (note,) = counters.otherwise_done(convolutions, recorded)
+    (note,) = counters.kernel_mismatches(convolutions, recorded)
     assert "conv_r1 (fprop)" in note
 
 
@@ -396,7 +396,7 @@ def test_counters_of_another_algorithm_are_not_joined_and_told(recorded: Counter
         ("void k<float>(int)", "void k<__half>(int)", False),
     ],
 )
-def test_kernels_are_known_again_by_their_names(timed: str, as_counted: str, same: bool, recorded: Counters) -> None:
+def test_kernels_are_matched_by_name(timed: str, as_counted: str, same: bool, recorded: Counters) -> None:
     conv_r1 = recorded.parts[1]
     kernels = (replace(conv_r1.kernels[0], name=as_counted),)
     one = replace(recorded, parts=(replace(conv_r1, kernels=kernels),))
@@ -449,7 +449,7 @@ def test_every_part_of_every_convolution_is_marked_once_and_no_gradient_is_left(
         def __exit__(self, *_: object) -> None:
             open_now.pop()
 
-    watched_pass(runner, Watched)
+    run_in_parts(runner, Watched)
     forward = [("first", "fprop"), ("second", "fprop")]
     backward = [("second", "dgrad"), ("second", "wgrad"), ("first", "wgrad")]  # none for the input of the step
     assert seen == (forward + backward if mode == "train" else forward)
@@ -474,7 +474,7 @@ def test_a_target_that_does_not_exist_is_the_reason() -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_the_real_child_says_what_it_does_and_why_it_stopped(tmp_path: Path) -> None:
+def test_the_worker_reports_progress_and_the_reason_of_its_failure(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "bad.py").write_text(NET.replace("x).relu()", "x).no_such()"))
     fake_ncu(tmp_path, "sys.exit(subprocess.run(child).returncode)")

@@ -1,4 +1,4 @@
-"""Runs one after the other: who is under way when, what comes back, and that nothing is left behind."""
+"""Runs one after another: their order, their results, and that no process or file remains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from measure_models import net
 torch = pytest.importorskip("torch")
 
 from profiler_kit.measurement import sweep  # noqa: E402
-from profiler_kit.measurement.sweep import RunProcess, started_run  # noqa: E402
+from profiler_kit.measurement.sweep import RunProcess, spawn_run  # noqa: E402
 from profiler_kit.measurement.visits import Visit, reverse_pass  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
@@ -82,7 +82,7 @@ def test_one_process_at_a_time_uses_the_device(early: bool, tmp_path: Path, monk
         assert imported[pids[1]] < max(times[pids[0]])
 
 
-def test_without_a_head_start_the_next_visit_is_asked_for_when_its_turn_has_come(tmp_path: Path) -> None:
+def test_without_preparation_the_next_visit_is_requested_when_it_is_due(tmp_path: Path) -> None:
     ended: list[str] = []
 
     def asked() -> Iterator[Visit]:
@@ -101,7 +101,7 @@ def test_without_a_head_start_the_next_visit_is_asked_for_when_its_turn_has_come
     assert ended == ["a", "b"]
 
 
-def test_a_sweep_that_is_given_up_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_canceled_sweep_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
     target = spec(tmp_path, after=STAMP.replace("{word}", "import") + "\n")
@@ -120,11 +120,11 @@ def test_a_sweep_that_is_given_up_leaves_no_process(tmp_path: Path, monkeypatch:
             os.kill(int(line.split()[1]), 0)
 
 
-def test_a_process_that_waits_does_nothing_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prepared_process_does_nothing_before_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stamps = tmp_path / "stamps"
     monkeypatch.setenv("PK_STAMPS", str(stamps))
     target = spec(tmp_path, on_cpu=STAMP.replace("{word}", "forward"))
-    with started_run(target, visits("a")[0], device="cpu"):
+    with spawn_run(target, visits("a")[0], device="cpu"):
         pass  # never told: its block ends it
     assert not stamps.exists()
 
@@ -172,18 +172,18 @@ def test_a_process_that_cannot_be_started_is_a_failed_run(
     early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the disk is full, or the user has as many processes as are allowed."""
-    real = sweep.started_run
+    real = sweep.spawn_run
 
     def scarce(target: TargetSpec, visit: Visit, **rest: Any) -> contextlib.AbstractContextManager[RunProcess]:
         if visit.config.name == "b":
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(target, visit, **rest)
 
-    monkeypatch.setattr(sweep, "started_run", scarce)
+    monkeypatch.setattr(sweep, "spawn_run", scarce)
     one, two, three = run(spec(tmp_path), visits("a", "b", "c"), early=early)
     assert [len(stands.steps_ns) for stands in (one, three)] == [3, 3]
     assert two.failure is not None
-    assert two.failure.message == "its process could not be started: [Errno 28] No space left on device"
+    assert "[Errno 28] No space left on device" in two.failure.message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")

@@ -193,18 +193,18 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
     planned(monkeypatch, A, DEFAULT)
     report = analyze_spec(place.spec, device="cpu", steps=3, timeout_s=6.0).report
     hung, stands = report.runs
-    assert failure(hung) == (
-        "timeout",
-        "no result after 6 s, so the process was ended; raise --timeout if the model is only slow",
-    )
+    kind, message = failure(hung)
+    assert kind == "timeout"
+    assert "6 s" in message
+    assert "--timeout" in message
     assert len(stands.steps_ns) == 3
     place.assert_tidy()
 
 
 def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for it: its time limit comes from the baseline, and the time it took is not there for the next one."""
-    monkeypatch.setattr(session, "LEAST_LIMIT_S", 4.0)
-    monkeypatch.setattr(session, "SLOWER", 1.0)
+    monkeypatch.setattr(session, "MIN_LIMIT_S", 4.0)
+    monkeypatch.setattr(session, "MAX_SLOWDOWN", 1.0)
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, DEFAULT, optional=(A, B))
     report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report
@@ -212,14 +212,10 @@ def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, mo
     assert list(runs) == ["default", "a"]
     kind, message = failure(runs["a"])
     assert kind == "timeout"
-    assert re.fullmatch(
-        r'much slower than "default": not done after \d+ s, where that process took \d+\.\d s, so it was ended; name it in '
-        r"--also to give it more time",
-        message,
-    )
-    assert [note for note in report.notes if note.startswith("Not tried")] == [
-        "Not tried, for lack of time (8 s): b. Give it more with --budget, or name them in --also."
-    ]
+    assert re.match(r'much slower than "default": .* \d+ s, .* \d+\.\d s\. .* --also ', message)
+    (note,) = [note for note in report.notes if "--budget" in note]
+    assert note.startswith("Skipped ")
+    assert ": b." in note
 
 
 def test_optional_configurations_are_not_tried_beside_a_baseline_that_failed(
@@ -231,7 +227,7 @@ def test_optional_configurations_are_not_tried_beside_a_baseline_that_failed(
     planned(monkeypatch, DEFAULT, optional=(A, B))
     report = analyze_spec(place.spec, device="cpu", steps=3).report
     assert [run.config.name for run in report.runs] == ["default"]
-    assert 'Not tried, as "default" failed: a, b.' in report.notes
+    assert any(note.startswith('Skipped because "default" failed: a, b') for note in report.notes)
     assert all_failed(report) is not None
 
 
@@ -249,7 +245,8 @@ def test_ctrl_c_during_the_sweep(place: Place, monkeypatch: pytest.MonkeyPatch) 
     assert len(runs["default"].steps_ns) == 3
     assert failure(runs["a"]) == ("interrupted", "interrupted")
     for name in ("b", "default (again)"):
-        assert failure(runs[name]) == ("interrupted", "not run: interrupted before")
+        assert failure(runs[name])[0] == "interrupted"
+        assert failure(runs[name])[1].startswith("not run")
     place.assert_tidy()
 
 
@@ -278,7 +275,8 @@ def test_ctrl_c_on_the_way_back_ends_the_command_as_on_a_terminal(tmp_path: Path
     first, other, again = place.report().runs
     assert (len(first.steps_ns), len(other.steps_ns)) == (3, 3)
     assert other.repeat is None
-    assert failure(again) == ("interrupted", "not run: interrupted before")
+    assert failure(again)[0] == "interrupted"
+    assert failure(again)[1].startswith("not run")
     place.assert_tidy()
 
 
@@ -297,7 +295,7 @@ def test_ctrl_c_during_trials(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
     report = place.report()
     assert [run.config.name for run in report.runs] == ["default"]
     assert len(report.runs[0].steps_ns) == 3
-    assert "Interrupted while trying: 1 of 4 processes had ended." in report.notes
+    assert any(note.startswith("Interrupted") and "1 of 4" in note for note in report.notes)
     assert [finding.trial for finding in report.findings] == [None]
     assert place.visits() == ["default", "default", "a"]
     place.assert_tidy()
@@ -351,8 +349,8 @@ def test_progress_of_trials_counts_every_process(
     said: list[str] = []
     questions = LaboratoryQuestions(trials=True)
     report = analyze_spec(place.spec, device="cpu", steps=3, say=said.append, asked=questions).report
-    assert numbers([line for line in said if "trying" not in line]) == [(1, 3), (2, 3), (3, 3)]
-    assert numbers([line for line in said if "trying" in line]) == counted
+    assert numbers([line for line in said if "trial" not in line]) == [(1, 3), (2, 3), (3, 3)]
+    assert numbers([line for line in said if "trial" in line]) == counted
     trial = report.findings[0].trial
     assert trial is not None
     assert (trial.config, trial.verdict) == ("a", "failed" if fails else "same")
@@ -386,10 +384,9 @@ def test_questions_that_no_run_can_answer_are_told_why() -> None:
     )  # fmt: skip
     experiments.measure_under_cap(here, 2**30, Path())
     experiments.count_operations(here, True)
-    assert here.notes == [
-        "Nothing was run under a limit of 1 GiB: no configuration was measured without one.",
-        "Hardware counters were not read: no run has convolutions whose kernels are known.",
-    ]
+    limit, counters = here.notes
+    assert "1 GiB" in limit
+    assert counters.startswith("Hardware counters were not read:")
     assert here.runs == [failed]
 
 
@@ -400,7 +397,7 @@ def test_ctrl_c_while_shapes_change(place: Place, monkeypatch: pytest.MonkeyPatc
     report = place.report()
     assert len(report.runs[0].steps_ns) == 3
     assert report.schedules == ()
-    assert 'Interrupted while shapes changed, under "default".' in report.notes
+    assert any(note.startswith("Interrupted") and '"default"' in note for note in report.notes)
     place.assert_tidy()
 
 
@@ -429,14 +426,14 @@ def test_everything_asked_at_once_on_a_cpu(place: Place) -> None:
     assert failure(runs["checkpoint=nowhere"])[0] == "target"
     assert "nowhere" in failure(runs["checkpoint=nowhere"])[1]
     assert len(runs["default"].steps_ns) == len(runs["default (again)"].steps_ns) == 3
-    for sentence in (
-        "cuda_graph is not run: cuda_graph means nothing on a CPU.",
-        "memory_limit=1GiB is not run: memory_limit means nothing on a CPU.",
-        "no_item is not run: no_item means nothing on a CPU.",
-        "Nothing was run under a limit of 1 GiB: only a CUDA device's memory can be capped.",
-        "Hardware counters were not read: cpu has none that this tool knows, only NVIDIA's devices.",
+    for start in (
+        "Skipped cuda_graph:",
+        "Skipped memory_limit=1GiB:",
+        "Skipped no_item:",
+        "No runs with a memory limit of 1 GiB:",
+        "Hardware counters were not read:",
     ):
-        assert report.notes.count(sentence) == 1, report.notes
+        assert sum(note.startswith(start) for note in report.notes) == 1, report.notes
     (schedule,) = report.schedules
     assert schedule.failure is None
     assert [step.shape for step in schedule.steps] == [(6, 4)] * 3

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.measurement.trials import MOST_TRIALS  # noqa: E402
+from profiler_kit.measurement.trials import MAX_TRIALS  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
@@ -148,15 +148,15 @@ def test_what_fails_is_told_and_the_rest_stands(
 def test_advice_that_means_nothing_is_a_note_and_too_much_of_it_too(
     spec: TargetSpec, measured_by: MeasuredBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = tuple(f"batch={n}" for n in range(3, 4 + MOST_TRIALS))
+    many = tuple(f"batch={n}" for n in range(3, 4 + MAX_TRIALS))
     advises(monkeypatch, ("no_such_thing",), ("cuda_graph",), many)
     processes = Processes()
     measured_by(processes)
     report = tried(spec)
     names = [name for name, again in processes.asked if not again and name != "default"]
-    assert names == list(many[:MOST_TRIALS])
+    assert names == list(many[:MAX_TRIALS])
     assert any("no_such_thing" in note for note in report.notes)
-    assert any(f"batch={3 + MOST_TRIALS}" in note and "--also" in note for note in report.notes)
+    assert any(f"batch={3 + MAX_TRIALS}" in note and "--also" in note for note in report.notes)
 
 
 def test_nothing_to_try_is_said(spec: TargetSpec, measured_by: MeasuredBy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_nothing_to_try_is_said(spec: TargetSpec, measured_by: MeasuredBy, monke
     measured_by(Processes())
     said: list[str] = []
     tried(spec, said)
-    assert "nothing to try: no finding advises a configuration" in said
+    assert "no trials: no finding advises a configuration" in said
 
 
 def test_what_processes_disagree_about_is_tried_once_more(

@@ -1,4 +1,4 @@
-"""The words for kernel families cover what the classifier can say."""
+"""Every family that the classifier returns has a display name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from profiler_kit.records.families import WORDS, family_words
 from profiler_kit.traces.kernels import classify, families
 
 
-def test_every_family_has_words_and_none_is_left_over() -> None:
+def test_every_family_has_a_display_name() -> None:
     assert families() == set(WORDS)
 
 
-def test_words_are_words() -> None:
+def test_display_names_are_distinct_plain_words() -> None:
     assert len(set(WORDS.values())) == len(WORDS)
     for family, words in WORDS.items():
         assert words.strip() == words
@@ -18,12 +18,12 @@ def test_words_are_words() -> None:
         assert words != family or family in ("attention",)
 
 
-def test_the_list_of_families_holds_what_names_are_classified_as() -> None:
+def test_the_classifier_returns_listed_families() -> None:
     names = (
         "aten::addmm",
         "autograd::engine::evaluate_function: X",
         "ncclDevKernel_AllReduce",
-        "nobody_knows",
+        "unlisted_name",
         "aten::odd",
     )
     for name in names:
@@ -31,4 +31,4 @@ def test_the_list_of_families_holds_what_names_are_classified_as() -> None:
 
 
 def test_an_unknown_family_keeps_its_name() -> None:
-    assert family_words("conv:of_tomorrow") == "conv:of_tomorrow"
+    assert family_words("conv:new_in_2030") == "conv:new_in_2030"

@@ -1,4 +1,4 @@
-"""Records to JSON and back: what is written first, what is read, and what is refused with its place."""
+"""Records to JSON and back: the first keys, valid files, and errors with their place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REPORT = json.loads((FROZEN / "report_cpu.json").read_text())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """A number that is no larger than its limit."""
+    """A number that does not exceed its limit."""
 
     count: int
     limit: float = 10.0
@@ -59,8 +59,8 @@ def every_kind() -> list[str]:
     while todo:
         record = todo.pop()
         todo += record.__subclasses__()
-        if hasattr(record, "kind"):  # TargetJob is what jobs have in common, and no file
-            records[record.__qualname__] = record.kind  # a dataclass with slots is there twice
+        if hasattr(record, "kind"):  # TargetJob is a base class without a kind
+            records[record.__qualname__] = record.kind  # a dataclass with slots occurs twice
     return [kind for name, kind in records.items() if name != "Tree"]
 
 
@@ -70,28 +70,28 @@ def test_a_file_begins_with_its_kind_and_schema() -> None:
         dumps(Tree(leaves=()), indent=None)
         == '{"kind": "tree", "schema": 1, "leaves": [], "name": null, "shown": true}\n'
     )
-    assert "kind" not in to_json(ConfigRun(config=RunConfig(name="default")))  # inside of a report
+    assert "kind" not in to_json(ConfigRun(config=RunConfig(name="default")))  # as part of a report
 
 
-def test_every_kind_has_a_name_of_its_own() -> None:
+def test_kinds_are_unique() -> None:
     kinds = every_kind()
     assert len(kinds) == len(set(kinds))
     assert set(SHOWN) < set(kinds)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_report_comes_back(name: str) -> None:
+def test_a_report_survives_a_round_trip(name: str) -> None:
     report = SAMPLES[name]()
     assert loads_report(dumps(report), name) == report
     assert from_json(Report, to_json(report)) == report
 
 
-def test_an_unknown_key_is_ignored_and_a_missing_one_with_a_default_is_filled_in() -> None:
+def test_unknown_keys_are_ignored_and_defaults_are_filled_in() -> None:
     assert loads(Tree, tree({"count": 3, "color": "green"}, age=7), "x") == Tree(leaves=(Leaf(count=3),))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (tree({"count": "3"}), "x.json: leaves[0].count: expected int, found '3'"),
         (tree({"count": 1}, {"count": 2.0}), "x.json: leaves[1].count: expected int, found 2.0"),
@@ -117,20 +117,20 @@ def test_an_unknown_key_is_ignored_and_a_missing_one_with_a_default_is_filled_in
         ('{"kind": "tree", "schema": 0}', "x.json: 'schema' is 0, not a version number"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_with_its_place(text: str, says: str) -> None:
+def test_invalid_content_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(ReportError) as raised:
         loads(Tree, text, "x.json")
-    assert str(raised.value).startswith(says)
+    assert str(raised.value).startswith(message)
     assert raised.value.hint
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     for text in (b'{"kind": "tree", "schema": 1, "leaves": [], "name": "\xff"}', b"\xff", b"", b"\0"):
         with pytest.raises(ReportError, match="not JSON"):
             loads(Tree, text, "x.json")
 
 
-def test_a_large_number_in_a_name_is_none() -> None:
+def test_digits_in_a_string_are_not_a_large_number() -> None:
     assert loads(Tree, tree(name="1" * 50), "x").name == "1" * 50
     assert loads(Tree, tree({"count": 0, "limit": 10**30}), "x").leaves[0].limit == 1e30
 
@@ -165,7 +165,7 @@ def test_another_kind_is_named_and_the_hint_works(tmp_path: Path, monkeypatch: p
         loads(RunJob, dumps(SAMPLES["v0_cpu"]()), "x")
 
 
-def test_a_kind_is_told_by_keys_where_the_file_does_not_say_it() -> None:
+def test_the_kind_of_an_old_file_follows_from_its_keys() -> None:
     assert kind_of('{"schema": 1, "target": {}, "traces": []}', "x") == "report"
     assert kind_of('{"schema": 1, "tool": {}, "traces": []}', "x") == "trace_report"
     assert kind_of('{"schema": 1, "tool": {}, "cores": 2}', "x") == "machine"
@@ -186,7 +186,7 @@ JSON = st.recursive(
 
 @given(st.data())
 def test_a_changed_report_is_read_or_refused(data: st.DataObject) -> None:
-    """One value of a report replaced, taken away or doubled: it reads, or a ReportError says where it does not fit."""
+    """One value of a report is replaced, removed or duplicated: the file is read, or a ReportError names the place."""
     report = json.loads(json.dumps(REPORT))
     inner: Any = report
     while True:
@@ -202,7 +202,7 @@ def test_a_changed_report_is_read_or_refused(data: st.DataObject) -> None:
     elif isinstance(inner, list):
         inner.insert(at, data.draw(JSON))
     else:
-        inner["unheard_of"] = data.draw(JSON)
+        inner["unknown_key"] = data.draw(JSON)
     _read_or_refused(json.dumps(report).encode())
 
 
@@ -219,24 +219,24 @@ def _read_or_refused(text: bytes) -> None:
     try:
         record = loads_saved(text, "x.json")
     except ReportError as error:
-        refused = error
+        refusal = error
     else:
         assert loads_saved(dumps(record), "again") == record
         return
-    assert str(refused).startswith("x.json: ")
-    assert refused.hint
+    assert str(refusal).startswith("x.json: ")
+    assert refusal.hint
 
 
-def test_an_invariant_of_a_record_is_kept() -> None:
+def test_a_check_of_a_record_applies_on_reading() -> None:
     data = json.loads(dumps(SAMPLES["v0_cuda"]()))
     data["static"]["modules"][0]["forward"] |= {"macs": 5, "flops": 9}
-    says = r"x.json: static.modules\[0\].forward: 9 FLOPs are fewer than twice 5 MACs"
-    with pytest.raises(ReportError, match=says):
+    message = r"x.json: static.modules\[0\].forward: 9 FLOPs are fewer than twice 5 MACs"
+    with pytest.raises(ReportError, match=message):
         loads_saved(json.dumps(data), "x.json")
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["show", "--help"], ["--version"]])
-def test_answering_at_once_does_not_import_msgspec(argv: list[str]) -> None:
+def test_help_and_version_do_not_import_msgspec(argv: list[str]) -> None:
     code = f"import sys; from profiler_kit.cli import main; main({argv!r}); sys.exit('msgspec' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

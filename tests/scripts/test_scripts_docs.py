@@ -93,23 +93,23 @@ def test_headings_that_a_page_links_to_exist(page: Path) -> None:
     assert missing == []
 
 
-def test_the_laboratorys_page_has_the_codes_numbers() -> None:
-    text = " ".join((ROOT / "docs" / "laboratory.md").read_text(encoding="utf-8").split())
+def test_the_page_on_measuring_has_the_numbers_of_the_code() -> None:
+    text = " ".join((ROOT / "docs" / "measuring.md").read_text(encoding="utf-8").split())
     said = (
-        f"one process ahead for every {sweep.CORES_TO_GET_READY} cores, at most {sweep.MOST_READY}",
+        f"one process ahead for every {sweep.CORES_PER_PREPARED} cores, at most {sweep.MAX_PREPARED}",
         f"lie within {steps.STEADY_SPREAD:.0%} of each other".replace("%", " %"),
-        f"at most {steps.MOST_WARMUP_STEPS} steps, or what",
-        f"{steps.FEWEST_STEPS} to {steps.MOST_STEPS}, without the profiler",
+        f"at most {steps.MAX_WARMUP_STEPS} steps",
+        f"{steps.MIN_STEPS} to {steps.MAX_STEPS}, without the profiler",
         f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
-        f"at least {session.LEAST_RUN_BUDGET_S:g} s for each configuration's first one",
-        f"or of the two at hand, and {noise.FLOOR:.0%} beyond that".replace("%", " %"),
-        f"For less than {noise.WORTH:.0%} nothing is advised".replace("%", " %"),
-        f"at most {trials.MOST_TRIALS} configurations",
+        f"at least {session.MIN_RUN_BUDGET_S:g} s for each configuration's first process",
+        f"or one of the two compared), plus {noise.FLOOR:.0%}".replace("%", " %"),
+        f"No advice about cuDNN's flags is given for less than {noise.WORTH:.0%}".replace("%", " %"),
+        f"at most {trials.MAX_TRIALS} configurations",
         f"a gain or loss of {WORTH_A_LINE_PERCENT:g} %",
         f"first and second half differ by more than {unsteady.HALVES:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []
-    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.AGAIN_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)
+    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)
 
 
 def test_the_readme_shows_commands_and_output() -> None:

@@ -23,18 +23,18 @@ def runner(folder: Path, text: str, **words: object) -> Runner:
     return Runner(load(job(folder, text, **words).spec, device="cpu"))  # type: ignore[arg-type]
 
 
-def bits(folder: Path, text: str, **words: object) -> checks.Bits:
+def bits(folder: Path, text: str, **words: object) -> checks.Reproducibility:
     of = runner(folder, text, **words)
-    return checks.bits(of, checks.seeded_state(of))
+    return checks.compare_passes(of, checks.seeded_state(of))
 
 
 def test_bits_come_from_the_start_however_far_the_model_was_trained(tmp_path: Path) -> None:
     fresh = runner(tmp_path, net())
     start = checks.seeded_state(fresh)
-    first = checks.bits(fresh, start)
+    first = checks.compare_passes(fresh, start)
     for _ in range(3):
         fresh.step()
-    again = checks.bits(fresh, start)
+    again = checks.compare_passes(fresh, start)
     assert first == again
     assert (first.outputs, first.loss, first.gradients, first.repeatable) == (True, True, True, True)
 
@@ -50,7 +50,7 @@ def test_the_start_is_a_copy(tmp_path: Path) -> None:
 def test_one_pass_of_a_second_process_has_the_same_digests(tmp_path: Path) -> None:
     first = bits(tmp_path, net())
     of = runner(tmp_path, net())
-    alone = checks.digests_only(of, checks.seeded_state(of))
+    alone = checks.pass_digests(of, checks.seeded_state(of))
     assert (alone.output, alone.loss, alone.gradient) == (
         first.digests.output,
         first.digests.loss,
@@ -81,7 +81,7 @@ def test_the_third_pass_counts(tmp_path: Path) -> None:
     ],
     ids=["loss and gradients", "the loss alone", "the output alone"],
 )
-def test_output_loss_and_gradients_are_told_apart(
+def test_output_loss_and_gradients_are_compared_separately(
     tmp_path: Path, result: str, loss: str, parts: tuple[bool, bool, bool]
 ) -> None:
     text = net(result=result) + f"import itertools\ncalls = itertools.count()\ndef loss_fn(out): return {loss}\n"
@@ -147,9 +147,9 @@ def test_all_buffers_are_put_back(tmp_path: Path) -> None:
     )
     of = runner(tmp_path, running)
     start = checks.seeded_state(of)
-    first = checks.bits(of, start)
+    first = checks.compare_passes(of, start)
     of.step()
-    assert checks.bits(of, start) == first
+    assert checks.compare_passes(of, start) == first
     assert first.repeatable is True
 
 
@@ -162,7 +162,7 @@ def laid_out(shape: tuple[int, ...]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (2, 3, 4, 5), (1, 60), (60, 1), (3, 0, 2)], ids=str)
 @pytest.mark.parametrize("most", [1, 4, 7, 1000])
-def test_pieces_hold_every_element_once_in_order_whatever_the_layout(
+def test_pieces_hold_every_element_once_in_order_for_any_layout(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], most: int
 ) -> None:
     monkeypatch.setattr(pieces_of, "PIECE_ELEMENTS", most)
@@ -189,8 +189,13 @@ class Answer:
     note: str
 
 
-def test_tensors_are_found_in_whatever_a_model_returns() -> None:
+def test_tensors_are_collected_from_any_output() -> None:
     one, two, three = torch.ones(1), torch.ones(2), torch.ones(3)
     nested = {"a": [one, (two, None, "text")], "b": Answer(logits=three, note="x")}
     assert [tensor.numel() for tensor in tensors(nested)] == [1, 2, 3]
     assert [t.dtype for t in tensors(torch.ones(2, dtype=torch.complex64).conj())] == [torch.float32]
+
+
+def test_the_texts_state_the_number_of_passes() -> None:
+    """Records, columns, rules and pages say "three passes"."""
+    assert checks.PASSES == 3

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.records.laboratory import DeviceState  # noqa: E402
 from profiler_kit.worker import device_state as state_of  # noqa: E402
-from profiler_kit.worker.device_state import device_state, reasons_in_words  # noqa: E402
+from profiler_kit.worker.device_state import device_state, throttle_reasons  # noqa: E402
 
 
 class NVMLError(Exception):
@@ -118,14 +118,14 @@ def test_the_device_is_found_by_identity_not_by_index(
     assert found.sm_clock_hz == 1_200_000_000
 
 
-def test_a_device_without_identity_is_told_only_where_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_identity_is_used_only_if_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state(monkeypatch, Nvml()) is None
     alone = state(monkeypatch, Nvml(count=1))
     assert alone is not None
     assert alone.sm_clock_hz == 1_980_000_000
 
 
-def test_what_is_not_answered_is_unknown_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_values_are_unknown_and_the_others_remain(monkeypatch: pytest.MonkeyPatch) -> None:
     found = state(monkeypatch, Nvml(fails=("nvmlDeviceGetTemperature",), mask=0x4), uuid="aa-1")
     assert found == DeviceState(sm_clock_hz=1_980_000_000, throttled_by=("software power cap",))
     silent = ("nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksEventReasons")
@@ -139,10 +139,10 @@ def test_an_older_binding_calls_reasons_otherwise(monkeypatch: pytest.MonkeyPatc
 
 
 def test_reasons_are_words_idleness_is_none_and_unknown_bits_are_numbers() -> None:
-    assert reasons_in_words(0) == ()
-    assert reasons_in_words(state_of.IDLE) == ()
-    assert reasons_in_words(0x1 | 0x2 | 0x8) == ("applications clocks setting", "hardware slowdown")
-    assert reasons_in_words(0x4 | 0x10000) == ("software power cap", "reason 0x10000")
+    assert throttle_reasons(0) == ()
+    assert throttle_reasons(state_of.IDLE) == ()
+    assert throttle_reasons(0x1 | 0x2 | 0x8) == ("applications clocks setting", "hardware slowdown")
+    assert throttle_reasons(0x4 | 0x10000) == ("software power cap", "reason 0x10000")
     bits = [bit for bit, _ in state_of.REASONS]
     assert len(set(bits)) == len(bits) == len({words for _, words in state_of.REASONS})
     assert all(bit & (bit - 1) == 0 for bit in bits)

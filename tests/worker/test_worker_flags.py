@@ -1,4 +1,4 @@
-"""Flags that a model changes while it runs, seen and named."""
+"""Flags that a model changes while it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_nothing_changed_is_nothing() -> None:
     assert environment.flags_changed(environment.flags_snapshot(), environment.flags_snapshot()) == ()
 
 
-def test_what_a_model_sets_is_named_with_both_values() -> None:
+def test_a_changed_flag_is_listed_with_both_values() -> None:
     before = environment.flags_snapshot()
     torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_kit.worker.steps import FEWEST_STEPS, MOST_STEPS, is_steady, steps_within
+from profiler_kit.worker.steps import MIN_STEPS, MAX_STEPS, is_steady, steps_within
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_steady_means_three_within_five_percent(warmup: list[int], steady: bool)
 
 @pytest.mark.parametrize(
     ("budget", "step", "count"),
-    [(10, 7, FEWEST_STEPS), (1000, 10, 100), (10**9, 1, MOST_STEPS), (0, 0, FEWEST_STEPS)],
+    [(10, 7, MIN_STEPS), (1000, 10, 100), (10**9, 1, MAX_STEPS), (0, 0, MIN_STEPS)],
 )
 def test_steps_within_a_budget(budget: int, step: int, count: int) -> None:
     assert steps_within(budget, step) == count

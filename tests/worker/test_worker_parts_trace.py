@@ -87,7 +87,7 @@ def test_an_input_without_gradient_has_no_part_for_it() -> None:
     ("reentrant", "redone"),
     [(False, ("block.0",)), (True, ("block.0", "block.2"))],  # the former stops at the last tensor that is needed
 )
-def test_what_a_checkpoint_computes_again_is_met_again(reentrant: bool, redone: tuple[str, ...]) -> None:
+def test_recomputed_convolutions_are_measured_again(reentrant: bool, redone: tuple[str, ...]) -> None:
     assert parts_of(Runner(target(Net(reentrant)))) == expected(redone)
 
 
@@ -132,7 +132,7 @@ def test_a_functional_convolution_belongs_to_the_module_that_calls_it() -> None:
     assert parts_of(Runner(target(Functional()))) == Counter({("", "fprop"): 1, ("", "wgrad"): 1})
 
 
-def test_a_weight_of_two_modules_is_told_apart_by_autograd() -> None:
+def test_the_sequence_number_attributes_a_weight_of_two_modules() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -199,14 +199,14 @@ def test_nothing_is_written_for_a_model_without_convolutions(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_said_of_what_is_compiled(tmp_path: Path) -> None:
+def test_compiled_modules_are_not_reported(tmp_path: Path) -> None:
     made = target(Net())
     made.runs = torch.compile(made.model, backend="eager")
     assert not parts.trace_parts(Runner(made), tmp_path / "trace.json")
     assert not list(tmp_path.iterdir())
 
 
-def test_what_lies_beside_a_compiled_module_is_told(tmp_path: Path) -> None:
+def test_modules_next_to_a_compiled_module_are_reported(tmp_path: Path) -> None:
     made = target(Net())
     made.model.block.compile(backend="eager")  # type: ignore[union-attr]
     assert parts.trace_parts(Runner(made), tmp_path / "trace.json")
@@ -216,7 +216,7 @@ def test_what_lies_beside_a_compiled_module_is_told(tmp_path: Path) -> None:
 
 
 def test_there_is_no_record_without_a_cuda_device(tmp_path: Path) -> None:
-    assert parts.record(Runner(target(Net())), tmp_path / "trace.json") == ()
+    assert parts.record_parts(Runner(target(Net())), tmp_path / "trace.json") == ()
     assert not list(tmp_path.iterdir())
 
 
@@ -245,7 +245,7 @@ def test_scratch_is_the_most_that_a_call_took(tmp_path: Path, monkeypatch: pytes
     runner = Runner(target(Net()))
     monkeypatch.setattr(runner, "cuda", True)
     monkeypatch.setattr(runner, "synchronize", lambda: None)
-    found = parts.record(runner, tmp_path / "trace.json")
+    found = parts.record_parts(runner, tmp_path / "trace.json")
     assert {(one.path, one.part) for one in found} == set(expected())
     by_part = {(one.path, one.part): one.bytes for one in found}
     # asked twice a part: the stem's forward is the first, of the shared module's two the third counts

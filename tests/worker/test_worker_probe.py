@@ -51,12 +51,12 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PeakMemory:
     monkeypatch.setattr(torch.cuda, "memory_allocated", allocator.memory_allocated)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", allocator.max_memory_allocated)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    found = probe.peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
+    found = probe.measure_peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
     assert found is not None
     return found
 
 
-def test_each_op_is_told_with_what_it_took(probed: PeakMemory) -> None:
+def test_each_op_is_recorded_with_its_workspace(probed: PeakMemory) -> None:
     assert {op.workspace_bytes for op in probed.calls} == {WORKSPACE}
     assert {op.growth_bytes for op in probed.calls} == {GROWTH}
     assert [op.before_bytes for op in probed.calls] == sorted(op.before_bytes for op in probed.calls)
@@ -78,7 +78,7 @@ def test_the_calls_of_every_layer_are_simulated_with_the_same_words(probed: Peak
     assert real <= simulated
 
 
-def test_pointwise_ops_that_took_nothing_are_not_told(
+def test_pointwise_ops_without_workspace_are_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probed: PeakMemory
 ) -> None:
     assert any(op.op.startswith("aten.relu") for op in probed.calls)  # it is scripted to take something there
@@ -86,7 +86,7 @@ def test_pointwise_ops_that_took_nothing_are_not_told(
     allocator = Allocator()
     monkeypatch.setattr(torch.cuda, "memory_allocated", allocator.memory_allocated)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", allocator.max_memory_allocated)
-    found = probe.peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
+    found = probe.measure_peak_memory(Runner(load(job(tmp_path, CONVOLUTIONS).spec, device="cpu")))
     assert found is not None
     names = {op_name(op.op) for op in found.calls}
     assert "aten.convolution" in names  # that it takes nothing is worth knowing

@@ -45,7 +45,7 @@ def test_a_loader_s_batches_come_first_and_begin_anew(tmp_path: Path) -> None:
     assert sums == [8.0, 0.0, 8.0, 0.0]  # the step above took the first batch
 
 
-def test_a_loader_that_runs_dry_is_told(tmp_path: Path) -> None:
+def test_an_empty_loader_is_an_error(tmp_path: Path) -> None:
     once = "class Once:\n    def __init__(self):\n        self.left = [torch.zeros(2, 4)] * 2\n"
     once += (
         "    def __iter__(self):\n        while self.left:\n            yield self.left.pop()\ntrain_loader = Once()\n"

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
-from profiler_kit.worker.threads import FEWEST_CALLS, first_call  # noqa: E402
+from profiler_kit.worker.threads import MIN_CALLS, time_new_thread  # noqa: E402
 
 FIRST_S = 0.05
 
@@ -27,7 +27,7 @@ def runner(folder: Path, on_call: Callable[[], None], **words: object) -> Runner
     return Runner(target)
 
 
-def test_what_is_kept_per_thread_shows_in_the_first_pass(tmp_path: Path) -> None:
+def test_per_thread_state_shows_in_the_first_pass(tmp_path: Path) -> None:
     kept = threading.local()
     calls: list[int] = []
 
@@ -37,19 +37,19 @@ def test_what_is_kept_per_thread_shows_in_the_first_pass(tmp_path: Path) -> None
             time.sleep(FIRST_S)
             kept.plan = True
 
-    found = first_call(runner(tmp_path, on_call))
+    found = time_new_thread(runner(tmp_path, on_call))
     assert found.first_ns > FIRST_S * 1e9
     assert found.steady_ns < found.first_ns / 5
     main, other = dict.fromkeys(calls)
     assert main == threading.get_ident()
-    assert calls.count(main) >= FEWEST_CALLS
-    assert calls.count(other) > FEWEST_CALLS
+    assert calls.count(main) >= MIN_CALLS
+    assert calls.count(other) > MIN_CALLS
     assert calls == sorted(calls, key=lambda ident: ident != main)  # the main thread had it first
 
 
 def test_grad_mode_and_autocast_hold_in_the_thread_and_are_as_before_after(tmp_path: Path) -> None:
     seen: set[tuple[bool, bool]] = set()
-    first_call(
+    time_new_thread(
         runner(tmp_path, lambda: seen.add((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"))), amp="bfloat16")
     )
     assert seen == {(False, True)}
@@ -57,7 +57,7 @@ def test_grad_mode_and_autocast_hold_in_the_thread_and_are_as_before_after(tmp_p
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_what_the_model_raises_in_the_thread_goes_through(tmp_path: Path) -> None:
+def test_an_exception_in_the_thread_is_raised(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def on_call() -> None:
@@ -65,5 +65,5 @@ def test_what_the_model_raises_in_the_thread_goes_through(tmp_path: Path) -> Non
             raise ValueError("not in this thread")
 
     with pytest.raises(ValueError, match="not in this thread"):
-        first_call(runner(tmp_path, on_call))
+        time_new_thread(runner(tmp_path, on_call))
     assert threading.active_count() < 50

@@ -15,7 +15,7 @@ from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
-Fires when two passes in one process gave bitwise equal results, but a second, fresh process of the same configuration and
+Fires when three passes in one process gave bitwise equal results, but a second, fresh process of the same configuration and
 seed gave different ones. Outputs, loss and gradients are compared separately.
 
 - `medium`: `cudnn.deterministic=True` was set.
@@ -64,7 +64,7 @@ def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> F
         severity="info" if parts == "loss" else "medium" if is_deterministic else "low",
         title=f"{names} {verb} bitwise reproducible only within one process: two processes give different {parts}",
         explanation=sentences(
-            "Two passes within one process gave bitwise equal results. A second, fresh process of the same configuration and "
+            "Three passes within one process gave bitwise equal results. A second, fresh process of the same configuration and "
             "seed gave different ones.",
             "cudnn.benchmark times each algorithm once or twice, so another one may win in the next process."
             if benchmark

@@ -54,10 +54,10 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
         title=f"Two passes over the same batch give different {parts} in {names}"
         + (", although deterministic is set" if deterministic else ""),
         explanation=sentences(
-            "The two passes ran in one process, from the same weights and inputs, with no optimizer step between.",
+            "The three passes ran in one process, from the same weights and inputs, with no optimizer step between.",
             _same_part(run),
             "The usual cause is kernels that add with atomics, in an order that changes from run to run.",
-            f"With cudnn.deterministic=True ({quoted(cure)}) both passes give the same bits."
+            f"With cudnn.deterministic=True ({quoted(cure)}) all passes give the same bits."
             if cures and cure is not None
             else "",
         ),

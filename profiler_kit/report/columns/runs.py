@@ -120,7 +120,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("backward_percent", "backward %", "percent", _kernel_share("backward"), "share of device time in backward", place="data"),
     Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
     Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
-    Column("repeatable", "same bits", "bool", lambda r: r.run.repeatable, "whether two passes of one process gave the same bits, outputs and gradients", rank=5),
+    Column("repeatable", "same bits", "bool", lambda r: r.run.repeatable, "whether three passes of one process gave the same bits, outputs and gradients", rank=5),
     Column("max_relative_error", "error", "fraction", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=6),
     Column("trace", "trace", "text", lambda r: r.run.trace, "the Chrome trace of the traced steps", place="data"),
 )
