@@ -136,14 +136,14 @@ def test_ctrl_c_keeps_what_was_read(
 ) -> None:
     from profiler_kit.pipeline import trace_reading as reading
 
-    whole = reading.contribution
+    whole = reading.extract_trace
 
     def pressed(file: Path) -> object:
         if file.name == "cpu.json":
             raise KeyboardInterrupt
         return whole(file)
 
-    monkeypatch.setattr(reading, "contribution", pressed)
+    monkeypatch.setattr(reading, "extract_trace", pressed)
     done = call(["inspect", "cuda.json.gz", "cpu.json", "-q"], capfd)
     assert done.code == INTERRUPTED
     assert done.out.startswith("cuda.json.gz\n")

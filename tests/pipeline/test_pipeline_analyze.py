@@ -17,7 +17,7 @@ from profiler_kit.measurement.experiments import count_operations  # noqa: E402
 from profiler_kit.measurement.session import Session  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count, count_spec  # noqa: E402
-from profiler_kit.pipeline.forecast import Counted  # noqa: E402
+from profiler_kit.pipeline.memory_prediction import Counted  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.laboratory import ConvolutionTiming, CountedKernel, KernelCounters, LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
@@ -268,7 +268,7 @@ def test_what_is_predicted_for_the_runs_stands_in_the_report(
         return [replace(run, notes=(f"predicted after {len(runs)}",)) for run in runs]
 
     stand_in(measured_by)
-    monkeypatch.setattr("profiler_kit.pipeline.analyze.with_measured_scratch", with_note)
+    monkeypatch.setattr("profiler_kit.pipeline.analyze.with_measured_workspaces", with_note)
     report = analyze_spec(spec, device="cpu").report
     assert [run.notes for run in report.runs] == [("predicted after 3",)] * 3
 
@@ -280,7 +280,7 @@ def test_ctrl_c_while_runs_are_predicted_keeps_them(
         raise KeyboardInterrupt
 
     stand_in(measured_by)
-    monkeypatch.setattr("profiler_kit.pipeline.analyze.with_measured_scratch", interrupted)
+    monkeypatch.setattr("profiler_kit.pipeline.analyze.with_measured_workspaces", interrupted)
     done = analyze_spec(spec, device="cpu")
     assert done.interrupted
     assert [run.failure for run in done.report.runs] == [None, None, None]
@@ -291,7 +291,7 @@ def test_a_schedule_that_makes_no_sense_is_told_before_anything_is_measured(
 ) -> None:
     measured = stand_in(measured_by)
     with pytest.raises(UsageError, match="sixty"):
-        analyze_spec(spec, device="cpu", asked=LaboratoryQuestions(shapes="sixty"))
+        analyze_spec(spec, device="cpu", questions=LaboratoryQuestions(shapes="sixty"))
     assert measured.asked == []
 
 

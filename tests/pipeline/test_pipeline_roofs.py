@@ -150,7 +150,7 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
 ) -> None:
     measured(measured_by, "a CPU")
     said: list[str] = []
-    report = analyze_spec(spec, device="cpu", configs=["default"], say=said.append).report
+    report = analyze_spec(spec, device="cpu", configs=["default"], on_progress=said.append).report
     (line,) = report.roofline
     fc = next(layer for layer in line.layers if (layer.path, layer.phase) == ("fc", "forward"))
     assert fc.time_ns == 50_000

@@ -53,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
             steps=options.steps,
             timeout_s=options.timeout,
             traces=folder / "traces",
-            say=progress.show,
+            on_progress=progress.show,
             convention=options.convention,
-            asked=_laboratory_questions(options),
+            questions=_laboratory_questions(options),
         )
         progress.show("writing the report")
         output.write_report_folder(analysis, folder)

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
             budgets=options.budget,
             strict=options.strict,
             convention=options.convention,
-            say=progress.show,
+            on_progress=progress.show,
         )
     output.emit(check_document(result), options)
     if options.strict:

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     output.check(options)
     if both_are_traces:
         with Progress(quiet=options.quiet) as progress:
-            comparison = compare_traces(options.a, options.b, say=progress.show)
+            comparison = compare_traces(options.a, options.b, on_progress=progress.show)
         output.emit(trace_comparison_document(comparison), options)
         return errors.OK
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             budget_s=options.budget_s,
             steps=options.steps,
             timeout_s=options.timeout,
-            say=progress.show,
+            on_progress=progress.show,
         )
     output.warn(sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)

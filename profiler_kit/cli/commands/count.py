@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
             cross_check=options.cross_check,
             hardware=options.hardware,
             gpu=options.gpu,
-            asked=_memory_questions(options),
-            say=progress.show,
+            questions=_memory_questions(options),
+            on_progress=progress.show,
         )
     output.warn(report)
     output.emit_report(report, options)

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
 
     output.check(options)
     with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
-        machine = env(options.device, fresh=options.fresh, say=progress.show)
+        machine = env(options.device, fresh=options.fresh, on_progress=progress.show)
     output.emit(machine_document(machine), options)
     return errors.OK
 

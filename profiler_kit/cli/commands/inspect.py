@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     output.check(options)
     _check_options(options)
     with Progress(quiet=options.quiet) as progress:
-        inspection = inspect(options.traces, say=progress.show)
+        inspection = inspect(options.traces, on_progress=progress.show)
     if not inspection.interrupted:
         _check_traces(inspection.files, inspection.traces, options)
     for error in inspection.errors:

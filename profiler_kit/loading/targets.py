@@ -1,4 +1,4 @@
-"""From the words of a target, or a model in hand, to a Target."""
+"""Loads a Target from a spec or from a model object."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.assemble import assemble
+from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
-from profiler_kit.loading.command import IN_PYTHON, next_line
+from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compiled import as_written
-from profiler_kit.loading.construct import check_arguments, construct
-from profiler_kit.loading.feed import Feeder
+from profiler_kit.loading.construction import check_arguments, construct
+from profiler_kit.loading.copies import is_all_meta, meta_copy, private_copy
 from profiler_kit.loading.forms import Built, form_of, formatted, inputs_of, is_model
+from profiler_kit.loading.input_sources import Feeder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
-from profiler_kit.loading.meta import is_all_meta, meta_copy, private_copy
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.place import a_kind
-from profiler_kit.loading.resolve import Candidate, parse_arguments, resolve
+from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
 from profiler_kit.loading.source import Source, open_source
-from profiler_kit.loading.surroundings import flag_of, seeded, user_code
+from profiler_kit.loading.surroundings import parse_flag, seeded, user_code
 from profiler_kit.loading.syntax import binding_lines, builders, cudnn_off_lines
-from profiler_kit.loading.words import check_words, device_of
+from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
 from profiler_kit.records.target import TargetSpec
 
@@ -39,19 +39,21 @@ def load(
     earlier: Source | None = None,
     ready: Callable[[], None] | None = None,
 ) -> Target:
-    """The target that `spec` names, built on `device`: ``meta`` (nothing is computed), ``cpu``, ``cuda`` or ``cuda:1``.
+    """Load the target of `spec` on `device`: ``meta`` (no computation), ``cpu``, ``cuda`` or ``cuda:N``.
 
-    With `compiled` what the target compiles by torch.compile runs compiled; without it runs as it is written. `ready` is
-    called once all is built on the host, before any of it is put on the device. With `earlier` nothing is imported again:
-    torch frees a custom op's kernels when a file defines it a second time, also those that somebody is about to call.
+    With `compiled`, torch.compile in the target stays active; otherwise it is removed. `ready` is called after everything is
+    built on the host and before anything is moved to the device. `earlier` is an imported source to reuse: importing a file
+    again would redefine its custom ops, and torch then frees kernels that are still in use.
 
-    On real devices weights and inputs depend on ``spec.seed`` alone, so every process gets the same. No forward pass is
-    run, except once where lazy layers need it to get their shapes.
+    On real devices, weights and inputs depend only on ``spec.seed``, so every process gets the same. Forward does not run,
+    except once to initialize lazy layers.
 
-    Raises: UsageError for words that make no sense, TargetError for a target that cannot be found, built or fed.
+    Raises:
+        UsageError: the spec is invalid.
+        TargetError: the target cannot be found or built, or has no inputs.
     """
-    where = device_of(device)
-    check_words(spec)
+    where = parse_device(device)
+    check_options(spec)
     if not any(FILE_INPUT.match(text) for text in spec.inputs):
         parse_inputs(spec.inputs)
     arguments = parse_arguments(spec.kwargs)
@@ -59,7 +61,7 @@ def load(
     if recipe is not None:
         return _from_recipe(spec, recipe, device, ready)
     source = open_source(spec) if earlier is None else replace(earlier, spec=spec, is_fresh=False)
-    with user_code(source.folders, source.name) as set_while_built, seeded(spec.seed):
+    with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
     lines = binding_lines(source.tree) if source.tree is not None else {}
@@ -67,29 +69,32 @@ def load(
     forward = inputs_of(spec, built.model, place)
     model = formatted(spec, built.model)
     feeder = Feeder(
-        spec=spec, model=model, forward=forward, device=where, source=source, maker=candidate.name, beside=built.inputs,
+        spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
+        returned_inputs=built.inputs,
         loader=find_loader(source, forward, lines),
     )  # fmt: skip
     names = vars(source.module)
     notes = built.notes
-    flags = tuple(dict.fromkeys((*source.flags, *set_while_built)))
+    flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:
-        notes += (f"{source.name} sets {', '.join(flags)}: put back, each configuration sets its own",)
+        notes += (
+            f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
+        )
     return assemble(
         feeder, place, notes=notes, compiles=built.compiles, ready=ready,
         loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
-        cudnn_flags=tuple(flag_of(flag) for flag in flags),
+        cudnn_flags=tuple(parse_flag(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
-        again=lambda on, **words: load(replace(spec, **words), device=on, earlier=source),
+        again=lambda device, **options: load(replace(spec, **options), device=device, earlier=source),
     )  # fmt: skip
 
 
 def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[[], None] | None = None) -> Target:
-    """The target that a model zoo's `recipe` makes, with inputs made up as it says."""
-    where = device_of(device)
+    """The target of a model zoo's `recipe`, with random inputs."""
+    where = parse_device(device)
     with recipe.surroundings(), seeded(spec.seed):
-        built = construct(spec, recipe.name, recipe.maker, {}, recipe.where, on_meta=where.type == "meta")
+        built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
     forward = inputs_of(spec, model, recipe.where)
     model = formatted(spec, model)
@@ -98,7 +103,7 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[
         recipe.where,
         notes=recipe.notes + built.notes,
         ready=ready,
-        again=lambda on, **words: load(replace(spec, **words), device=on),
+        again=lambda device, **options: load(replace(spec, **options), device=device),
     )
 
 
@@ -111,20 +116,22 @@ def from_model(
     loss_fn: Callable[..., Any] | None = None,
     configure_optimizer: Callable[[nn.Module], Any] | None = None,
     device: str = "meta",
-    **words: Any,
+    **options: Any,
 ) -> Target:
-    """A target made of a copy of `model`, which itself is never changed; on ``meta`` the copy takes no memory.
+    """A target with a copy of `model`, which is not changed. On ``meta`` the copy takes no memory.
 
-    `args` and `kwargs` are what `forward` is called with, `labels` what ``loss_fn(output, *labels)`` compares with. The
-    `words` are those of `TargetSpec` (``mode``, ``loss``, ``optimizer``, ``dtype``, ``amp``, ``batch`` …). Raises UsageError
-    or TargetError.
+    `args` and `kwargs` are the arguments of `forward`; `labels` are those of ``loss_fn(output, *labels)``. `options` are
+    fields of `TargetSpec` (``mode``, ``loss``, ``optimizer``, ``dtype``, ``amp``, ``batch`` …).
+
+    Raises:
+        UsageError, TargetError
     """
     batch = Batch(
         args=(args,) if isinstance(args, Tensor) else tuple(args),
         kwargs=dict(kwargs or {}),
         labels=(labels,) if isinstance(labels, Tensor) else tuple(labels),
     )
-    return _from_model(model, batch, loss_fn, configure_optimizer, TargetSpec(spec=IN_PYTHON, **words), device)
+    return _from_model(model, batch, loss_fn, configure_optimizer, TargetSpec(spec=IN_PYTHON, **options), device)
 
 
 def _from_model(
@@ -135,33 +142,33 @@ def _from_model(
     spec: TargetSpec,
     device: str,
 ) -> Target:
-    where = device_of(device)
-    check_words(spec)
+    where = parse_device(device)
+    check_options(spec)
     if not is_model(model):
         raise UsageError(
-            f"got {a_kind(model)}, not an nn.Module",
-            hint="pass the model itself: profiler_kit.count(model, inputs)",
+            f"expected an nn.Module, got {a_kind(model)}",
+            hint="pass the model and its inputs: profiler_kit.count(model, inputs)",
         )
     form = form_of(model)
     name = type(form.model).__name__
     forward = inputs_of(spec, form.model, name)
-    copied = as_written(meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
-    copied = formatted(spec, copied)
+    model_copy = as_written(meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
+    model_copy = formatted(spec, model_copy)
     feeder = Feeder(
-        spec=spec, model=copied, forward=forward, device=where, beside=form.inputs, maker=name,
-        given=batch if batch.args or batch.kwargs else None,
+        spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
+        caller_batch=batch if batch.args or batch.kwargs else None,
     )  # fmt: skip
 
-    def again(on: str, **words: Any) -> Target:
-        return _from_model(model, batch, loss_fn, configure_optimizer, replace(spec, **words), on)
+    def rebuild(device: str, **options: Any) -> Target:
+        return _from_model(model, batch, loss_fn, configure_optimizer, replace(spec, **options), device)
 
-    held = [*form.model.parameters(), *form.model.buffers()]
-    has_numbers = not any(tensor.is_meta for tensor in held)
+    tensors = [*form.model.parameters(), *form.model.buffers()]
+    has_values = not any(tensor.is_meta for tensor in tensors)
     return assemble(
         feeder,
         name,
         notes=form.notes,
-        again=again if has_numbers else None,
+        again=rebuild if has_values else None,
         loss_fn=loss_fn,
         configure=configure_optimizer,
     )
@@ -174,15 +181,15 @@ def _build(
     if candidate.is_model:
         if arguments:
             raise UsageError(
-                f"--kw {spec.kwargs[0]}: {candidate.name!r} is a model that is built already",
+                f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
                 where=where,
-                hint="name the class or function that builds it: " + next_line(spec, target=f"{source.name}:Net"),
+                hint="use the class or function that builds it: " + next_command(spec, target=f"{source.name}:Net"),
             )
         built = Built(model=candidate.value)
     else:
-        ready = builders(source.tree, candidate.name) if source.tree is not None else ()
-        instead = f"{source.name}:{ready[0]}" if ready else None
-        check_arguments(spec, candidate.name, candidate.value, arguments, where, instead)
+        functions = builders(source.tree, candidate.name) if source.tree is not None else ()
+        alternative = f"{source.name}:{functions[0]}" if functions else None
+        check_arguments(spec, candidate.name, candidate.value, arguments, where, alternative)
         built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
     form = form_of(built.model)
     model = form.model
