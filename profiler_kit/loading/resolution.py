@@ -110,9 +110,11 @@ def _named(source: Source, attr: str) -> Candidate:
     is_class = isinstance(value, type)
     if is_model(value) or (is_class and issubclass(value, nn.Module)) or (callable(value) and not is_class):
         return Candidate(name=attr, value=value, line=line)
-    kind = "a class that is not an nn.Module" if is_class else a_kind(value)
+    problem = (
+        "a class, but not an nn.Module" if is_class else f"{a_kind(value)}, not a model or a function that returns one"
+    )
     raise TargetError(
-        f"{attr} is {kind}, not a model or a function that returns one",
+        f"{attr} is {problem}",
         where=source.at(line),
         hint=_other_names(source, attr),
     )

@@ -25,7 +25,7 @@ EXPECTED: Final = (
     ArithmeticError, AssertionError, AttributeError, KitError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
-_MEASURED_NOTE: Final = "the peaks measured on the device are not affected"
+MEASURED_NOTE: Final = "the peaks measured on the device are not affected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +88,11 @@ def with_memory(
     try:
         memory, notes = simulate(target, simulated), static.notes
         if is_measured and simulated.is_cuda and memory.traced_on != "meta":
-            memory = replace(memory, notes=(*memory.notes, _MEASURED_NOTE))
+            memory = replace(memory, notes=(*memory.notes, MEASURED_NOTE))
     except EXPECTED as error:
         reason = f"memory is not predicted: {_short_message(error)}"
         if is_measured and simulated.is_cuda:
-            reason += f"; {_MEASURED_NOTE}"
+            reason += f"; {MEASURED_NOTE}"
         memory, notes = None, (*static.notes, reason)
     with_estimate = replace(static, memory=memory, notes=notes)
     return with_estimate, with_estimate if static is by_kit else replace(by_kit, memory=memory)

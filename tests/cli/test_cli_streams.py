@@ -53,7 +53,8 @@ def test_a_stream_that_takes_ascii_only_gets_what_it_can_take(folder: Path, sett
 def test_a_full_disk_is_told(folder: Path) -> None:
     ended = shell(folder, "{program} show report.json > /dev/full")
     assert ended.returncode == USAGE
-    assert ended.stderr.startswith("error: stdout cannot be written: No space left on device\nhint: ")
+    assert ended.stderr.startswith("error: ")
+    assert "No space left on device\nhint: " in ended.stderr
     assert ended.stderr.count("\n") == 2
 
 
@@ -73,7 +74,8 @@ def test_a_file_that_hides_a_librarys_module_is_named(tmp_path: Path, name: str)
     path = f"PYTHONPATH='{tmp_path / 'lib'}':\"$PYTHONPATH\"" if name == "torch_part.py" else ""
     ended = shell(tmp_path, f"{path} {{program}} count net.py -q")
     assert ended.returncode == TARGET_FAILED
-    assert ended.stderr.startswith(f"error: {name}: a library that imports its own {name[:-3]!r} got this file instead")
+    assert ended.stderr.startswith(f"error: {name}: ")
+    assert repr(name[:-3]) in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from profiler_kit.loading.values import MOST_INTEGERS, Shadowed, remember
+from profiler_kit.loading.values import MAX_INTEGERS, Shadowed, remember
 
 KNOWN: dict[str, Callable[[], Tensor]] = {
     "arange": lambda: torch.arange(10) % 3,
@@ -46,7 +46,7 @@ UNKNOWN: dict[str, Callable[[], Tensor]] = {
     "chance": lambda: torch.randint(0, 5, (3,)),
     "memory": lambda: torch.empty(3, dtype=torch.int64),
     "of chance": lambda: torch.randn(3) > 0,
-    "large": lambda: torch.arange(MOST_INTEGERS + 1),
+    "large": lambda: torch.arange(MAX_INTEGERS + 1),
     "written over": lambda: torch.zeros(3, dtype=torch.int64).copy_(torch.randint(0, 2, (3,))),
     "partly filled": lambda: _partly_filled(),
 }

@@ -138,7 +138,7 @@ def test_where_all_fail_the_first_reason_is_the_error(
     stand_in(measured_by, default=first, benchmark=rest, deterministic=rest)
     error = all_failed(analyze_spec(spec, device="cpu").report)
     assert isinstance(error, TargetError)
-    assert error.message == "every configuration failed, the first one so: net.py:8: shape mismatch"
+    assert "net.py:8: shape mismatch" in error.message
     assert error.hint == "this shape runs"
 
 
@@ -164,9 +164,8 @@ def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
     assert report.static is None
     assert report.runs[0].failure is None
     note = report.target.notes[-1]
-    assert note.startswith(
-        "Not counted, because of an error in profiler_kit itself (please report it): KeyError: 'fold'"
-    )
+    assert note.startswith("Not counted")
+    assert "KeyError: 'fold'" in note
     assert "test_pipeline_analyze.py:" in note
     with pytest.raises(KeyError):  # where there is nothing else to give, the bug itself is
         count_spec(spec)
@@ -186,9 +185,9 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
     monkeypatch.setattr("profiler_kit.counting.count_both", needs)
     report = analyze_spec(spec, device="cpu").report
     assert report.static is None
-    assert report.target.notes[-1] == (
-        "Not counted, what is measured stands: net.py:8: data-dependent control flow (.item()) cannot run on meta; --device"
-    )
+    note = report.target.notes[-1]
+    assert note.startswith("Not counted")
+    assert "net.py:8: data-dependent control flow (.item()) cannot run on meta" in note
     assert report.runs[0].failure is None
 
 
@@ -225,7 +224,7 @@ def test_a_scripted_model_is_counted_whole(
     for report in (count_spec(spec), analyze_spec(spec, device="cpu").report):
         assert report.static is not None
         assert report.static.forward.macs == 2 * 4 * 4
-        assert any("scripted modules are counted whole" in note for note in report.target.notes)
+        assert any("scripted modules" in note for note in report.target.notes)
 
 
 def test_the_report_names_the_loss_that_was_taken_and_the_torch_that_counted(
