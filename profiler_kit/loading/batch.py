@@ -111,7 +111,7 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 
 def batch_size(batch: Batch) -> int | None:
-    """The first dimension of the first input tensor that has dimensions; None if there is no such tensor."""
+    """The first dimension of the first input tensor that has dimensions; None without one."""
     return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
 
 

@@ -19,7 +19,7 @@ def checkpointed(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     """Checkpoint the modules at `paths` inside the block: only their inputs are saved, and backward recomputes their forward.
 
     Raises:
-        UsageError: there is no module at a path.
+        UsageError: a path does not belong to a module.
     """
     changed: list[tuple[nn.Module, object]] = []
     try:

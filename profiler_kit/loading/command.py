@@ -17,7 +17,7 @@ def next_command(
 ) -> str:
     """The command line of `spec`, with another `target` or other `inputs` if set, and with the arguments `add` appended.
 
-    For a model passed from Python, the text says which arguments to pass instead.
+    For a model passed from Python, the text lists the arguments to pass instead.
     """
     if spec.spec == IN_PYTHON:
         values = [*(spec.inputs if inputs is None else inputs), *(word for word in add if not word.startswith("-"))]

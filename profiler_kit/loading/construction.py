@@ -58,7 +58,7 @@ def check_arguments(
             raise UsageError(
                 f"{name}() has no parameter {argument!r}" + (f"; did you mean {matches[0]!r}?" if matches else ""),
                 where=where,
-                hint=f"its parameters are {', '.join(names)}" if names else f"omit --kw {argument}=...",
+                hint=f"use one of its parameters: {', '.join(names)}" if names else f"omit --kw {argument}=...",
             )
     missing = missing_arguments(factory, arguments)
     if missing:

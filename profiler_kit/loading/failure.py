@@ -145,7 +145,7 @@ def _embedding(target: Target, error: Exception, inner: _Call | None, where: str
     hint = _command(target, {position: text})
     if is_float:
         kind = str(indices.dtype).removeprefix("torch.")
-        return TargetError(f"{_label(target, inner.module)}: Embedding got {kind} {name!r}", where=where, hint=hint)
+        return TargetError(f"{_label(target, inner.module)} needs integers, but {name!r} is {kind}", where=where, hint=hint)
     if isinstance(error, IndexError):
         return TargetError(
             f"{_label(target, inner.module)} has {rows} rows, but {name!r} contains an index outside [0, {rows})",

@@ -88,7 +88,7 @@ class Target:
             return self._make_labels(replace(self._settle(output, ()), token_shapes=tokens), output)
 
     def loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
-        """The scalar loss of the model's `output` for `batch`. Raises TargetError if there is no valid loss.
+        """The scalar loss of the model's `output` for `batch`. Raises TargetError for an invalid loss.
 
         `labels` default to those of `batch`, or to new random labels if the loss needs them.
         """

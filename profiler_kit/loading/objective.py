@@ -98,7 +98,7 @@ class Objective:
             )
         if loss.dim() != 0:
             raise TargetError(
-                f"the loss {self.name} has shape {tuple(loss.shape)} instead of being a scalar",
+                f"the loss {self.name} has shape {tuple(loss.shape)}, but must be a scalar",
                 where=self.where,
                 hint="return loss.mean() or loss.sum()",
             )

@@ -85,7 +85,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
     if path.is_dir():
         files = sorted(path.glob("*.py"))
         example = files[0] if files else path / "my_model.py"
-        raise TargetError("is a folder, not a Python file", where=text, hint=next_command(spec, target=str(example)))
+        raise TargetError("a folder, not a Python file", where=text, hint=next_command(spec, target=str(example)))
     if not path.is_file():
         names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
         matches = difflib.get_close_matches(path.name, names, n=1)
@@ -95,7 +95,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         raise TargetError("no such file", where=text, hint=hint)
     if path.suffix != ".py":
         raise TargetError(
-            "is not a Python file",
+            "not a Python file",
             where=text,
             hint=f"use the file that defines the model: {bare_command(spec, 'my_model.py')}",
         )

@@ -39,7 +39,7 @@ def check_target(
 
     Raises:
         TargetError, UsageError
-        NotComparableError: there is no base, and no budget is absolute.
+        NotComparableError: the base is missing, and all budgets are relative.
     """
     limits = load_budgets(folder, name, budgets)
     if strict:

@@ -21,7 +21,7 @@ def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgres
     cannot be read are listed in `Inspection.errors`. Ctrl-C returns the traces that were read.
 
     Raises:
-        UsageError: a file or folder does not exist, or there is no trace.
+        UsageError: a file or folder does not exist, or contains no trace.
         TraceError: none of the files can be read.
     """
     from profiler_kit.diagnosis import diagnose_traces

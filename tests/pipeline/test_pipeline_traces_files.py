@@ -93,7 +93,7 @@ def test_what_is_named_is_taken_whatever_it_holds(tmp_path: Path) -> None:
 
 def test_a_folder_of_other_json_alone_holds_no_trace(tmp_path: Path) -> None:
     (tmp_path / "truth.json").write_bytes(NO_TRACES["truth.json"])
-    with pytest.raises(UsageError, match="no trace .*1 file"):
+    with pytest.raises(UsageError, match=r"no trace .*1 file"):
         trace_files([tmp_path])
 
 
