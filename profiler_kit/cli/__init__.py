@@ -25,8 +25,8 @@ PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 
 def entry() -> NoReturn:
     """Run the command line and exit the process with its status: the console script."""
-    streams.make_usable()
-    streams.leave(main())
+    streams.open_standard_streams()
+    streams.exit_process(main())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def _run(argv: Sequence[str] | None) -> int:
         status: int = options.command.run(options)
         output.flush()  # inside the try: a closed pipe is not an error
     except KitError as error:
-        print(f"error: {streams.printable(str(error))}", file=sys.stderr)
+        print(f"error: {streams.escape_control_characters(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.

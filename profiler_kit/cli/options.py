@@ -25,9 +25,9 @@ TARGET_HELP: Final = (
 )
 
 
-def add_target_options(sub: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
+def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
     """Add the options that describe a target. With `several_batches`, ``--batch`` accepts more than one size."""
-    group = sub.add_argument_group("target")
+    group = parser.add_argument_group("target")
     group.add_argument(
         "-i", "--input", action="append", default=[], metavar="SPEC",
         help="input as [name=]DIMS[:dtype][[lo:hi]], for example 8,3,224,224 or ids=8,128:int64[0:50257]; or "
@@ -97,16 +97,16 @@ def target_spec(
     )
 
 
-def add_device_option(sub: argparse._ActionsContainer) -> None:
+def add_device_option(parser: argparse._ActionsContainer) -> None:
     """Add the option that selects the device."""
-    sub.add_argument(
+    parser.add_argument(
         "--device", default="auto", metavar="DEV", help="device to run on: auto, cpu, cuda or cuda:N (default: auto)"
     )
 
 
-def add_measure_options(sub: argparse.ArgumentParser) -> None:
+def add_measure_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that control how a target is measured."""
-    group = sub.add_argument_group("measurement")
+    group = parser.add_argument_group("measurement")
     add_device_option(group)
     group.add_argument(
         "--configs", type=parse_names, metavar="A,B",
@@ -129,11 +129,11 @@ def add_measure_options(sub: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
+def add_convention_options(parser: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
     """Add the options of counting: the convention and, if requested, the checks of the count."""
     from profiler_kit.records.counts import DEFAULT_CONVENTION
 
-    group = sub.add_argument_group("counting")
+    group = parser.add_argument_group("counting")
     group.add_argument(
         "--convention", default=DEFAULT_CONVENTION, metavar="NAME",
         help=f"convention for counting MACs and FLOPs: {choices.conventions()} (default: {DEFAULT_CONVENTION})",
@@ -148,9 +148,9 @@ def add_convention_options(sub: argparse.ArgumentParser, *, strict: bool = False
         )
 
 
-def add_output_options(sub: argparse.ArgumentParser) -> None:
+def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that select output formats and files."""
-    group = sub.add_argument_group("output")
+    group = parser.add_argument_group("output")
     group.add_argument(
         "-f", "--format", metavar="FMT", help=f"format on stdout: {choices.formats()} (default: terminal)"
     )
@@ -164,9 +164,9 @@ def add_output_options(sub: argparse.ArgumentParser) -> None:
     group.add_argument("-q", "--quiet", action="store_true", help="hide progress and notes on stderr")
 
 
-def add_table_options(sub: argparse.ArgumentParser, *, trace_views: tuple[str, ...] = ()) -> None:
+def add_table_options(parser: argparse.ArgumentParser, *, trace_views: tuple[str, ...] = ()) -> None:
     """Add the options that select and shape a report's tables. `trace_views` are accepted in addition to the target views."""
-    group = sub.add_argument_group("tables")
+    group = parser.add_argument_group("tables")
     group.add_argument(
         "--by", choices=("tree", "layer", "op", "what-if", *trace_views),
         help="table rows: tree (modules including children), layer (modules excluding children), op or what-if"

@@ -25,7 +25,7 @@ DEFAULT_WIDTH = 100
 ASCII_SUBSTITUTES = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
 
-def check(options: argparse.Namespace) -> None:
+def check_options(options: argparse.Namespace) -> None:
     """Raise UsageError for an unknown format, suffix or column, or a path that is not writable, before anything is measured."""
     from profiler_kit import render
     from profiler_kit.report.tables import check_sort
@@ -66,7 +66,7 @@ def _check_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def foreign_output_on_stderr() -> Iterator[None]:
+def redirect_stdout_to_stderr() -> Iterator[None]:
     """Redirect stdout to stderr inside the block, for the user's code and its libraries: stdout is reserved for results."""
     try:
         saved_stdout = os.dup(1)
@@ -90,7 +90,7 @@ def emit(document: Document, options: argparse.Namespace) -> None:
     from profiler_kit import render
 
     for file in options.output:
-        write(file, render.by_suffix(file).render(document, render.RenderOptions(detail=True)))
+        write_file(file, render.by_suffix(file).render(document, render.RenderOptions(detail=True)))
     live = sys.stdout.isatty()
     style = render.RenderOptions(
         width=min(shutil.get_terminal_size().columns, 160) if live else DEFAULT_WIDTH,
@@ -158,7 +158,7 @@ def _encodable_text(text: str) -> str:
     return text
 
 
-def warn(*reports: Report) -> None:
+def warn_about_guesses(*reports: Report) -> None:
     """Print a warning on stderr for guessed inputs, because every figure depends on them; also with ``--quiet``."""
     for report in reports:
         if report.target.inputs_from == "guess":
@@ -167,7 +167,7 @@ def warn(*reports: Report) -> None:
                     print(f"warning: {text.removeprefix('warning: ')}", file=sys.stderr)
 
 
-def note(text: str, options: argparse.Namespace) -> None:
+def print_note(text: str, options: argparse.Namespace) -> None:
     """Print `text` on stderr, except with ``--quiet``."""
     if not options.quiet:
         print(text, file=sys.stderr)
@@ -182,12 +182,12 @@ def write_report_folder(analysis: Analysis, folder: Path) -> None:
     document = report_document(analysis.report, top=None)
     options = render.RenderOptions(detail=True)
     for name in ("report.json", "report.md", "layers.csv"):
-        write(folder / name, render.by_suffix(Path(name)).render(document, options))
+        write_file(folder / name, render.by_suffix(Path(name)).render(document, options))
     for traced in analysis.traces:
-        write(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))
+        write_file(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))
 
 
-def write(file: Path, content: str | bytes) -> None:
+def write_file(file: Path, content: str | bytes) -> None:
     """Write `file` completely, or leave it unchanged. Raises UsageError if it cannot be written."""
     with replaced_file(file) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -214,7 +214,7 @@ def replaced_file(file: Path) -> Iterator[Path]:
             Path(partial).unlink(missing_ok=True)
 
 
-def slug(target: str) -> str:
+def folder_name(target: str) -> str:
     """A folder name for `target`: ``models/net.py:Net`` gives ``net_Net``."""
     path, _, name = target.partition(":")
     stem = Path(path).stem if path.endswith(".py") else path

@@ -9,7 +9,7 @@ import threading
 from typing import NoReturn
 
 
-def make_usable() -> None:
+def open_standard_streams() -> None:
     """Open closed standard streams on the null device, and escape characters that a stream cannot encode.
 
     The system would give the descriptor of a closed stream to the next opened file, and output would go into that file.
@@ -28,7 +28,7 @@ def make_usable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def printable(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """`text` with control characters escaped, except line ends: a name from a file must not control the terminal."""
     return "".join(
         character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
@@ -40,7 +40,7 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def leave(status: int) -> NoReturn:
+def exit_process(status: int) -> NoReturn:
     """Exit with `status`, even if the user's code left threads running that would keep the process alive."""
     threads = [
         thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon

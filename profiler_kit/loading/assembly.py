@@ -13,20 +13,20 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compiled import Wrapper
-from profiler_kit.loading.copies import meta_copy, private_copy
-from profiler_kit.loading.input_check import check_fit
-from profiler_kit.loading.input_sources import Feeder
+from profiler_kit.loading.copies import copy_with_weights, meta_copy
+from profiler_kit.loading.input_check import check_batch
+from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.model import Target, Tuning
+from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.place import a_kind, user_errors
+from profiler_kit.loading.place import type_with_article, user_errors
 from profiler_kit.loading.surroundings import seeded
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 
-def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
+def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
     """The loss of the target; None in ``infer`` mode. Raises TargetError if `loss_fn` is not callable."""
     if spec.mode == "infer":
         return None
@@ -37,7 +37,7 @@ def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | Non
         return Objective(name=AUTO, token_shapes=tokens)
     if not callable(loss_fn):
         raise TargetError(
-            f"loss_fn is {a_kind(loss_fn)}, not a function",
+            f"loss_fn is {type_with_article(loss_fn)}, not a function",
             where=where,
             hint="define loss_fn(output, *inputs)",
         )
@@ -45,23 +45,23 @@ def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | Non
     return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
 
 
-def _tuning(spec: TargetSpec, configure: object, where: str | None) -> Tuning | None:
+def _create_optimizer_recipe(spec: TargetSpec, configure: object, where: str | None) -> OptimizerRecipe | None:
     """The recipe of the optimizer; None in ``infer`` mode. Raises TargetError if `configure` is not callable."""
     if spec.mode == "infer":
         return None
     if spec.optimizer is not None or configure is None:
-        return Tuning(name=spec.optimizer or DEFAULT)
+        return OptimizerRecipe(name=spec.optimizer or DEFAULT)
     if not callable(configure):
         raise TargetError(
-            f"configure_optimizer is {a_kind(configure)}, not a function",
+            f"configure_optimizer is {type_with_article(configure)}, not a function",
             where=where,
             hint="define configure_optimizer(model), or use --optimizer adamw",
         )
-    return Tuning(name="configure_optimizer", function=configure, where=where)
+    return OptimizerRecipe(name="configure_optimizer", function=configure, where=where)
 
 
 def assemble(
-    feeder: Feeder,
+    finder: InputFinder,
     where: str,
     *,
     notes: tuple[str, ...],
@@ -75,7 +75,7 @@ def assemble(
     cudnn_flags: tuple[NamedValue, ...] = (),
     cudnn_off_lines: tuple[int, ...] = (),
 ) -> Target:
-    """Assemble the Target of the feeder's model and inputs. Calls `ready` before anything is moved to the device.
+    """Assemble the Target of the finder's model and inputs. Calls `ready` before anything is moved to the device.
 
     `loss_fn` and `configure` (``configure_optimizer``) come from the target's file, together with their locations.
 
@@ -83,12 +83,12 @@ def assemble(
         TargetError, UsageError: there are no inputs, or they do not fit the model.
         TargetError: in ``train`` mode, the model has no trainable parameters.
     """
-    spec, model, device = feeder.spec, feeder.model, feeder.device
-    feed = feeder.feed()
-    check_fit(spec, feeder.forward, feed.batch, where)
-    objective = _objective(spec, feed.batch, loss_fn, loss_fn_at)
-    tuning = _tuning(spec, configure, configure_at)
-    notes += feed.notes + _materialize_lazy_layers(spec, model, feed.batch)
+    spec, model, device = finder.spec, finder.model, finder.device
+    inputs = finder.find()
+    check_batch(spec, finder.forward, inputs.batch, where)
+    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at)
+    tuning = _create_optimizer_recipe(spec, configure, configure_at)
+    notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)
     if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
         raise TargetError(
             f"{type(model).__name__} has no trainable parameters",
@@ -102,7 +102,7 @@ def assemble(
     if ready is not None:
         ready()
     if objective is not None and isinstance(objective.function, nn.Module):
-        loss_module = meta_copy(objective.function) if device.type == "meta" else private_copy(objective.function)
+        loss_module = meta_copy(objective.function) if device.type == "meta" else copy_with_weights(objective.function)
         objective = replace(objective, function=loss_module.to(device))
     info = TargetInfo(
         spec=spec.spec if spec.spec != IN_PYTHON else type(model).__name__,
@@ -114,8 +114,8 @@ def assemble(
         dtype=spec.dtype,
         amp=spec.amp,
         channels_last=spec.channels_last,
-        inputs_from=feed.origin,
-        has_loader=feed.loader is not None,
+        inputs_from=inputs.origin,
+        has_loader=inputs.loader is not None,
         notes=notes,
         cudnn_flags=cudnn_flags,
         cudnn_off_lines=cudnn_off_lines,
@@ -124,14 +124,14 @@ def assemble(
     return Target(
         spec=spec,
         info=info,
-        forward=feeder.forward,
+        forward=finder.forward,
         model=model,
         runs=compiles(model) if compiles is not None else model,
         device=device,
-        batch=feed.batch,
+        batch=inputs.batch,
         objective=objective,
         tuning=tuning,
-        loader=feed.loader,
+        loader=inputs.loader,
         again=again,
     )
 

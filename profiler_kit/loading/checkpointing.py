@@ -26,7 +26,7 @@ def checkpointed(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
         for path in paths:
             module = _module_at(model, path)
             changed.append((module, module.__dict__.get("forward")))
-            module.forward = _recomputing(module.forward)
+            module.forward = _checkpointed_forward(module.forward)
         yield
     finally:
         for module, instance_forward in reversed(changed):
@@ -49,7 +49,7 @@ def _module_at(model: nn.Module, path: str) -> nn.Module:
         raise UsageError(f"no module {path!r} to checkpoint", hint=hint) from error
 
 
-def _recomputing(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _checkpointed_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     if isinstance(forward, MethodType):  # keep a method, so that a copy of the module uses the weights of the copy
         plain = forward.__func__
         return MethodType(

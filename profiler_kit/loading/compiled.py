@@ -19,12 +19,12 @@ COMPILED_NOTE: Final = "torch.compile: "  # prefix of the note of a target with 
 Wrapper = Callable[[nn.Module], nn.Module]
 
 
-def plain_path(path: str) -> str:
+def uncompiled_path(path: str) -> str:
     """A path of ``named_modules()`` without the parts that torch.compile adds."""
     return ".".join(step for step in path.split(".") if step != _ORIGINAL) if _ORIGINAL in path else path
 
 
-def unwrapped(model: nn.Module) -> tuple[nn.Module, Wrapper | None]:
+def unwrap_compiled(model: nn.Module) -> tuple[nn.Module, Wrapper | None]:
     """The module inside ``torch.compile(module)``, and a function that compiles a copy the same way; None if not compiled."""
     inner = getattr(model, _ORIGINAL, None)
     if not isinstance(inner, nn.Module):
@@ -38,7 +38,7 @@ def compiled_parts(model: nn.Module) -> tuple[str, ...]:
     """Paths of the outermost compiled modules in `model`, ``""`` for `model` itself."""
     compiled_paths: list[str] = []
     for wrapped_path, module in model.named_modules():
-        path = plain_path(wrapped_path)
+        path = uncompiled_path(wrapped_path)
         is_inside = any(not outer or path == outer or path.startswith(f"{outer}.") for outer in compiled_paths)
         if not is_inside and _is_compiled(module):
             compiled_paths.append(path)
@@ -47,13 +47,13 @@ def compiled_parts(model: nn.Module) -> tuple[str, ...]:
 
 def as_written(model: nn.Module) -> nn.Module:
     """Remove torch.compile from all modules of `model` in place, so that it runs op by op; returns the model."""
-    model, _ = unwrapped(model)
+    model, _ = unwrap_compiled(model)
     for module in model.modules():
         if getattr(module, _IN_PLACE, None) is not None:
             setattr(module, _IN_PLACE, None)
         for name, child in list(module._modules.items()):
             if child is not None:
-                module._modules[name] = unwrapped(child)[0]
+                module._modules[name] = unwrap_compiled(child)[0]
     return model
 
 

@@ -12,8 +12,8 @@ import torch
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.forms import Built, is_model
-from profiler_kit.loading.place import a_kind, first_line, is_out_of_memory, user_place
+from profiler_kit.loading.forms import BuiltModel, is_model
+from profiler_kit.loading.place import first_line, is_out_of_memory, type_with_article, user_place
 from profiler_kit.records.target import TargetSpec
 
 
@@ -73,7 +73,7 @@ def check_arguments(
 
 def construct(
     spec: TargetSpec, name: str, factory: Callable[..., Any], arguments: Mapping[str, Any], where: str, *, on_meta: bool
-) -> Built:
+) -> BuiltModel:
     """Build a model with ``factory(**arguments)``: with `on_meta` on the meta device if possible, otherwise on the CPU.
 
     Raises:
@@ -83,14 +83,14 @@ def construct(
     if on_meta:
         try:
             with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                return _checked(name, factory(**arguments), where, spec)
+                return _built_model(name, factory(**arguments), where, spec)
         except KitError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001
             # Not an error yet: a constructor that reads values works on a real device only.
             notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({first_line(error)})",)
     try:
-        built = _checked(name, factory(**arguments), where, spec)
+        built = _built_model(name, factory(**arguments), where, spec)
     except KitError:
         raise
     except (Exception, SystemExit) as error:
@@ -104,13 +104,13 @@ def construct(
     return replace(built, notes=notes)
 
 
-def _checked(name: str, value: object, where: str, spec: TargetSpec) -> Built:
+def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> BuiltModel:
     if is_model(value):
-        return Built(model=value)
+        return BuiltModel(model=value)
     if isinstance(value, tuple) and len(value) == 2 and is_model(value[0]):
-        return Built(model=value[0], inputs=value[1])
+        return BuiltModel(model=value[0], inputs=value[1])
     raise TargetError(
-        f"{name}() returned {a_kind(value)}",
+        f"{name}() returned {type_with_article(value)}",
         where=where,
         hint=f"return the module, or (module, inputs), then run {next_command(spec)}",
     )

@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.place import first_line
-from profiler_kit.loading.values import remember_like
+from profiler_kit.loading.values import copy_values
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
@@ -23,10 +23,10 @@ def meta_copy(model: nn.Module) -> nn.Module:
     """
     if isinstance(model, torch.jit.ScriptModule):
         return _scripted_on_meta(model)
-    return copy_with(model, _on_meta).to("meta")
+    return copy_with_tensors(model, _on_meta).to("meta")
 
 
-def copy_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+def copy_with_tensors(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
     """A deep copy of `model` with every tensor replaced by ``change(tensor)``. Shared tensors stay shared.
 
     Scripted modules are copied to the meta device. Raises TargetError if the model cannot be copied.
@@ -71,7 +71,7 @@ def is_all_meta(model: nn.Module) -> bool:
     return all(tensor.device.type == "meta" for tensor in _tensors(model))
 
 
-def private_copy(model: nn.Module) -> nn.Module:
+def copy_with_weights(model: nn.Module) -> nn.Module:
     """A deep copy of `model` with its weights. Raises TargetError if it cannot be copied."""
     memo: dict[int, Any] = {}
     for tensor in _tensors(model):
@@ -97,18 +97,18 @@ def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
 def _tensors(model: nn.Module) -> Iterator[Tensor]:
     """All tensors of the modules: parameters, buffers, and tensors in plain attributes."""
     for module in model.modules():
-        yield from _walk(vars(module))
+        yield from _nested_tensors(vars(module))
 
 
-def _walk(value: object) -> Iterator[Tensor]:
+def _nested_tensors(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _walk(item)
+            yield from _nested_tensors(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _walk(item)
+            yield from _nested_tensors(item)
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _on_meta(tensor: Tensor) -> Tensor:
     ):  # Module.to() would turn it into a plain empty tensor
         lazy_class: Any = type(tensor)
         return cast(Tensor, lazy_class(requires_grad=tensor.requires_grad, device="meta", dtype=tensor.dtype))
-    meta_tensor = remember_like(tensor.detach().to("meta"), tensor)
+    meta_tensor = copy_values(tensor.detach().to("meta"), tensor)
     if not isinstance(tensor, nn.Parameter):
         return meta_tensor.requires_grad_(tensor.requires_grad and tensor.is_leaf)
     parameter = nn.Parameter(meta_tensor, requires_grad=tensor.requires_grad)

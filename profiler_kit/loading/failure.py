@@ -77,16 +77,16 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     inner = calls[-1] if calls else None
     where = user_place(error) or library_place(error)
     for explain in (
-        _missing_inputs,
-        _embedding,
-        _no_kernel,
-        _needs_values,
-        _needs_bfloat16,
-        _device_mix,
-        _single_row,
-        _assert_on_device,
-        _shapes,
-        _dtypes,
+        _explain_missing_inputs,
+        _explain_embedding,
+        _explain_missing_kernel,
+        _explain_value_access,
+        _explain_bfloat16,
+        _explain_device_mix,
+        _explain_single_row,
+        _explain_device_assert,
+        _explain_shapes,
+        _explain_dtypes,
     ):
         explanation = explain(target, error, inner, where)
         if explanation is not None:
@@ -119,7 +119,9 @@ def _command(target: Target, replaced: Mapping[int, InputText] | None = None) ->
     return next_command(target.spec, inputs=[str((replaced or {}).get(i, text)) for i, text in enumerate(texts)])
 
 
-def _missing_inputs(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_missing_inputs(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if not isinstance(error, TypeError) or inner is None or inner.module is not target.model:
         return None
     if re.search(r"missing \d+ required", str(error)) is None:
@@ -127,7 +129,7 @@ def _missing_inputs(target: Target, error: Exception, inner: _Call | None, where
     return missing_inputs(target.spec, forward_of(target.model), target.batch, where)
 
 
-def _embedding(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_embedding(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or not isinstance(inner.module, (nn.Embedding, nn.EmbeddingBag)):
         return None
     indices = inner.first_tensor()
@@ -145,7 +147,9 @@ def _embedding(target: Target, error: Exception, inner: _Call | None, where: str
     hint = _command(target, {position: text})
     if is_float:
         kind = str(indices.dtype).removeprefix("torch.")
-        return TargetError(f"{_label(target, inner.module)} needs integers, but {name!r} is {kind}", where=where, hint=hint)
+        return TargetError(
+            f"{_label(target, inner.module)} needs integers, but {name!r} is {kind}", where=where, hint=hint
+        )
     if isinstance(error, IndexError):
         return TargetError(
             f"{_label(target, inner.module)} has {rows} rows, but {name!r} contains an index outside [0, {rows})",
@@ -155,7 +159,9 @@ def _embedding(target: Target, error: Exception, inner: _Call | None, where: str
     return None
 
 
-def _no_kernel(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_missing_kernel(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if target.device.type != "cuda" and _CUDA_ONLY.search(str(error)) is not None:
         return NeedsDataError(
             f"a kernel runs on CUDA only ({first_line(error).partition('. ')[0]})",
@@ -171,7 +177,9 @@ def _no_kernel(target: Target, error: Exception, inner: _Call | None, where: str
     )
 
 
-def _needs_values(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_value_access(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if target.device.type != "meta" or not any(words in str(error) for words in _NEEDS_VALUES):
         return None
     source = user_source(error)
@@ -184,7 +192,7 @@ def _needs_values(target: Target, error: Exception, inner: _Call | None, where: 
     )
 
 
-def _needs_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if target.device.type == "cpu" or "Expected inputs of BF16 type" not in str(error):
         return None
     kind = NeedsDataError if target.device.type == "meta" else TargetError
@@ -195,7 +203,7 @@ def _needs_bfloat16(target: Target, error: Exception, inner: _Call | None, where
     )
 
 
-def _device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if "expected device" not in str(error) and "on the same device" not in str(error):
         return None
     hint = "create it with device=x.device, or use register_buffer"
@@ -207,7 +215,7 @@ def _device_mix(target: Target, error: Exception, inner: _Call | None, where: st
     )
 
 
-def _shapes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or not isinstance(error, (RuntimeError, ValueError, IndexError, AssertionError)):
         return None
     layer_input = inner.first_tensor()
@@ -282,7 +290,7 @@ class _Trial:
         return True
 
 
-def _dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or re.search(r"same dtype|scalar type|should be the same|not implemented for", str(error)) is None:
         return None
     kind = next((p.dtype for p in target.model.parameters() if p.is_floating_point()), torch.float32)
@@ -303,7 +311,7 @@ def _dtypes(target: Target, error: Exception, inner: _Call | None, where: str | 
     return TargetError(f"dtype mismatch in {_label(target, inner.module)}: {first_line(error)}", where=where, hint=hint)
 
 
-def _single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if "more than 1 value per channel" not in str(error) or inner is None:
         return None
     return TargetError(
@@ -313,7 +321,9 @@ def _single_row(target: Target, error: Exception, inner: _Call | None, where: st
     )
 
 
-def _assert_on_device(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_device_assert(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if "device-side assert" not in str(error):
         return None
     return TargetError(

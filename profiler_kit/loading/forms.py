@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.compiled import COMPILED_NOTE, Wrapper, compiled_parts, unwrapped
+from profiler_kit.loading.compiled import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import CHANNELS_LAST
 from profiler_kit.records.target import TargetSpec
@@ -27,7 +27,7 @@ EXPORTED: Final = "exported program: counted as one module, in the mode of its e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltModel:
     """A model, the inputs that came with it (`NO_INPUTS` for none), and notes for the report.
 
     `compiles` compiles a module in the same way as this model was compiled; None if the model as a whole is not compiled.
@@ -44,18 +44,18 @@ def is_model(value: object) -> bool:
     return isinstance(value, (nn.Module, ExportedProgram))
 
 
-def form_of(value: nn.Module | ExportedProgram) -> Built:
+def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
     """`value` as a plain module: the module inside a compiled model, or the module of an exported program."""
     if isinstance(value, ExportedProgram):
         inputs = value.example_inputs
         example_inputs = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
-        return Built(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
+        return BuiltModel(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
     parts = compiled_parts(value)
     notes: tuple[str, ...] = (COMPILED.format(parts=_listed(parts)),) if parts else ()
-    model, compiles = unwrapped(value)
+    model, compiles = unwrap_compiled(value)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
-    return Built(model=model, compiles=compiles, notes=notes)
+    return BuiltModel(model=model, compiles=compiles, notes=notes)
 
 
 LISTED_PARTS: Final = 3
@@ -70,7 +70,7 @@ def _listed(parts: tuple[str, ...]) -> str:
     return f"{listed} {'is' if len(parts) == 1 else 'are'}"
 
 
-def inputs_of(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
+def checked_forward(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
     """The signature of the model's forward. Raises TargetError if the model does not define forward."""
     if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
         raise TargetError(
@@ -81,7 +81,7 @@ def inputs_of(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
     return forward_of(model)
 
 
-def formatted(spec: TargetSpec, model: nn.Module) -> nn.Module:
+def converted(spec: TargetSpec, model: nn.Module) -> nn.Module:
     """Convert `model` in place to the dtype, memory format and mode of `spec`, and return it."""
     if spec.dtype is not None:
         model.to(DTYPES[spec.dtype])

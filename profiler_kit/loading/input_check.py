@@ -17,7 +17,7 @@ def input_texts(batch: Batch, forward: Forward) -> list[InputText]:
     return positional + [text_of(t, name) for name, value in batch.kwargs.items() for t in tensors_in(value)]
 
 
-def check_fit(spec: TargetSpec, forward: Forward, batch: Batch, where: str) -> None:
+def check_batch(spec: TargetSpec, forward: Forward, batch: Batch, where: str) -> None:
     """Raise UsageError for inputs that `forward` does not accept, TargetError for missing required inputs."""
     if len(batch.args) > len(forward.positional) and not forward.takes_more:
         plural = "s" if len(forward.positional) != 1 else ""

@@ -21,7 +21,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
 from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
-from profiler_kit.loading.place import a_kind, first_line, user_place
+from profiler_kit.loading.place import first_line, type_with_article, user_place
 from profiler_kit.loading.smoke_test import smoke_test
 from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.surroundings import seeded, user_code
@@ -30,7 +30,7 @@ from profiler_kit.records.target import TargetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class TargetInputs:
     """A target's batch on the host or on meta, its origin (see `TargetInfo.inputs_from`), and notes for the report."""
 
     batch: Batch
@@ -40,8 +40,8 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feeder:
-    """All possible sources of inputs. `source` is None for a model passed from Python."""
+class InputFinder:
+    """Finds the inputs of a target in all possible sources. `source` is None for a model passed from Python."""
 
     spec: TargetSpec
     model: nn.Module
@@ -54,18 +54,18 @@ class Feeder:
     caller_batch: Batch | None = None
     recipe: Recipe | None = None
 
-    def feed(self) -> Feed:
-        """The target's inputs. Raises TargetError or UsageError."""
-        feed = self._first()
-        size = self._size(feed.batch)
+    def find(self) -> TargetInputs:
+        """Find the target's inputs. Raises TargetError or UsageError."""
+        inputs = self._first()
+        size = self._size(inputs.batch)
         if size is None:
-            return feed
-        notes = feed.notes
-        if feed.loader is not None:
+            return inputs
+        notes = inputs.notes
+        if inputs.loader is not None:
             notes += (
-                f"inputs: --batch {size} replaces the batch size of {feed.loader.name}, whose other batches are not used",
+                f"inputs: --batch {size} replaces the batch size of {inputs.loader.name}, whose other batches are not used",
             )
-        return Feed(batch=resized(feed.batch, size), origin=feed.origin, notes=notes)
+        return TargetInputs(batch=resized(inputs.batch, size), origin=inputs.origin, notes=notes)
 
     def _size(self, batch: Batch) -> int | None:
         """The requested batch size, as a number, a factor, or both; None if no change is requested."""
@@ -81,17 +81,17 @@ class Feeder:
             )
         return max(1, math.floor(base_size * factor + 0.5))
 
-    def _first(self) -> Feed:
+    def _first(self) -> TargetInputs:
         if self.caller_batch is not None:
-            return Feed(batch=self.caller_batch, origin="caller")
+            return TargetInputs(batch=self.caller_batch, origin="caller")
         if self.spec.inputs:
             notes = (f"inputs: -i replaces {self.loader.name}",) if self.loader is not None else ()
             batch, input_notes = self._from_options() if self.recipe is None else self._from_recipe(self.recipe)
-            return Feed(batch=batch, origin="option", notes=(*input_notes, *notes))
+            return TargetInputs(batch=batch, origin="option", notes=(*input_notes, *notes))
         if self.loader is not None:
             with seeded(self.spec.seed):
                 batch = self.loader.first()
-            return Feed(
+            return TargetInputs(
                 batch=batch,
                 origin="loader",
                 notes=(f"inputs: the first batch of {self.loader.name}",),
@@ -99,7 +99,7 @@ class Feeder:
             )
         if self.recipe is not None:
             batch, input_notes = self._from_recipe(self.recipe)
-            return Feed(batch=batch, origin="config", notes=input_notes)
+            return TargetInputs(batch=batch, origin="config", notes=input_notes)
         return self._from_example() or self._from_smoke_test() or self._guess()
 
     def _from_options(self) -> tuple[Batch, tuple[str, ...]]:
@@ -161,7 +161,7 @@ class Feeder:
         note = f"inputs: {texts[index]} has integers in [0, {rows}), the rows of the first embedding{f' {path}' if path else ''}"
         return (*texts[:index], replace(texts[index], low=0, high=rows), *texts[index + 1 :]), (note,)
 
-    def _from_example(self) -> Feed | None:
+    def _from_example(self) -> TargetInputs | None:
         in_file = vars(self.source.module).get("example_inputs") if self.source is not None else None
         if self.returned_inputs is not NO_INPUTS:
             value, name = self.returned_inputs, f"the inputs that {self.factory}() returned"
@@ -171,7 +171,7 @@ class Feeder:
             value, name = getattr(self.model, "example_input_array", None), "example_input_array"
             if value is None:
                 return None
-        return Feed(batch=self._value(value, self.source, name), origin="example_inputs")
+        return TargetInputs(batch=self._value(value, self.source, name), origin="example_inputs")
 
     def _value(self, value: Any, source: Source | None, name: str) -> Batch:
         if isinstance(value, Batch):
@@ -198,14 +198,14 @@ class Feeder:
             batch = Batch(kwargs=dict(value))
         if next(tensors_in((batch.args, batch.kwargs)), None) is None:
             raise TargetError(
-                f"{name} is {a_kind(value)} without tensors",
+                f"{name} is {type_with_article(value)} without tensors",
                 where=where,
                 hint="define it as a tensor, tuple or dict of tensors, or a function that returns one; or run "
                 f"{self._command_with_inputs()}",
             )
         return batch
 
-    def _from_smoke_test(self) -> Feed | None:
+    def _from_smoke_test(self) -> TargetInputs | None:
         if self.source is None or self.source.tree is None:
             return None
         factories = tuple({self.factory, type(self.model).__name__})
@@ -215,9 +215,9 @@ class Feeder:
         batch, notes = self._create(test.inputs)
         text = " ".join(map(str, test.inputs))
         note = f"inputs: {text}, from the smoke test at {self.source.at(test.line)}"
-        return Feed(batch=batch, origin="smoke_test", notes=(note, *notes))
+        return TargetInputs(batch=batch, origin="smoke_test", notes=(note, *notes))
 
-    def _guess(self) -> Feed:
+    def _guess(self) -> TargetInputs:
         guess = guess_input(self.model)
         input_count = len(self.forward.required) or 1
         where = self.source.at(None) if self.source is not None else None
@@ -234,7 +234,7 @@ class Feeder:
             f"GUESSED inputs {text} from the first layer {path or 'of the model'} ({describe_layer(layer_module)}). "
             f"Every figure depends on this shape. To set it, run {next_command(self.spec, inputs=[str(text)])}"
         )
-        return Feed(batch=batch, origin="guess", notes=(note,))
+        return TargetInputs(batch=batch, origin="guess", notes=(note,))
 
     def _command_with_inputs(self) -> str:
         guess = guess_input(self.model)

@@ -16,13 +16,13 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import map_batch
-from profiler_kit.loading.copies import copy_with
+from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.failure import NeedsDataError, explain_forward_failure
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
 from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
 from profiler_kit.loading.surroundings import seeded
-from profiler_kit.loading.values import Shadowed, remember_like
+from profiler_kit.loading.values import ValueTracking, copy_values
 from profiler_kit.records.counts import CountPhase
 
 # Weights and gradients: a lower bound of the memory that a step needs.
@@ -183,7 +183,7 @@ def _as_fake(target: Target) -> Target:
     copied.
     """
     batch = map_batch(target.batch, _fake_of, _fake_of)
-    return target.replaced(lambda model: copy_with(model, _fake_of), batch, _CPU)
+    return target.replaced(lambda model: copy_with_tensors(model, _fake_of), batch, _CPU)
 
 
 def _fake_of(tensor: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def _fake_of(tensor: Tensor) -> Tensor:
         raise TargetError("sparse and nested tensors have no fake version", hint="use --device cpu")
     fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_CPU)
     if not isinstance(tensor, nn.Parameter):
-        return remember_like(fake, tensor).requires_grad_(tensor.requires_grad)
+        return copy_values(fake, tensor).requires_grad_(tensor.requires_grad)
     parameter = nn.Parameter(fake, requires_grad=tensor.requires_grad)
     vars(parameter).update(vars(tensor))
     return parameter
@@ -212,11 +212,11 @@ def _shadowing(target: Target, *, in_backward: bool = True) -> Iterator[None]:
     computations stay invisible to them. Backward uses the shadow of the last forward, because a recomputation may read a
     mask again. Few models need that, and it takes time.
     """
-    latest = [Shadowed()]
+    latest = [ValueTracking()]
     backward = Tensor.backward
 
     def around(path: str, call: Call) -> object:
-        latest[0] = Shadowed()
+        latest[0] = ValueTracking()
         with latest[0]:
             return call()
 

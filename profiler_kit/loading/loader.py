@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.construction import missing_arguments
-from profiler_kit.loading.place import a_kind, user_errors
+from profiler_kit.loading.place import type_with_article, user_errors
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.surroundings import user_code
 
@@ -43,7 +43,7 @@ def to_batch(value: object, forward: Forward, where: str) -> Batch:
             count = max(1, len(value) - 1)
         batch = Batch(args=tuple(value[:count]), labels=tuple(value[count:]))
     else:
-        raise TargetError(f"the data loader yielded {a_kind(value)}", where=where, hint=hint)
+        raise TargetError(f"the data loader yielded {type_with_article(value)}", where=where, hint=hint)
     if next(batch.tensors(), None) is None:
         raise TargetError(f"the data loader yielded no tensor for {forward}", where=where, hint=hint)
     return batch
@@ -69,7 +69,7 @@ class Loader:
             # starts the worker processes, which need the path
             with user_code(self.source.folders, self.source.name):
                 batches = self.batches()
-                with _plain(batches) if plain else contextlib.nullcontext():
+                with _single_process(batches) if plain else contextlib.nullcontext():
                     iterator = iter(batches)
             for value in iterator:
                 yield to_batch(value, self.forward, self.where)
@@ -90,7 +90,7 @@ class Loader:
 
 
 @contextlib.contextmanager
-def _plain(batches: Iterable[Any]) -> Iterator[None]:
+def _single_process(batches: Iterable[Any]) -> Iterator[None]:
     """Iterate over a DataLoader in this process inside the block: one batch needs no workers and no CUDA context."""
     if not isinstance(batches, DataLoader):
         yield
@@ -125,7 +125,7 @@ def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> L
                 source=source, name=f"{name}()", where=where, forward=forward, batches=_LazyLoader(value, name, where)
             )
         raise TargetError(
-            f"{name} is {a_kind(value)}",
+            f"{name} is {type_with_article(value)}",
             where=where,
             hint="define it as an iterable of batches, or as a function that returns one",
         )
@@ -148,7 +148,7 @@ class _LazyLoader:
             loader = self._function()
             if not isinstance(loader, Iterable):
                 raise TargetError(
-                    f"{self._name}() returned {a_kind(loader)}",
+                    f"{self._name}() returned {type_with_article(loader)}",
                     where=self._where,
                     hint="return an iterable of batches",
                 )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.place import a_kind
+from profiler_kit.loading.place import type_with_article
 
 LabelKind = Literal["classes", "like", "binary", "none"]
 
@@ -55,7 +55,7 @@ def floats_in(output: object) -> list[Tensor]:
     return [t for t in tensors_in(plain(output)) if t.is_floating_point() or t.is_complex()]
 
 
-def own_loss(output: object) -> tuple[str, Tensor] | None:
+def loss_in_output(output: object) -> tuple[str, Tensor] | None:
     """(name, value) of a loss inside the output: ``output.loss``, ``output["loss"]``, or a scalar at the start of a tuple."""
     if isinstance(output, Mapping):
         name, value = "output.loss", output.get("loss")
@@ -80,7 +80,7 @@ def main_output(output: object) -> Tensor:
     floats = floats_in(values)
     if not floats:
         raise TargetError(
-            f"the output ({a_kind(output)}) contains no floating-point tensor for a loss",
+            f"the output ({type_with_article(output)}) contains no floating-point tensor for a loss",
             hint="define loss_fn(output, *inputs), or use --mode infer",
         )
     return floats[0]
@@ -113,7 +113,7 @@ def default_loss(output: object, label: Tensor | None, token_shapes: tuple[tuple
     """(name, description) of the default loss; `label` is the first label of the batch."""
     main = main_output(output)
     if label is not None:
-        return _for_label(main, label, token_shapes)
+        return _loss_for_label(main, label, token_shapes)
     last = is_class_last(main, token_shapes, None)
     if last and main.shape[-1] >= 2:
         return "cross_entropy", f"with random labels for the {main.shape[-1]} classes of the last dimension"
@@ -122,7 +122,7 @@ def default_loss(output: object, label: Tensor | None, token_shapes: tuple[tuple
     return "sum", "of the floating-point outputs"
 
 
-def _for_label(main: Tensor, label: Tensor, token_shapes: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
+def _loss_for_label(main: Tensor, label: Tensor, token_shapes: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
     last = is_class_last(main, token_shapes, label)
     if label.is_floating_point():
         if label.shape == main.shape:

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward, describe_inputs, map_batch
-from profiler_kit.loading.compiled import plain_path
+from profiler_kit.loading.compiled import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.objective import Objective, QuickLoss
+from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
-from profiler_kit.loading.place import a_kind, user_errors
-from profiler_kit.loading.values import remember_like
+from profiler_kit.loading.place import type_with_article, user_errors
+from profiler_kit.loading.values import copy_values
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class OptimizerRecipe:
     """The recipe of the optimizer: the target's own function, or a name."""
 
     name: str
@@ -53,11 +53,11 @@ class Target:
     device: torch.device
     batch: Batch
     objective: Objective | None
-    tuning: Tuning | None
+    tuning: OptimizerRecipe | None
     loader: Callable[[], Iterable[Batch]] | None = None
     again: Callable[..., Target] | None = None
     _random_labels: tuple[Any, ...] | None = field(default=None, init=False)
-    _quick: QuickLoss | None = field(default=None, init=False)
+    _quick: PreparedLoss | None = field(default=None, init=False)
     _settled: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Target:
             return self.batch.labels
         if self._random_labels is None:
             with torch.no_grad():
-                self._random_labels = self._make_labels(self._settle(output, ()), output)
+                self._random_labels = self._make_labels(self._determine_loss(output, ()), output)
         return self._random_labels
 
     def labels_of(self, output: object, batch: Batch) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ class Target:
             return batch.labels
         tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
         with torch.no_grad():
-            return self._make_labels(replace(self._settle(output, ()), token_shapes=tokens), output)
+            return self._make_labels(replace(self._determine_loss(output, ()), token_shapes=tokens), output)
 
     def loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
         """The scalar loss of the model's `output` for `batch`. Raises TargetError for an invalid loss.
@@ -97,7 +97,7 @@ class Target:
         if quick is not None and type(output) is Tensor and output.shape == quick.shape:
             value: Tensor = quick.function(output, *(targets or batch.values())[: quick.places])
             return value
-        objective = self._settle(output, targets)
+        objective = self._determine_loss(output, targets)
         targets = targets or self._make_labels(objective, output)
         loss = objective(output, batch, targets)
         self._quick = objective.quick(output, targets)
@@ -118,7 +118,7 @@ class Target:
             optimizer = tuning.function(self.model)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TargetError(
-                f"{call} returned {a_kind(optimizer)}, not an optimizer",
+                f"{call} returned {type_with_article(optimizer)}, not an optimizer",
                 where=tuning.where,
                 hint="return one torch.optim.Optimizer, or use --optimizer adamw",
             )
@@ -164,10 +164,10 @@ class Target:
 
         A compiled module has the path of the original module.
         """
-        paths = {id(module): plain_path(path) for path, module in self.model.named_modules()}
+        paths = {id(module): uncompiled_path(path) for path, module in self.model.named_modules()}
         return {**paths, id(self.runs): ""}
 
-    def _settle(self, output: object, labels: tuple[Any, ...]) -> Objective:
+    def _determine_loss(self, output: object, labels: tuple[Any, ...]) -> Objective:
         if self.objective is None:
             raise TargetError("--mode infer has no loss", where=self.spec.spec, hint="use --mode train")
         if not self._settled:
@@ -196,14 +196,14 @@ class Target:
             pinned = self.device.type == "cuda" and tensor.device.type == "cpu" and tensor.is_pinned()
             result = tensor.to(self.device, kind, non_blocking=pinned)
             if result.is_leaf:
-                return remember_like(result, tensor)
+                return copy_values(result, tensor)
             # otherwise gradients would flow into the caller's tensor
-            return remember_like(result.detach().requires_grad_(tensor.requires_grad), tensor)
+            return copy_values(result.detach().requires_grad_(tensor.requires_grad), tensor)
 
-        def formatted(tensor: Tensor) -> Tensor:
+        def converted(tensor: Tensor) -> Tensor:
             tensor = moved(tensor)
             if self.spec.channels_last and tensor.dim() in CHANNELS_LAST and tensor.is_floating_point():
                 return tensor.contiguous(memory_format=CHANNELS_LAST[tensor.dim()])
             return tensor
 
-        return map_batch(batch, formatted, moved)
+        return map_batch(batch, converted, moved)

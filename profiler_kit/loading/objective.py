@@ -19,11 +19,11 @@ from profiler_kit.loading.losses import (
     default_loss,
     floats_in,
     is_class_last,
+    loss_in_output,
     main_output,
-    own_loss,
     random_labels,
 )
-from profiler_kit.loading.place import a_kind, user_errors
+from profiler_kit.loading.place import type_with_article, user_errors
 
 AUTO = "auto"
 OUTPUT_LOSSES = {  # losses inside the output, with a description
@@ -42,7 +42,7 @@ _LABELS_OF: dict[type[nn.Module], LabelKind] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuickLoss:
+class PreparedLoss:
     """A prepared loss for outputs of one shape: `function(output, *values)`, with at most `places` values."""
 
     shape: torch.Size
@@ -64,7 +64,7 @@ class Objective:
         """This objective with `AUTO` replaced by the loss for `output`."""
         if self.name != AUTO or self.function is not None:
             return self
-        own = own_loss(output)
+        own = loss_in_output(output)
         if own is not None:
             return replace(self, name=own[0], reason=OUTPUT_LOSSES[own[0]])
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
@@ -92,7 +92,7 @@ class Objective:
             loss = self._value(output, batch, labels)
         if not isinstance(loss, Tensor):
             raise TargetError(
-                f"loss_fn returned {a_kind(loss)}, not a tensor",
+                f"loss_fn returned {type_with_article(loss)}, not a tensor",
                 where=self.where,
                 hint="return the scalar loss tensor",
             )
@@ -110,7 +110,7 @@ class Objective:
             )
         return loss
 
-    def quick(self, output: object, labels: tuple[Any, ...]) -> QuickLoss | None:
+    def quick(self, output: object, labels: tuple[Any, ...]) -> PreparedLoss | None:
         """A prepared loss for outputs of the same shape, after `__call__` has validated one; None if not possible.
 
         It skips the checks of shapes and signatures, which would slow down the steps of small models.
@@ -119,21 +119,21 @@ class Objective:
             return None
         if self.function is not None:
             stock = isinstance(self.function, nn.Module) and self._label_kind() != "none"
-            places = None if stock else _places_after_output(self.function)
-            return QuickLoss(shape=output.shape, function=self.function, places=places)
+            places = None if stock else _argument_count_after_output(self.function)
+            return PreparedLoss(shape=output.shape, function=self.function, places=places)
         if self.name not in LOSSES or len(labels) != 1 or main_output(output) is not output:
             return None
         class_last = is_class_last(output, self.token_shapes, labels[0])
         value = LOSSES[self.name].value
-        return QuickLoss(shape=output.shape, function=lambda o, label: value(o, label, class_last), places=None)
+        return PreparedLoss(shape=output.shape, function=lambda o, label: value(o, label, class_last), places=None)
 
     def _value(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Any:
         if self.function is not None:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
-            return self.function(output, *(labels or batch.values())[: _places_after_output(self.function)])
+            return self.function(output, *(labels or batch.values())[: _argument_count_after_output(self.function)])
         if self.name in OUTPUT_LOSSES:
-            own = own_loss(output)
+            own = loss_in_output(output)
             return own[1] if own is not None else None
         if self.name in LOSSES:
             main = main_output(output)
@@ -149,7 +149,7 @@ class Objective:
 
 
 @lru_cache(maxsize=64)  # called in every step; reading a signature takes longer than computing many losses
-def _places_after_output(function: Callable[..., Any]) -> int | None:
+def _argument_count_after_output(function: Callable[..., Any]) -> int | None:
     """The number of positional arguments of `function` after the first; None for any number."""
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from profiler_kit.loading.compiled import plain_path
+from profiler_kit.loading.compiled import uncompiled_path
 
 # Nodes without a forward op (AccumulateGrad, graph roots) have sequence numbers of at least this value.
 NO_SEQUENCE: Final = 1 << 62
@@ -128,5 +128,5 @@ def parameter_owners(model: nn.Module) -> dict[int, str]:
     for path, module in model.named_modules():
         for parameter in module._parameters.values():
             if parameter is not None:
-                owners.setdefault(id(parameter), plain_path(path))
+                owners.setdefault(id(parameter), uncompiled_path(path))
     return owners

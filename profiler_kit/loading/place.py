@@ -35,7 +35,7 @@ def shown(path: str | Path) -> str:
     return str(full_path.relative_to(folder)) if full_path.is_relative_to(folder) else str(full_path)
 
 
-def is_users(filename: str) -> bool:
+def is_user_code(filename: str) -> bool:
     """Whether `filename` contains user code, as opposed to a library, the import machinery or profiler_kit."""
     if filename.startswith("<"):
         return False
@@ -46,7 +46,7 @@ def is_users(filename: str) -> bool:
 def user_lines(error: BaseException) -> Iterator[tuple[str, int]]:
     """(file, line) of each frame of user code in the traceback of `error`, the innermost last."""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if is_users(frame.f_code.co_filename):
+        if is_user_code(frame.f_code.co_filename):
             yield frame.f_code.co_filename, line
 
 
@@ -69,7 +69,7 @@ def library_place(error: BaseException) -> str | None:
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not frame.f_code.co_filename.startswith("<")
-        and ("site-packages" in frame.f_code.co_filename or is_users(frame.f_code.co_filename))
+        and ("site-packages" in frame.f_code.co_filename or is_user_code(frame.f_code.co_filename))
         and not any(Path(frame.f_code.co_filename).is_relative_to(folder) for folder in excluded)
     ]
     return f"{lines[-1][0].rpartition('site-packages/')[2]}:{lines[-1][1]}" if lines else None
@@ -78,7 +78,7 @@ def library_place(error: BaseException) -> str | None:
 def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
     """(file, line) of the innermost frame of user code at or above `frame`; None without one."""
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
+        if is_user_code(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
@@ -124,7 +124,7 @@ def user_errors(action: str, *, hint: str, where: str | None = None) -> Iterator
         ) from error
 
 
-def a_kind(value: object) -> str:
+def type_with_article(value: object) -> str:
     """The type of `value` with its article, for messages: ``a list``, ``an int`` or ``None``."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -16,9 +16,9 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.construction import missing_arguments
 from profiler_kit.loading.forms import is_model
-from profiler_kit.loading.place import a_kind
+from profiler_kit.loading.place import type_with_article
 from profiler_kit.loading.source import Source
-from profiler_kit.loading.syntax import FACTORIES, binding_lines, nearby_models, root_classes
+from profiler_kit.loading.syntax import FACTORIES, definition_lines, nearby_models, root_classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def resolve(source: Source, arguments: Mapping[str, Any]) -> Candidate:
     """
     if source.attr is not None:
         return _named(source, source.attr)
-    lines = binding_lines(source.tree) if source.tree is not None else {}
+    lines = definition_lines(source.tree) if source.tree is not None else {}
     names = vars(source.module)
     if is_model(names.get("model")):
         return Candidate(name="model", value=names["model"], line=lines.get("model"))
@@ -106,12 +106,14 @@ def _named(source: Source, attr: str) -> Candidate:
             raise _no_attribute(source, value, part, resolved)
         value = getattr(value, part)
         resolved.append(part)
-    line = binding_lines(source.tree).get(attr.split(".")[0]) if source.tree is not None else None
+    line = definition_lines(source.tree).get(attr.split(".")[0]) if source.tree is not None else None
     is_class = isinstance(value, type)
     if is_model(value) or (is_class and issubclass(value, nn.Module)) or (callable(value) and not is_class):
         return Candidate(name=attr, value=value, line=line)
     problem = (
-        "a class, but not an nn.Module" if is_class else f"{a_kind(value)}, not a model or a function that returns one"
+        "a class, but not an nn.Module"
+        if is_class
+        else f"{type_with_article(value)}, not a model or a function that returns one"
     )
     raise TargetError(
         f"{attr} is {problem}",

@@ -42,7 +42,7 @@ def smoke_test(tree: ast.Module, factories: tuple[str, ...]) -> SmokeTest | None
             if name in functions and name not in factories and not call.args:
                 bodies.append(functions[name].body)
         for body in bodies:
-            test = _in_body(body, constants, factories)
+            test = _find_in_body(body, constants, factories)
             if test is not None:
                 return test
     return None
@@ -65,7 +65,7 @@ def _integers(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
                     yield name.id, item.value
 
 
-def _in_body(body: list[ast.stmt], constants: dict[str, int], factories: tuple[str, ...]) -> SmokeTest | None:
+def _find_in_body(body: list[ast.stmt], constants: dict[str, int], factories: tuple[str, ...]) -> SmokeTest | None:
     sizes = constants | dict(_integers(body))
     tensors: dict[str, InputText] = {}
     models: set[str] = set()

@@ -17,7 +17,7 @@ from types import ModuleType
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
-from profiler_kit.loading.place import is_users, shown
+from profiler_kit.loading.place import is_user_code, shown
 from profiler_kit.loading.surroundings import seeded, user_code
 from profiler_kit.records.target import TargetSpec
 
@@ -233,7 +233,9 @@ def _record_imports(before: set[str], folders: tuple[Path, ...]) -> frozenset[st
         module = sys.modules[name]
         places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
         if any(
-            place and is_users(place) and Path(place).resolve().is_relative_to(f) for place in places for f in folders
+            place and is_user_code(place) and Path(place).resolve().is_relative_to(f)
+            for place in places
+            for f in folders
         ):
             names.add(name)
     _imported_modules.update(names)

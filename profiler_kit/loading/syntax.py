@@ -10,23 +10,23 @@ FACTORIES = ("get_model", "build_model", "create_model", "make_model")
 _MODULE_BASES = ("Module", "nn.Module", "torch.nn.Module")
 
 
-def binding_lines(tree: ast.Module) -> dict[str, int]:
+def definition_lines(tree: ast.Module) -> dict[str, int]:
     """The line of the last top-level definition of each name, including those under a top-level ``if``, ``try`` or ``with``."""
-    return {name: line for node in _top(tree.body) for name, line in _bound(node)}
+    return {name: line for node in _top_level_statements(tree.body) for name, line in _bound_names(node)}
 
 
-def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _top_level_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
         for field in ("body", "orelse", "finalbody"):
             if isinstance(node, (ast.If, ast.Try, ast.With)):
-                yield from _top(getattr(node, field, []))
+                yield from _top_level_statements(getattr(node, field, []))
         if isinstance(node, ast.Try):
             for handler in node.handlers:
-                yield from _top(handler.body)
+                yield from _top_level_statements(handler.body)
 
 
-def _bound(node: ast.stmt) -> Iterator[tuple[str, int]]:
+def _bound_names(node: ast.stmt) -> Iterator[tuple[str, int]]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name, node.lineno
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -46,7 +46,7 @@ def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
     A class uses the names in its body, and the names in the file's functions and constants that it uses.
     """
     definitions: dict[str, ast.AST] = {}
-    for node in _top(tree.body):
+    for node in _top_level_statements(tree.body):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             definitions[node.name] = node
         elif isinstance(node, ast.Assign):
@@ -69,7 +69,7 @@ def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
     return tuple(name for name in definitions if name in module_classes and name not in used)
 
 
-def builders(tree: ast.Module, class_name: str) -> tuple[str, ...]:
+def builder_functions(tree: ast.Module, class_name: str) -> tuple[str, ...]:
     """The file's functions that need no arguments and call the class `class_name`."""
     return tuple(
         node.name

@@ -15,17 +15,17 @@ from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compiled import as_written
 from profiler_kit.loading.construction import check_arguments, construct
-from profiler_kit.loading.copies import is_all_meta, meta_copy, private_copy
-from profiler_kit.loading.forms import Built, form_of, formatted, inputs_of, is_model
-from profiler_kit.loading.input_sources import Feeder
+from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
+from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
+from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.place import a_kind
+from profiler_kit.loading.place import type_with_article
 from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.surroundings import parse_flag, seeded, user_code
-from profiler_kit.loading.syntax import binding_lines, builders, cudnn_off_lines
+from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
 from profiler_kit.records.target import TargetSpec
@@ -64,11 +64,11 @@ def load(
     with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
-    lines = binding_lines(source.tree) if source.tree is not None else {}
+    lines = definition_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
-    forward = inputs_of(spec, built.model, place)
-    model = formatted(spec, built.model)
-    feeder = Feeder(
+    forward = checked_forward(spec, built.model, place)
+    model = converted(spec, built.model)
+    finder = InputFinder(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
         loader=find_loader(source, forward, lines),
@@ -81,7 +81,7 @@ def load(
             f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
         )
     return assemble(
-        feeder, place, notes=notes, compiles=built.compiles, ready=ready,
+        finder, place, notes=notes, compiles=built.compiles, ready=ready,
         loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),
@@ -96,10 +96,10 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[
     with recipe.surroundings(), seeded(spec.seed):
         built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
-    forward = inputs_of(spec, model, recipe.where)
-    model = formatted(spec, model)
+    forward = checked_forward(spec, model, recipe.where)
+    model = converted(spec, model)
     return assemble(
-        Feeder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
+        InputFinder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
         recipe.where,
         notes=recipe.notes + built.notes,
         ready=ready,
@@ -146,15 +146,15 @@ def _from_model(
     check_options(spec)
     if not is_model(model):
         raise UsageError(
-            f"expected an nn.Module, got {a_kind(model)}",
+            f"expected an nn.Module, got {type_with_article(model)}",
             hint="pass the model and its inputs: profiler_kit.count(model, inputs)",
         )
-    form = form_of(model)
+    form = as_module(model)
     name = type(form.model).__name__
-    forward = inputs_of(spec, form.model, name)
-    model_copy = as_written(meta_copy(form.model) if where.type == "meta" else private_copy(form.model))
-    model_copy = formatted(spec, model_copy)
-    feeder = Feeder(
+    forward = checked_forward(spec, form.model, name)
+    model_copy = as_written(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
+    model_copy = converted(spec, model_copy)
+    finder = InputFinder(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
         caller_batch=batch if batch.args or batch.kwargs else None,
     )  # fmt: skip
@@ -165,7 +165,7 @@ def _from_model(
     tensors = [*form.model.parameters(), *form.model.buffers()]
     has_values = not any(tensor.is_meta for tensor in tensors)
     return assemble(
-        feeder,
+        finder,
         name,
         notes=form.notes,
         again=rebuild if has_values else None,
@@ -176,7 +176,7 @@ def _from_model(
 
 def _build(
     source: Source, candidate: Candidate, arguments: Mapping[str, Any], *, on_meta: bool, compiled: bool
-) -> Built:
+) -> BuiltModel:
     spec, where = source.spec, source.at(candidate.line)
     if candidate.is_model:
         if arguments:
@@ -185,20 +185,20 @@ def _build(
                 where=where,
                 hint="use the class or function that builds it: " + next_command(spec, target=f"{source.name}:Net"),
             )
-        built = Built(model=candidate.value)
+        built = BuiltModel(model=candidate.value)
     else:
-        functions = builders(source.tree, candidate.name) if source.tree is not None else ()
+        functions = builder_functions(source.tree, candidate.name) if source.tree is not None else ()
         alternative = f"{source.name}:{functions[0]}" if functions else None
         check_arguments(spec, candidate.name, candidate.value, arguments, where, alternative)
         built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
-    form = form_of(built.model)
+    form = as_module(built.model)
     model = form.model
     if on_meta:
         model = model if is_all_meta(model) and not candidate.is_model else meta_copy(model)
     elif not (source.is_fresh or isinstance(candidate.value, type)):
-        model = private_copy(model)
+        model = copy_with_weights(model)
     if not compiled:
         model = as_written(model)
     inputs = form.inputs if built.inputs is NO_INPUTS else built.inputs
     compiles = form.compiles if compiled else None
-    return Built(model=model, inputs=inputs, notes=built.notes + form.notes, compiles=compiles)
+    return BuiltModel(model=model, inputs=inputs, notes=built.notes + form.notes, compiles=compiles)

@@ -55,7 +55,7 @@ def has_values(tensor: Tensor) -> bool:
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
-def remember(tensor: Tensor, value: Tensor) -> None:
+def store_values(tensor: Tensor, value: Tensor) -> None:
     """Store a copy of `value` as the values of `tensor`, for the lifetime of `tensor`.
 
     Does nothing if `tensor` has values itself or is too large.
@@ -65,17 +65,17 @@ def remember(tensor: Tensor, value: Tensor) -> None:
             _remembered[tensor] = value.detach().to("cpu", tensor.dtype, copy=True)
 
 
-def remembered(tensor: Tensor) -> Tensor | None:
+def stored_values(tensor: Tensor) -> Tensor | None:
     """A copy of the values stored for `tensor`; None without stored values."""
     value = _remembered.get(tensor)
     return None if value is None else value.clone()
 
 
-def remember_like(tensor: Tensor, source: Tensor) -> Tensor:
+def copy_values(tensor: Tensor, source: Tensor) -> Tensor:
     """Store the values of `source` for `tensor`, if they are known, and return `tensor`."""
     value = source if has_values(source) else _remembered.get(source)
     if value is not None:
-        remember(tensor, value)
+        store_values(tensor, value)
     return tensor
 
 
@@ -110,14 +110,14 @@ class ValueShadow(TorchDispatchMode):
         twin: Tensor | None = self._twins.get(tensor)
         if twin is None and is_small(tensor):
             with no_dispatch():
-                twin = remembered(tensor)
+                twin = stored_values(tensor)
             if twin is not None:
                 self._twins[tensor] = twin
         return twin
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # skipping costs a tenth of the time of `__torch_dispatch__`; `Shadowed` disables compilers
+        return False  # skipping costs a tenth of the time of `__torch_dispatch__`; `ValueTracking` disables compilers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -288,10 +288,10 @@ class _NonDispatcherReads(TorchFunctionMode):
         return out
 
 
-class Shadowed:
+class ValueTracking:
     """A context that tracks the values of small meta and fake tensors (`ValueShadow`). It can be entered several times.
 
-    At first only the values stored by `remember` are known.
+    At first only the values stored by `store_values` are known.
     """
 
     def __init__(self) -> None:

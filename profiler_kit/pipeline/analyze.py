@@ -14,7 +14,7 @@ from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.reports import explained, new_report
+from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attributed, with_counted_work, with_parts
 from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
@@ -190,7 +190,7 @@ def _measured_report(
                 session.interrupted = True
         return report
 
-    return explained(report, counted.by_kit, with_roofline)
+    return with_findings(report, counted.by_kit, with_roofline)
 
 
 def all_failed(report: Report) -> KitError | None:

@@ -8,7 +8,7 @@ from typing import Any
 from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.reports import explained, new_report
+from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.report import Report
@@ -37,7 +37,7 @@ def count(
         TargetError, UsageError
         UncountedError: with `strict`, if an op has no formula.
     """
-    roofs.check(hardware)
+    roofs.check_hardware(hardware)
     if isinstance(target, (str, TargetSpec)):
         spec = target
         if isinstance(spec, str):
@@ -52,7 +52,7 @@ def count(
             static, by_kit = with_memory(
                 *count_both(live, convention, cross_check=cross_check), live, simulated_device()
             )
-        report = explained(new_report(live.info, static), by_kit, _with_roofline(hardware, silent))
+        report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, silent))
     if strict:
         require_counted(report)
     return report
@@ -77,7 +77,7 @@ def count_spec(
     Raises:
         TargetError, UsageError
     """
-    roofs.check(hardware)
+    roofs.check_hardware(hardware)
     require_torch()
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_both
@@ -92,7 +92,7 @@ def count_spec(
                 static, target, simulated, questions=questions, recompute_ns=recompute_ns, on_progress=on_progress
             )
     report = new_report(target.info, static)  # the first output has determined the loss in the info by now
-    return explained(report, by_kit, _with_roofline(hardware, on_progress))
+    return with_findings(report, by_kit, _with_roofline(hardware, on_progress))
 
 
 def _with_roofline(hardware: str | None, on_progress: OnProgress) -> Callable[[Report], Report]:

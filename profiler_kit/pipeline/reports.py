@@ -29,7 +29,7 @@ def new_report(
     )
 
 
-def explained(report: Report, by_kit: StaticCount | None, add_roofline: Callable[[Report], Report]) -> Report:
+def with_findings(report: Report, by_kit: StaticCount | None, add_roofline: Callable[[Report], Report]) -> Report:
     """Add rooflines and findings to `report`. Both use the count in the kit's convention, whichever convention is shown."""
     from profiler_kit.diagnosis import diagnose
 

@@ -19,10 +19,10 @@ HERE: Final = "here"
 ANALYZE_LIMIT_S: Final = 6.0
 
 
-def check(hardware: str | None) -> None:
+def check_hardware(hardware: str | None) -> None:
     """Raise UsageError with the choices for an unknown device name `hardware`. Does not import torch."""
     if hardware is not None and hardware.lower() != HERE:
-        _named_roof(hardware)
+        _datasheet_roof(hardware)
 
 
 def with_hardware_roofline(report: Report, hardware: str | None, on_progress: OnProgress) -> Report:
@@ -33,9 +33,9 @@ def with_hardware_roofline(report: Report, hardware: str | None, on_progress: On
         return report
     notes: tuple[str, ...] = ()
     if hardware.lower() == HERE:
-        roofs, notes = _roofs_here(on_progress)
+        roofs, notes = _measured_roofs(on_progress)
     else:
-        roofs = (_named_roof(hardware),)
+        roofs = (_datasheet_roof(hardware),)
     lines = tuple(roofline(report.static, report.target, roof) for roof in roofs)
     return replace(report, roofline=lines, notes=(*report.notes, *notes))
 
@@ -48,7 +48,7 @@ def recompute_time(
 
     if hardware is None:
         return lambda static: None
-    available_roofs = _roofs_here(on_progress)[0] if hardware.lower() == HERE else (_named_roof(hardware),)
+    available_roofs = _measured_roofs(on_progress)[0] if hardware.lower() == HERE else (_datasheet_roof(hardware),)
 
     def recompute_ns(static: StaticCount) -> float | None:
         if not available_roofs:
@@ -74,7 +74,7 @@ def with_measured_roofline(report: Report, device: str, on_progress: OnProgress)
     return replace(report, roofline=lines, notes=(*report.notes, *_peak_notes(notes, ceilings, has_roof=bool(lines))))
 
 
-def _named_roof(hardware: str) -> Roof:
+def _datasheet_roof(hardware: str) -> Roof:
     """The datasheet roof of the device named `hardware`. Raises UsageError with the choices."""
     from profiler_kit.diagnosis.roofline import datasheet_roof
 
@@ -94,7 +94,7 @@ def ceilings_of(
     return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=say)
 
 
-def _roofs_here(on_progress: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
+def _measured_roofs(on_progress: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.worker import environment
 

@@ -61,7 +61,7 @@ def read_all(files: Sequence[Path], on_progress: OnProgress) -> ReadTraces:
         interrupted = True
     if errors and not extracts and not interrupted:
         raise _combined_error(errors)
-    ranks = _ranks([extract for _, extract in extracts])
+    ranks = _combine_ranks([extract for _, extract in extracts])
     return ReadTraces(
         files=tuple(file for file, _ in extracts),
         traces=tuple(extract.summary for _, extract in extracts),
@@ -123,7 +123,7 @@ def _text_bytes(file: Path) -> int:
     return size * GZIP_RATIO if file.name.endswith(".gz") else size
 
 
-def _ranks(extracts: Sequence[Extract]) -> Ranks | None:
+def _combine_ranks(extracts: Sequence[Extract]) -> Ranks | None:
     if len(extracts) < 2:
         return None
     from profiler_kit.attribution.ranks import ranks_of

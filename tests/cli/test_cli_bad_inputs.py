@@ -67,7 +67,7 @@ ROWS = [
         "profiler-kit count chain.py -i 1,3,32,32",
     ),
     target("count masked.py -i 8,16:int64", "masked.py:3: forward(ids, mask): got 1 of 2 inputs", "-i mask=8,16:bool"),
-    target("count masked.py -i 8,16 -i 8,16", "table (Embedding): Embedding got float32 'ids'", "int64[0:100]"),
+    target("count masked.py -i 8,16 -i 8,16", "table (Embedding) needs integers, but 'ids' is float32", "int64[0:100]"),
     target("check guessed.py --base base.json", "no input shape: forward(x) needs 1 input", "-i 1,4"),
     usage("count net.py -i 8x3", "-i 8x3: '8x3'", "[name=]DIMS[:dtype][[lo:hi]]"),
     usage("count net.py -i 99999999999999999999,4", "-i 99999999999999999999,4: ", "-i 8,3,256,256"),

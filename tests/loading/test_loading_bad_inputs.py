@@ -131,7 +131,7 @@ ROWS = [
     ),
     bad(
         "7 embedding got float", EMBED,
-        "table (Embedding): Embedding got float32 'ids'",
+        "table (Embedding) needs integers, but 'ids' is float32",
         "net.py:8", "profiler-kit analyze net.py -i '8,128:int64[0:30522]'", inputs=("8,128",),
     ),
     bad(
@@ -160,7 +160,7 @@ ROWS = [
     bad("folder", {"nets/net.py": NET}, "is a folder", "nets", "profiler-kit analyze nets/net.py", spec="nets"),
     bad(
         "not Python", {"net.pt": "x"},
-        "is not a Python file", "net.pt", "profiler-kit analyze my_model.py", spec="net.pt",
+        "not a Python file", "net.pt", "profiler-kit analyze my_model.py", spec="net.pt",
     ),
     bad("forgotten suffix", NET, "no such file", "net", "profiler-kit analyze net.py", spec="net"),
     bad("bare word", "", "resnet", "", "resnet:Net", spec="resnet", code=USAGE),

@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from profiler_kit.records.laboratory import LaboratoryQuestions
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of target, measurement, experiments and output."""
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    add_target_options(sub)
-    add_measure_options(sub)
-    _add_experiment_options(sub)
-    sub.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
-    add_convention_options(sub)
-    add_output_options(sub)
-    add_table_options(sub)
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    add_target_options(parser)
+    add_measure_options(parser)
+    _add_experiment_options(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
+    add_convention_options(parser)
+    add_output_options(parser)
+    add_table_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Analyze the target. If every run failed, raises the first failure after the report is written."""
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
 
-    output.check(options)
-    folder = options.out if options.out is not None else Path("profiler_kit_out") / output.slug(options.target)
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    output.check_options(options)
+    folder = options.out if options.out is not None else Path("profiler_kit_out") / output.folder_name(options.target)
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         analysis = analyze_spec(
             target_spec(options),
             device=options.device,
@@ -59,11 +59,11 @@ def run(options: argparse.Namespace) -> int:
         )
         progress.show("writing the report")
         output.write_report_folder(analysis, folder)
-    output.warn(analysis.report)
+    output.warn_about_guesses(analysis.report)
     try:
         output.emit_report(analysis.report, options)
     finally:
-        output.note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", options)
+        output.print_note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", options)
     if analysis.interrupted:
         print("interrupted: the report contains the measurements that finished", file=sys.stderr)
         return errors.INTERRUPTED
@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
     return errors.OK
 
 
-def _add_experiment_options(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("experiments")
+def _add_experiment_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("experiments")
     group.add_argument(
         "--also", type=parse_names, action="extend", default=[], metavar="A,B",
         help=f"also measure these configurations, built from cuDNN flags and {choices.axes()}; join with +, for example "

@@ -17,21 +17,21 @@ from profiler_kit.cli.options import (
 from profiler_kit.cli.progress import Progress
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of target, base, budgets and output."""
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    sub.add_argument(
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    parser.add_argument(
         "--base",
         metavar="REV",
         help="git revision or report.json to compare with (default: merge base with the main branch)",
     )
-    sub.add_argument(
+    parser.add_argument(
         "--budget", action="append", default=[], metavar="METRIC=LIMIT",
         help="limit of a metric, for example flops=+10%% (relative to the base) or params=26M (repeatable)",
     )  # fmt: skip
-    add_target_options(sub)
-    add_convention_options(sub, strict=True)
-    add_output_options(sub)
+    add_target_options(parser)
+    add_convention_options(parser, strict=True)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,13 +40,13 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.strict import require_counted
     from profiler_kit.report.comparison import check_document
 
-    output.check(options)
+    output.check_options(options)
     command = ("check", "", *(("--base", options.base) if options.base is not None else ()))
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         result, head = check_target(
             target_spec(options, allow_guess=False, command=command),
             [options.target, *_target_arguments(options)],
-            name=output.slug(options.target),
+            name=output.folder_name(options.target),
             folder=Path.cwd(),
             base=options.base,
             budgets=options.budget,

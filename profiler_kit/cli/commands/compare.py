@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from profiler_kit.records.target import TargetSpec
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add both sides and the options of target, measurement, counting and output."""
-    sub.add_argument("a", metavar="A", help="target, report.json, report folder, or trace")
-    sub.add_argument("b", metavar="B", help="same choices as A; a trace can only be compared with a trace")
-    add_target_options(sub)
-    add_measure_options(sub)
-    sub.add_argument("--static", action="store_true", help="count only; measure nothing")
-    add_convention_options(sub)
-    add_output_options(sub)
+    parser.add_argument("a", metavar="A", help="target, report.json, report folder, or trace")
+    parser.add_argument("b", metavar="B", help="same choices as A; a trace can only be compared with a trace")
+    add_target_options(parser)
+    add_measure_options(parser)
+    parser.add_argument("--static", action="store_true", help="count only; measure nothing")
+    add_convention_options(parser)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.report.trace_comparison import trace_comparison_document
 
     both_are_traces = are_traces(options.a, options.b)
-    output.check(options)
+    output.check_options(options)
     if both_are_traces:
         with Progress(quiet=options.quiet) as progress:
             comparison = compare_traces(options.a, options.b, on_progress=progress.show)
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         command = (*command, "--static") if options.static else command
         return text if is_saved(text) else target_spec(options, text, command=command)
 
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         sides = report_sides(
             side(options.a, "compare", "", options.b),
             side(options.b, "compare", options.a, ""),
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             timeout_s=options.timeout,
             on_progress=progress.show,
         )
-    output.warn(sides.a, sides.b)
+    output.warn_about_guesses(sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)
     if sides.failure is not None:
         raise sides.failure

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from profiler_kit.records.counts import MemoryQuestions
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of target, memory, counting, roofline and output."""
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    add_target_options(sub, several_batches=True)
-    _add_memory_options(sub)
-    add_convention_options(sub, strict=True, cross_check=True)
-    group = sub.add_argument_group("roofline")
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    add_target_options(parser, several_batches=True)
+    _add_memory_options(parser)
+    add_convention_options(parser, strict=True, cross_check=True)
+    group = parser.add_argument_group("roofline")
     group.add_argument(
         "--hardware", metavar="NAME",
         help=f"add the roofline bound of each layer and op, from the datasheet of this device: {choices.cards()}; "
         "or here, for the measured peaks of this machine's device",
     )  # fmt: skip
-    add_output_options(sub)
-    add_table_options(sub)
+    add_output_options(parser)
+    add_table_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.count import count_spec
     from profiler_kit.records.strict import require_counted
 
-    output.check(options)
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    output.check_options(options)
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         progress.show("counting")
         report = count_spec(
             target_spec(options),
@@ -56,15 +56,15 @@ def run(options: argparse.Namespace) -> int:
             questions=_memory_questions(options),
             on_progress=progress.show,
         )
-    output.warn(report)
+    output.warn_about_guesses(report)
     output.emit_report(report, options)
     if options.strict:
         require_counted(report)
     return errors.OK
 
 
-def _add_memory_options(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("memory")
+def _add_memory_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("memory")
     group.add_argument("--gpu", metavar="NAME", help=f"predict memory for this device: {choices.gpus()}")
     group.add_argument(
         "--fits",

@@ -11,11 +11,11 @@ from profiler_kit.cli.options import add_device_option, add_output_options
 from profiler_kit.cli.progress import Progress
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of device and output."""
-    add_device_option(sub)
-    sub.add_argument("--fresh", action="store_true", help="measure peaks again instead of using saved ones")
-    add_output_options(sub)
+    add_device_option(parser)
+    parser.add_argument("--fresh", action="store_true", help="measure peaks again instead of using saved ones")
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.env import env
     from profiler_kit.report import machine_document
 
-    output.check(options)
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    output.check_options(options)
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         machine = env(options.device, fresh=options.fresh, on_progress=progress.show)
     output.emit(machine_document(machine), options)
     return errors.OK

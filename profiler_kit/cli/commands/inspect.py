@@ -26,14 +26,14 @@ GZIP_LEVEL: Final = 5  # 90 % of the best level's savings in a third of its time
 TRACE_SUFFIXES: Final = (".gz", ".json", ".trace", ".pt")
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the traces and the options of tables, additional files and output."""
-    sub.add_argument(
+    parser.add_argument(
         "traces", nargs="+", metavar="TRACE",
         help="trace file of torch.profiler (.json, .json.gz) or a folder of traces; several traces may be the ranks of one "
         "distributed job",
     )  # fmt: skip
-    group = sub.add_argument_group("tables")
+    group = parser.add_argument_group("tables")
     group.add_argument(
         "--by", choices=get_args(TraceView),
         help="show one complete table of the device time instead of the summary (default: summary; phase for CSV)",
@@ -45,7 +45,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
         "--depth", type=parse_non_negative, metavar="N",
         help="maximum depth of the module tree (default: what fits on a screen)",
     )  # fmt: skip
-    group = sub.add_argument_group("additional files")
+    group = parser.add_argument_group("additional files")
     group.add_argument(
         "--annotate", type=Path, metavar="OUT",
         help="write the trace with additional lanes (phases, modules, idle causes, kernel families) and counters, for "
@@ -68,21 +68,21 @@ def add_options(sub: argparse.ArgumentParser) -> None:
         help="write the event table, with step, phase and module of each event: a file "
         f"({', '.join(EVENT_SUFFIXES)}), a folder (with --to), or - for CSV on stdout instead of the report",
     )  # fmt: skip
-    add_output_options(sub)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the traces and show where the time goes. Files that cannot be read are listed on stderr."""
     from profiler_kit.pipeline.inspect import inspect
 
-    output.check(options)
+    output.check_options(options)
     _check_options(options)
     with Progress(quiet=options.quiet) as progress:
         inspection = inspect(options.traces, on_progress=progress.show)
     if not inspection.interrupted:
         _check_traces(inspection.files, inspection.traces, options)
     for error in inspection.errors:
-        print(f"error: {streams.printable(str(error))}", file=sys.stderr)
+        print(f"error: {streams.escape_control_characters(str(error))}", file=sys.stderr)
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     if options.events != STDOUT:
@@ -161,9 +161,9 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
                 )
         else:
             annotated = annotate_trace(file, out, chrome_trace.lines, steps=options.steps, limit_bytes=limit)
-    output.note(f"wrote {output_path} ({annotated.size_bytes / 1e6:,.1f} MB of JSON)", options)
+    output.print_note(f"wrote {output_path} ({annotated.size_bytes / 1e6:,.1f} MB of JSON)", options)
     for note in annotated.notes:
-        output.note(f"  {note}", options)
+        output.print_note(f"  {note}", options)
 
 
 def _write_events(file: Path, output_path: Path, options: argparse.Namespace) -> None:
@@ -185,7 +185,7 @@ def _write_events(file: Path, output_path: Path, options: argparse.Namespace) ->
             return
         with output.replaced_file(output_path) as partial:
             count = export_events(file, partial, _event_format(output_path, options.to))
-    output.note(f"wrote {output_path} ({count:,} events)", options)
+    output.print_note(f"wrote {output_path} ({count:,} events)", options)
 
 
 def _output_paths(files: Sequence[Path], destination: Path, suffix: str) -> Iterator[tuple[Path, Path]]:

@@ -13,16 +13,16 @@ from profiler_kit.cli.options import add_output_options, add_table_options
 from profiler_kit.records.trace_asks import TraceView
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the report and the options of output and tables."""
-    sub.add_argument(
+    parser.add_argument(
         "report",
         type=Path,
         metavar="REPORT",
         help="report.json, report folder, or any other JSON file that a command wrote with -o",
     )
-    add_output_options(sub)
-    add_table_options(sub, trace_views=get_args(TraceView))
+    add_output_options(parser)
+    add_table_options(parser, trace_views=get_args(TraceView))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
 
-    output.check(options)
+    output.check_options(options)
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):
         output.emit_traces(saved, options)

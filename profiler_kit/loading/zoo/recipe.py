@@ -42,7 +42,7 @@ class Recipe:
     surroundings: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
 
-def no_model(spec: TargetSpec, zoo: str, name: str, names: Sequence[str]) -> TargetError:
+def unknown_model_error(spec: TargetSpec, zoo: str, name: str, names: Sequence[str]) -> TargetError:
     """The error for a `name` that is not in `names`, the names of the zoo's models."""
     matches = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
     return TargetError(

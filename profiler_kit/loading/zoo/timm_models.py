@@ -9,7 +9,7 @@ from torch import nn
 
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, no_model
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
@@ -21,7 +21,7 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     define_missing_ops()  # timm imports torchvision
     timm = import_package("timm", spec.spec, INSTALL)
     if not timm.is_model(name):
-        raise no_model(spec, "timm", name, timm.list_models())
+        raise unknown_model_error(spec, "timm", name, timm.list_models())
 
     def inputs(model: nn.Module, forward: Forward, texts: tuple[InputText, ...]) -> Inputs:
         size = timm.data.resolve_model_data_config(model)["input_size"]

@@ -11,7 +11,7 @@ from torch import nn
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.construction import check_arguments
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, no_model
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
@@ -28,10 +28,10 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     try:
         builder = models.get_model_builder(name)
     except ValueError:
-        raise no_model(spec, "torchvision", name, models.list_models()) from None
+        raise unknown_model_error(spec, "torchvision", name, models.list_models()) from None
     check_arguments(spec, name, builder, arguments, spec.spec)
     parameters = inspect.signature(builder).parameters
-    # by default, segmentation and detection builders download their backbone's weights
+    # by default, segmentation and detection builder_functions download their backbone's weights
     no_weights = {key: None for key in ("weights", "weights_backbone") if key in parameters and key not in arguments}
     weights = next(iter(models.get_model_weights(name)), None)
     shape, count = input_shape(weights)

@@ -91,22 +91,22 @@ def _find_model(
     transformers: Any, spec: TargetSpec, name: str, arguments: Mapping[str, Any]
 ) -> tuple[Any, Any, str, str]:
     """(config, model class, where, source) of `name`."""
-    file = _file(spec, name)
+    file = _config_file(spec, name)
     if file is not None:
-        config = _read(transformers, file, arguments)
+        config = _read_config(transformers, file, arguments)
         return config, _model_class(transformers, spec, config), str(file), str(file)
-    kind = _class_named(transformers, name)
+    kind = _find_class(transformers, name)
     if kind is None:
-        raise _unknown(transformers, spec, name)
+        raise _unknown_name_error(transformers, spec, name)
     config_class = kind if issubclass(kind, transformers.PreTrainedConfig) else kind.config_class
-    _check(spec, config_class(), arguments)
+    _check_arguments(spec, config_class(), arguments)
     config = config_class(**_config_values(arguments))
     model_class = _model_class(transformers, spec, config) if config_class is kind else kind
     source = f"the default {config_class.__name__}" + (f" with {', '.join(spec.kwargs)}" if arguments else "")
     return config, model_class, spec.spec, source
 
 
-def _file(spec: TargetSpec, name: str) -> Path | None:
+def _config_file(spec: TargetSpec, name: str) -> Path | None:
     """The config.json of `name`; None if `name` is a class or a model type."""
     path = Path(name).expanduser()
     if path.is_dir():
@@ -128,7 +128,7 @@ def _file(spec: TargetSpec, name: str) -> Path | None:
     return Path(cached)
 
 
-def _read(transformers: Any, file: Path, arguments: Mapping[str, Any]) -> Any:
+def _read_config(transformers: Any, file: Path, arguments: Mapping[str, Any]) -> Any:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -142,7 +142,7 @@ def _read(transformers: Any, file: Path, arguments: Mapping[str, Any]) -> Any:
             where=str(file),
             hint="install a newer transformers, or use the model's Python file as the target: file.py:Net",
         )
-    _check(TargetSpec(spec=str(file)), mapping[kind].from_dict(values), arguments)
+    _check_arguments(TargetSpec(spec=str(file)), mapping[kind].from_dict(values), arguments)
     for key, value in _config_values(arguments).items():
         values[key] = (
             {**values[key], **value} if isinstance(value, dict) and isinstance(values.get(key), dict) else value
@@ -158,7 +158,7 @@ def _config_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _check(spec: TargetSpec, config: Any, arguments: Mapping[str, Any]) -> None:
+def _check_arguments(spec: TargetSpec, config: Any, arguments: Mapping[str, Any]) -> None:
     """Raise UsageError for an argument that the config does not have: transformers would accept and ignore it."""
     names = sorted({*config.to_dict(), *config.attribute_map, "architectures"})
     for key in arguments:
@@ -171,7 +171,7 @@ def _check(spec: TargetSpec, config: Any, arguments: Mapping[str, Any]) -> None:
             )
 
 
-def _class_named(transformers: Any, name: str) -> Any:
+def _find_class(transformers: Any, name: str) -> Any:
     """The config class of the model type `name`, or the config or model class `name`; None if there is neither."""
     for kind in (name, name.replace("-", "_"), name.replace("_", "-")):
         if kind in transformers.CONFIG_MAPPING:
@@ -206,7 +206,7 @@ def _model_class(transformers: Any, spec: TargetSpec, config: Any) -> Any:
     )
 
 
-def _unknown(transformers: Any, spec: TargetSpec, name: str) -> TargetError:
+def _unknown_name_error(transformers: Any, spec: TargetSpec, name: str) -> TargetError:
     names = [*transformers.CONFIG_MAPPING, *(kind for kind in dir(transformers) if kind.endswith("Config"))]
     matches = difflib.get_close_matches(name, names, n=3)
     return TargetError(
