@@ -169,8 +169,8 @@ def test_cuda_is_refused_where_there_is_none(here: Path, capfd: pytest.CaptureFi
 
 # verdicts, which are not errors: the result is on stdout
 VERDICTS = {
-    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "flops"),
-    "check net.py --base base.json --budget flops=+10%": (0, "flops"),
+    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "FLOPs"),
+    "check net.py --base base.json --budget flops=+10%": (0, "FLOPs"),
     "check net.py --base base.json": (0, "budget"),
     "check net.py --base base.json -i 3,4 --budget flops=+900%": (NOT_COMPARABLE, "inputs"),
     "check net.py --base guess.json --budget flops=+10%": (NOT_COMPARABLE, "guessed"),

@@ -91,7 +91,6 @@ def test_what_is_no_exception_is_a_recorded_failure_too(tmp_path: Path, capfd: p
     line = [str(tmp_path / "odd.py"), "--device", "cpu", "--steps", "1", "-q", "--out", str(tmp_path / "out")]
     ended = call(["analyze", *line, "--configs", "default"], capfd)
     assert ended.code == TARGET_FAILED
-    assert "nothing was measured: " in ended.err
     assert "odd.py:8: KeyboardInterrupt" in ended.err
 
 

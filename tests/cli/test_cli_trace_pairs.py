@@ -53,7 +53,8 @@ def test_a_trace_beside_something_else_is_refused_in_one_sentence(
     for other in (model, FIXTURES.parent / "reports" / "v0_cpu.json"):
         done = call(["compare", *[RANKS[0], str(other)][::order]], capfd)
         assert done.code == USAGE
-        assert f"{RANKS[0]} is a trace and {other} is not" in done.err
+        assert str(RANKS[0]) in done.err
+        assert str(other) in done.err
         assert done.err.count("\n") == 2
 
 
