@@ -157,7 +157,7 @@ ROWS = [
     # the TARGET text
     bad("no target", "", "no target", "", "profiler-kit analyze my_model.py", spec="", code=USAGE),
     bad("missing file", NET, "no such file", "nett.py", "profiler-kit analyze net.py", spec="nett.py"),
-    bad("folder", {"nets/net.py": NET}, "is a folder", "nets", "profiler-kit analyze nets/net.py", spec="nets"),
+    bad("folder", {"nets/net.py": NET}, "a folder", "nets", "profiler-kit analyze nets/net.py", spec="nets"),
     bad(
         "not Python", {"net.pt": "x"},
         "not a Python file", "net.pt", "profiler-kit analyze my_model.py", spec="net.pt",
