@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_files import call, in_worker, net, write
 
-from profiler_kit.cli.streams import printable
+from profiler_kit.cli.streams import escape_control_characters
 from profiler_kit.errors import OK, TARGET_FAILED, USAGE
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_exception_is_a_recorded_failure_too(tmp_path: Path, capfd: p
 
 
 def test_a_name_does_not_steer_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    assert printable("a\x1b[31mb\nc\u00e9\x07") == "a\\x1b[31mb\nc\u00e9\\x07"
+    assert escape_control_characters("a\x1b[31mb\nc\u00e9\x07") == "a\\x1b[31mb\nc\u00e9\\x07"
     ended = call(["show", "no\x1b[31msuch.json"], capfd)
     assert ended.code == TARGET_FAILED
     assert "\x1b" not in ended.err
