@@ -1,7 +1,7 @@
 """Where a PyTorch model's FLOPs, memory and time go, and why.
 
-The verbs of the command line are functions here and return the same records; they are imported when first used, so
-that importing this package costs nothing and reading a saved report needs no torch.
+The commands of the command line are functions of this package and return the same records. They are imported on first
+use: importing the package is cheap, and reading a saved report does not need torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
 
-_HOMES = {
+_MODULES = {
     "analyze": "profiler_kit.pipeline.analyze",
     "compare": "profiler_kit.comparison.compare",
     "count": "profiler_kit.pipeline.count",
@@ -46,10 +46,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module_name = _MODULES.get(name)
+    if module_name is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(module_name), name)
 
 
 def __dir__() -> list[str]:

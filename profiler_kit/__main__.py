@@ -1,4 +1,4 @@
-"""``python -m profiler_kit``: the same as the console script ``profiler-kit``."""
+"""``python -m profiler_kit``, the same as the console script ``profiler-kit``."""
 
 from profiler_kit.cli import entry
 

@@ -1,3 +1,3 @@
-"""The version, alone in a file so that the build reads it without importing anything."""
+"""The version. The build reads this file without importing the package."""
 
 VERSION = "0.1.0"

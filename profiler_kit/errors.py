@@ -1,24 +1,24 @@
-"""Every error a user is expected to meet: message, where, hint, and the exit code it ends in.
+"""Expected errors: a message, a place, a hint and an exit code.
 
-An expected error is printed in one place (`cli`) as::
+`cli` prints an expected error as::
 
     error: models/net.py:41: build() returned None
     hint: return the module, or (module, inputs)
 
-Anything that is not a `KitError` is a bug of ours and shows its traceback.
+Any other exception is a bug in profiler_kit and is printed with its traceback.
 """
 
 from __future__ import annotations
 
 OK, BUDGET_BROKEN, USAGE, TARGET_FAILED, NOT_COMPARABLE = 0, 1, 2, 3, 4
-INTERRUPTED = 130  # what shells give for 128 + SIGINT
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 class KitError(Exception):
-    """An expected failure, told in one message: what happened, where, what to do.
+    """An expected failure: what happened, where, and what to do.
 
-    `message` says what happened, `where` is a place a user can open (``file.py:41``, ``report.json: runs[2]``),
-    `hint` is the next thing to do, `exit_code` what the command ends in.
+    `message` describes the failure. `where` is a place that a user can open (``file.py:41``, ``report.json: runs[2]``).
+    `hint` is the next thing to do. `exit_code` is the exit status of the command.
     """
 
     exit_code: int = TARGET_FAILED
@@ -35,19 +35,19 @@ class KitError(Exception):
 
 
 class UsageError(KitError):
-    """The command line, or a call's arguments, do not make sense."""
+    """The command line or the arguments of a call are invalid."""
 
     exit_code = USAGE
 
 
 class TargetError(KitError):
-    """The user's model could not be found, built, fed or run."""
+    """The user's model could not be found, built or run, or its inputs could not be created."""
 
     exit_code = TARGET_FAILED
 
 
 class UncountedError(KitError):
-    """Ops without a formula ran, and the user asked that none may."""
+    """Ops without a FLOP formula ran although the user required a formula for every op (``--strict``)."""
 
     exit_code = BUDGET_BROKEN
 
@@ -65,6 +65,6 @@ class ReportError(KitError):
 
 
 class NotComparableError(KitError):
-    """Two reports, or two revisions, have nothing that can be compared."""
+    """Two reports or revisions have nothing in common that can be compared."""
 
     exit_code = NOT_COMPARABLE

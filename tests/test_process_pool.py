@@ -96,7 +96,7 @@ def test_workers_are_bounded_by_items_cores_and_memory(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     assert workers_for(3, 1) == 3
     assert workers_for(100, 1) == 16
-    assert workers_for(100, 1, most=4) == 4
+    assert workers_for(100, 1, limit=4) == 4
     assert workers_for(100, 200) == 4  # 80 % of what is free
     assert workers_for(100, 10**9) == 1
     assert workers_for(0, 1) == 1

@@ -1,4 +1,4 @@
-"""argv, printing and exit codes: the command line's outermost room."""
+"""The command line: arguments, printing and exit codes."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from typing import Final, NoReturn
 from profiler_kit.cli import streams
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, KitError
 
-# What a job's end, a supervisor or a closed terminal sends: Python would die at once, leaving children and worktrees behind.
-ENDING_SIGNALS: Final = tuple(
+# A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
+# leaves child processes and git worktrees behind.
+TERMINATION_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
-OURS: Final = Path(__file__).resolve().parent.parent
+PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 
 
 def entry() -> NoReturn:
-    """The console script: runs the command line and ends the process with its status."""
-    streams.make_usable()
-    streams.leave(main())
+    """Run the command line and exit the process with its status: the console script."""
+    streams.open_standard_streams()
+    streams.exit_process(main())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command in `argv` (default: the process's own) and returns its exit status.
+    """Run the command in `argv` (default: ``sys.argv[1:]``) and return its exit status.
 
-    Every expected error ends here: one message with a hint on stderr, and its exit code. SIGTERM and SIGHUP end the
-    command as Ctrl-C does: children are ended, the worktree goes, what was measured is kept.
+    An expected error is printed on stderr with its hint, and its exit code is returned. SIGTERM and SIGHUP stop the
+    command like Ctrl-C: child processes end, the git worktree is removed, finished measurements are kept.
     """
-    with _as_ctrl_c(ENDING_SIGNALS):
+    with _signals_as_keyboard_interrupt(TERMINATION_SIGNALS):
         try:
             return _run(argv)
         except KeyboardInterrupt:
@@ -46,35 +47,35 @@ def _run(argv: Sequence[str] | None) -> int:
     from profiler_kit.cli import output
     from profiler_kit.cli.parser import parser
 
-    words = sys.argv[1:] if argv is None else argv
+    arguments = sys.argv[1:] if argv is None else argv
     try:
         try:
-            options = parser(words).parse_args(words)
-        except SystemExit as end:  # after --help and --version
-            return end.code if isinstance(end.code, int) else OK
+            options = parser(arguments).parse_args(arguments)
+        except SystemExit as system_exit:  # after --help and --version
+            return system_exit.code if isinstance(system_exit.code, int) else OK
         status: int = options.command.run(options)
-        output.flush()  # here, where a reader that is gone can still be told from an error
+        output.flush()  # inside the try: a closed pipe is not an error
     except KitError as error:
-        print(f"error: {streams.printable(str(error))}", file=sys.stderr)
+        print(f"error: {streams.escape_control_characters(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # the reader (head, less) has seen enough; keep Python from complaining again when it flushes at exit
-        streams.to_nowhere()
+        # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.
+        streams.discard_stdout()
         return OK
-    except Exception as error:  # noqa: BLE001 left alone, Python would end with 1, which says that a budget is broken
-        hiding = _hiding_file(error)
-        if hiding is not None:
+    except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
+        shadowing_file = _shadowing_file(error)
+        if shadowing_file is not None:
             print(
-                f"error: {hiding.name}: a library that imports its own {hiding.stem!r} got this file instead "
+                f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
                 f"({type(error).__name__})\n"
-                "hint: give the file another name, or run from another folder",
+                "hint: rename the file, or run from another folder",
                 file=sys.stderr,
             )
             return TARGET_FAILED
         traceback.print_exc()
         print(
-            f"error: {type(error).__name__} in profiler_kit itself\n"
-            "hint: this is a bug of the tool, not of your model: report it with the lines above",
+            f"error: internal error in profiler_kit ({type(error).__name__})\n"
+            "hint: report this bug with the traceback above; your model is not the cause",
             file=sys.stderr,
         )
         return TARGET_FAILED
@@ -82,48 +83,50 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 @contextlib.contextmanager
-def _as_ctrl_c(signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """While it lasts, the first of `signals` raises KeyboardInterrupt; further ones don't disturb the end it brings.
+def _signals_as_keyboard_interrupt(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """Raise KeyboardInterrupt on the first of `signals` inside the block; ignore later ones, so that cleanup finishes.
 
-    A signal that is ignored (nohup) or that somebody else handles stays so. Only in the main thread, where Python handles
-    signals.
+    Signals that are ignored (nohup) or that have another handler are left alone. Does nothing outside the main thread,
+    where Python does not handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ours = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    handled_signals = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
 
-    ending = False
+    interrupted = False
 
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal ending
-        if not ending:
-            ending = True
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
             raise KeyboardInterrupt
 
-    for number in ours:
-        signal.signal(number, end)
+    for number in handled_signals:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in ours:
+        for number in handled_signals:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _hiding_file(error: BaseException) -> Path | None:
-    """The file here (``random.py``) whose name hides what Python or a library imports, if that is behind `error`, else None."""
-    here = Path.cwd()
+def _shadowing_file(error: BaseException) -> Path | None:
+    """The file of the working directory (``random.py``) that shadows a module and so caused `error`; None if there is none."""
+    folder = Path.cwd()
     for name in sys.stdlib_module_names:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and Path(file).resolve().parent == here:
+        if file is not None and Path(file).resolve().parent == folder:
             return Path(file)
-    importer = OURS
+    importer = PACKAGE_FOLDER
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith("<"):
             continue
         file = Path(frame.f_code.co_filename).resolve()
-        wanted_by_library = importer != OURS and not importer.is_relative_to(OURS) and importer.parent != here
-        if file.parent == here and frame.f_code.co_name == "<module>" and wanted_by_library:
+        imported_by_library = (
+            importer != PACKAGE_FOLDER and not importer.is_relative_to(PACKAGE_FOLDER) and importer.parent != folder
+        )
+        if file.parent == folder and frame.f_code.co_name == "<module>" and imported_by_library:
             return file
         importer = file
     return None

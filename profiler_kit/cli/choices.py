@@ -1,4 +1,4 @@
-"""The names that options accept, for their help: read from the registries, so that a newcomer there is listed here."""
+"""The names that options accept, read from the registries for the help text."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ _CONVENTION: Final = re.compile(r'^CONVENTION = Convention\(\s*name="([^"]+)"', 
 
 
 def formats() -> str:
-    """The output formats."""
+    """Names of the output formats."""
     from profiler_kit.render import renderers
 
     return ", ".join(renderer.name for renderer in renderers())
 
 
 def suffixes() -> str:
-    """The suffixes of files that a format is written to."""
+    """File suffixes of the output formats."""
     from profiler_kit.render import renderers
 
     return ", ".join(suffix for renderer in renderers() for suffix in renderer.suffixes)
 
 
 def conventions() -> str:
-    """The conventions of counting. Their files are read as text: importing them needs torch."""
+    """Names of the counting conventions. Their files are read as text, because importing them needs torch."""
     texts = (file.read_text(encoding="utf-8") for file in sorted(CONVENTIONS.glob("*.py")))
     return ", ".join(name for text in texts for name in _CONVENTION.findall(text))
 
 
 def gpus() -> str:
-    """The devices whose memory can be simulated, and which is taken where none is named."""
+    """Devices whose memory can be simulated, and the default device."""
     from profiler_kit.devices.registry import DEFAULT, architecture_names, choices, devices
 
     return (
-        f"{choices(devices())}; an architecture ({architecture_names()}) is its best-known card (default: the one here, or "
-        f"{DEFAULT.short[0]})"
+        f"{choices(devices())}; an architecture ({architecture_names()}) selects its best-known card (default: the device "
+        f"of this machine, or {DEFAULT.short[0]})"
     )
 
 
 def cards() -> str:
-    """The devices with a datasheet, by their short names."""
+    """Short names of the devices with datasheet peaks."""
     from profiler_kit.devices.registry import choices, with_peaks
 
     return choices(with_peaks())
 
 
 def cudnn_configurations() -> str:
-    """The default configuration and cuDNN's flags."""
+    """The default configuration and the cuDNN flags."""
     from profiler_kit.configurations.naming import DEFAULT, FLAGS
 
     return ", ".join((DEFAULT, *FLAGS))
 
 
 def axes() -> str:
-    """The axes, as a configuration's name spells them."""
+    """The axes, as written in a configuration name."""
     from profiler_kit.configurations.naming import all_axes, spelled
 
     return ", ".join(spelled(axis) for axis in all_axes())
 
 
 def changes() -> str:
-    """The changes of ``--what-if``."""
+    """Changes that ``--what-if`` accepts."""
     from profiler_kit.records.variation import CHANGES, spelled
 
     return ", ".join(spelled(change) for change in CHANGES)

@@ -1,4 +1,4 @@
-"""Options that several verbs share, one function per group, and the target that they name."""
+"""Options that several commands share, one function per group, and the target spec that they describe."""
 
 from __future__ import annotations
 
@@ -7,36 +7,64 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.cli import choices
-from profiler_kit.cli.values import names, numbers, positive, seconds, whole
+from profiler_kit.cli.values import (
+    parse_names,
+    parse_non_negative,
+    parse_positive,
+    parse_positive_integers,
+    parse_seconds,
+)
 
 if TYPE_CHECKING:
     from profiler_kit.records.target import TargetSpec
 
 TARGET_HELP: Final = (
-    "file.py, file.py:name or package.module:name; name is a model, a class or a function that returns a model. "
-    "Or a zoo's, where it is installed: torchvision:NAME, timm:NAME, hf:NAME or hf:FOLDER (a transformers config)"
+    "model to profile: file.py, file.py:NAME or package.module:NAME, where NAME is a model, a class or a function that "
+    "returns a model; or a model of an installed zoo: torchvision:NAME, timm:NAME, hf:NAME or hf:FOLDER (a folder with a "
+    "transformers config)"
 )
 
 
-def add_target_options(sub: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
-    """Adds the options that shape a target; `several_batches`: ``--batch`` may name more than one size."""
-    group = sub.add_argument_group("target")
+def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
+    """Add the options that describe a target. With `several_batches`, ``--batch`` accepts more than one size."""
+    group = parser.add_argument_group("target")
     group.add_argument(
         "-i", "--input", action="append", default=[], metavar="SPEC",
-        help="[name=]DIMS[:dtype][[lo:hi]], as 8,3,224,224 or ids=8,128:int64[0:50257], or file.py:function (repeatable)",
+        help="input as [name=]DIMS[:dtype][[lo:hi]], for example 8,3,224,224 or ids=8,128:int64[0:50257]; or "
+        "file.py:FUNCTION that returns all inputs (repeatable)",
     )  # fmt: skip
-    group.add_argument("--kw", action="append", default=[], metavar="K=V", help="constructor argument (repeatable)")
-    group.add_argument("--mode", choices=("train", "infer"), default="train", help="default: train")
-    group.add_argument("--loss", metavar="NAME", help="cross_entropy, mse, sum … (default: the file's loss_fn)")
-    group.add_argument("--optimizer", metavar="NAME", help="sgd, adamw … (default: the file's configure_optimizer)")
-    group.add_argument("--dtype", metavar="DTYPE", help="of parameters and floating inputs: float32, bfloat16 …")
-    group.add_argument("--amp", metavar="DTYPE", help="autocast forward and loss to bfloat16 or float16")
-    group.add_argument("--channels-last", action="store_true", help="NHWC memory layout of model and inputs")
     group.add_argument(
-        "--batch", type=numbers if several_batches else positive, metavar="N",
-        help="replace the inputs' batch size" + ("; as 8,16,32 the memory at the others too" if several_batches else ""),
+        "--kw",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="constructor argument, for example width=64 (repeatable)",
+    )
+    group.add_argument(
+        "--mode", choices=("train", "infer"), default="train",
+        help="profile a training step, or only the forward pass (default: train)",
     )  # fmt: skip
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, inputs and labels (default: 0)")
+    group.add_argument(
+        "--loss", metavar="NAME",
+        help="loss function, for example cross_entropy, mse or sum (default: the file's loss_fn, or one that fits the output)",
+    )  # fmt: skip
+    group.add_argument(
+        "--optimizer", metavar="NAME",
+        help="optimizer, for example sgd or adamw (default: the file's configure_optimizer, or adamw)",
+    )  # fmt: skip
+    group.add_argument(
+        "--dtype", metavar="DTYPE", help="dtype of parameters and floating-point inputs, for example bfloat16"
+    )
+    group.add_argument("--amp", metavar="DTYPE", help="run forward and loss under autocast to bfloat16 or float16")
+    group.add_argument("--channels-last", action="store_true", help="use the NHWC memory layout for model and inputs")
+    group.add_argument(
+        "--batch", type=parse_positive_integers if several_batches else parse_positive, metavar="N",
+        help="set the batch size of the inputs"
+        + ("; with a list such as 8,16,32, also predict the memory of the other sizes" if several_batches else ""),
+    )  # fmt: skip
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed of weights, inputs and labels (default: 0)"
+    )
 
 
 def target_spec(
@@ -46,7 +74,10 @@ def target_spec(
     allow_guess: bool = True,
     command: tuple[str, ...] | None = None,
 ) -> TargetSpec:
-    """The target that the parsed options name; `command` is the words beside it, where there are more than the verb."""
+    """The target spec of the parsed options.
+
+    `command` holds the words of the command line around the target, for hints (default: the command's name).
+    """
     from profiler_kit.records.target import TargetSpec
 
     return TargetSpec(
@@ -66,87 +97,99 @@ def target_spec(
     )
 
 
-def add_device_option(sub: argparse._ActionsContainer) -> None:
-    """Adds the option that picks the device to run on."""
-    sub.add_argument("--device", default="auto", metavar="DEV", help="auto (default), cuda, cuda:1, cpu")
+def add_device_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option that selects the device."""
+    parser.add_argument(
+        "--device", default="auto", metavar="DEV", help="device to run on: auto, cpu, cuda or cuda:N (default: auto)"
+    )
 
 
-def add_measure_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the options that say how a target is measured."""
-    group = sub.add_argument_group("measure")
+def add_measure_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that control how a target is measured."""
+    group = parser.add_argument_group("measurement")
     add_device_option(group)
     group.add_argument(
-        "--configs", type=names, metavar="A,B",
-        help=f"only these configurations, joined by + as benchmark+no-tf32: {choices.cudnn_configurations()} "
-        "(default: all that mean something here)",
+        "--configs", type=parse_names, metavar="A,B",
+        help=f"measure only these configurations: {choices.cudnn_configurations()}; join flags with +, for example "
+        "benchmark+no-tf32 (default: all that apply to this device)",
     )  # fmt: skip
     group.add_argument(
-        "--budget", type=seconds, default=60.0, metavar="TIME", dest="budget_s",
-        help="time for steps, shared by all processes; starting them and the first steps come on top (default: 60s)",
+        "--budget", type=parse_seconds, default=60.0, metavar="TIME", dest="budget_s",
+        help="time for steps, shared by all processes; process start and first steps take additional time (default: 60s)",
     )  # fmt: skip
-    group.add_argument("--steps", type=positive, metavar="N", help="timed steps in each process, whatever they take")
     group.add_argument(
-        "--timeout", type=seconds, metavar="TIME",
-        help="end a process that takes longer (default: 180 s and ten times its share of --budget)",
+        "--steps",
+        type=parse_positive,
+        metavar="N",
+        help="number of timed steps in each process, regardless of --budget",
+    )
+    group.add_argument(
+        "--timeout", type=parse_seconds, metavar="TIME",
+        help="stop a process that takes longer (default: 180 s plus ten times its share of --budget)",
     )  # fmt: skip
 
 
-def add_convention_options(sub: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
-    """Adds the options that say what counts as work, and how sure the count must be."""
+def add_convention_options(parser: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:
+    """Add the options of counting: the convention and, if requested, the checks of the count."""
     from profiler_kit.records.counts import DEFAULT_CONVENTION
 
-    group = sub.add_argument_group("what counts")
+    group = parser.add_argument_group("counting")
     group.add_argument(
         "--convention", default=DEFAULT_CONVENTION, metavar="NAME",
-        help=f"whose MACs and FLOPs: {choices.conventions()} (default: {DEFAULT_CONVENTION})",
+        help=f"convention for counting MACs and FLOPs: {choices.conventions()} (default: {DEFAULT_CONVENTION})",
     )  # fmt: skip
     if strict:
-        group.add_argument("--strict", action="store_true", help="fail, with status 1, if any op has no formula")
+        group.add_argument("--strict", action="store_true", help="fail with exit status 1 if an op has no formula")
     if cross_check:
         group.add_argument(
-            "--cross-check", action="store_true", help="run fvcore and FlopCounterMode too, and explain each difference"
+            "--cross-check",
+            action="store_true",
+            help="also run fvcore and FlopCounterMode, and explain each difference",
         )
 
 
-def add_output_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the options that say where results go, and in which format."""
-    group = sub.add_argument_group("output")
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select output formats and files."""
+    group = parser.add_argument_group("output")
     group.add_argument(
-        "-f", "--format", metavar="FMT", help=f"what stdout gets: {choices.formats()} (default: terminal)"
+        "-f", "--format", metavar="FMT", help=f"format on stdout: {choices.formats()} (default: terminal)"
     )
     group.add_argument(
         "-o", "--output", action="append", default=[], type=Path, metavar="FILE",
-        help=f"write this file too, in the format of its suffix: {choices.suffixes()} (repeatable)",
+        help=f"also write this file, in the format of its suffix: {choices.suffixes()} (repeatable)",
     )  # fmt: skip
     group.add_argument(
-        "--detail", action="store_true", help="all sections on the terminal, not only those that fit a screen"
+        "--detail", action="store_true", help="show all sections on the terminal, not only those that fit on a screen"
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    group.add_argument("-q", "--quiet", action="store_true", help="hide progress and notes on stderr")
 
 
-def add_table_options(sub: argparse.ArgumentParser, *, trace_views: tuple[str, ...] = ()) -> None:
-    """Adds the options that choose and shape a report's tables; `trace_views` are offered beside the views of targets."""
-    group = sub.add_argument_group("tables")
+def add_table_options(parser: argparse.ArgumentParser, *, trace_views: tuple[str, ...] = ()) -> None:
+    """Add the options that select and shape a report's tables. `trace_views` are accepted in addition to the target views."""
+    group = parser.add_argument_group("tables")
     group.add_argument(
         "--by", choices=("tree", "layer", "op", "what-if", *trace_views),
-        help="modules with all below them, layers' own figures, ops, or what-ifs alone (default: layer after runs, else tree)"
-        + ("; the others are of traces, as inspect has them" if trace_views else ""),
+        help="table rows: tree (modules including children), layer (modules excluding children), op or what-if"
+        + ("; for a saved trace report one of the other views" if trace_views else "")
+        + " (default: layer for a measured report, otherwise tree)",
     )  # fmt: skip
     group.add_argument(
         "--top",
-        type=positive,
+        type=parse_positive,
         default=10,
         metavar="N",
-        help="rows of a table, in a tree below one module (default: 10)",
+        help="maximum number of rows in a table, or of children per module in a tree (default: 10)",
     )
     group.add_argument(
-        "--depth", type=whole, metavar="N", help="add what is deeper to its parent (default: none, or a screen of tree)"
-    )
+        "--depth", type=parse_non_negative, metavar="N",
+        help="maximum depth; deeper modules are added to their parent (default: no limit; for tree, what fits on a screen)",
+    )  # fmt: skip
     group.add_argument(
         "--sort", metavar="COLUMN",
-        help="by flops, macs, params, bytes, memory, time or any CSV column, or model: its own order (default: time, FLOPs)",
+        help="sort by flops, macs, params, bytes, memory, time or any CSV column; model keeps the model's order "
+        "(default: model for tree, otherwise time or FLOPs)",
     )  # fmt: skip
-    group.add_argument("--run", metavar="NAME", help="the configuration whose phases and layers are shown")
+    group.add_argument("--run", metavar="NAME", help="configuration whose phases and layers are shown")
     group.add_argument(
-        "--unit", choices=("flop", "mac"), default="flop", help="show work in FLOPs (default) or in MACs alone"
+        "--unit", choices=("flop", "mac"), default="flop", help="show work in FLOPs or in MACs (default: flop)"
     )

@@ -1,4 +1,4 @@
-"""Where documents go: stdout in one format, files by suffix, the report folder. Files are written whole or not at all."""
+"""Output: one format on stdout, files by suffix, and the report folder. Files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from profiler_kit.records.report import Report, TraceReport
 
 DEFAULT_WIDTH = 100
-PLAIN = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for a stdout that knows only ASCII, each as wide as before
+ASCII_SUBSTITUTES = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raises UsageError now for a format, suffix, column or place that can't be, rather than after a minute of measuring."""
+def check_options(options: argparse.Namespace) -> None:
+    """Raise UsageError for an unknown format, suffix or column, or a path that is not writable, before anything is measured."""
     from profiler_kit import render
     from profiler_kit.report.tables import check_sort
 
@@ -35,70 +35,74 @@ def check(options: argparse.Namespace) -> None:
     for file in options.output:
         render.by_suffix(file)
         if not file.parent.is_dir():
-            raise UsageError("no such folder", where=str(file.parent), hint="make it first, or write elsewhere with -o")
+            raise UsageError(
+                "no such folder", where=str(file.parent), hint="create the folder, or use another path with -o"
+            )
         if file.is_dir() or not os.access(file.parent, os.W_OK):
-            raise UsageError("cannot be written", where=str(file), hint="write elsewhere with -o")
+            raise UsageError("cannot write this file", where=str(file), hint="use another path with -o")
     if getattr(options, "sort", None) is not None:
-        # Without --by it depends on the report which table is meant: a name that some table has will do for now.
+        # Without --by the report decides which table is shown, so any table's column is accepted here.
         check_sort(options.sort, options.by or "layer")
     out = getattr(options, "out", None)
     if out is not None:
-        _check_place(out)
+        _check_folder(out)
 
 
-def _check_place(folder: Path) -> None:
-    """Raises UsageError where `folder` is not there and can't be made, or can't be written into."""
-    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir():
+def _check_folder(folder: Path) -> None:
+    """Raise UsageError if `folder` cannot be created or is not writable."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
         raise UsageError(
-            "cannot be written: it is no folder" if there == folder else f"cannot be made: {there} is no folder",
+            "not a folder" if existing == folder else f"cannot create this folder: {existing} is a file",
             where=str(folder),
-            hint="give another folder with --out",
+            hint="use another folder with --out",
         )
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise UsageError(
-            "cannot be written: permission denied", where=str(folder), hint="give another folder with --out"
+            "cannot write into this folder: permission denied",
+            where=str(folder),
+            hint="use another folder with --out",
         )
 
 
 @contextlib.contextmanager
-def foreign_output_on_stderr() -> Iterator[None]:
-    """While it lasts, whatever the user's code and the libraries below it print goes to stderr: stdout is for results."""
+def redirect_stdout_to_stderr() -> Iterator[None]:
+    """Redirect stdout to stderr inside the block, for the user's code and its libraries: stdout is reserved for results."""
     try:
-        kept = os.dup(1)
-    except OSError:  # no stdout at all
+        saved_stdout = os.dup(1)
+    except OSError:  # stdout is closed
         with contextlib.redirect_stdout(sys.stderr):
             yield
         return
     sys.stdout.flush()
     try:
-        with contextlib.suppress(OSError):  # no stderr
+        with contextlib.suppress(OSError):  # stderr is closed
             os.dup2(2, 1)
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved_stdout, 1)
+        os.close(saved_stdout)
 
 
 def emit(document: Document, options: argparse.Namespace) -> None:
-    """Prints `document` in the asked format and writes it to the asked files."""
+    """Print `document` in the format of ``-f`` and write it to the files of ``-o``."""
     from profiler_kit import render
 
     for file in options.output:
-        write(file, render.by_suffix(file).render(document, render.RenderOptions(detail=True)))
+        write_file(file, render.by_suffix(file).render(document, render.RenderOptions(detail=True)))
     live = sys.stdout.isatty()
     style = render.RenderOptions(
         width=min(shutil.get_terminal_size().columns, 160) if live else DEFAULT_WIDTH,
         color=live and "NO_COLOR" not in os.environ,
         detail=options.detail,
     )
-    with stdout_told():
-        print(_encodable(render.by_name(options.format or "terminal").render(document, style)), end="")
+    with stdout_errors():
+        print(_encodable_text(render.by_name(options.format or "terminal").render(document, style)), end="")
 
 
 def emit_report(report: Report, options: argparse.Namespace) -> None:
-    """Emits a report on a target, as the table options ask for it."""
+    """Emit a report on a target, with the tables that the options select."""
     from profiler_kit.report import report_document
 
     document = report_document(
@@ -114,48 +118,48 @@ def emit_report(report: Report, options: argparse.Namespace) -> None:
 
 
 def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
-    """Emits a report on traces. Raises UsageError for a view that only reports on targets have."""
+    """Emit a report on traces. Raises UsageError for a view that only target reports have."""
     from profiler_kit.records.trace_asks import TraceView
     from profiler_kit.report import traces_document
 
     if options.by is not None and options.by not in get_args(TraceView):
         views = ", ".join(get_args(TraceView))
-        raise UsageError(f"a report on traces has no view by {options.by}", hint=f"one of: {views}")
+        raise UsageError(f"a trace report has no view --by {options.by}", hint=f"use one of: {views}")
     emit(traces_document(report, top=options.top, depth=options.depth, by=options.by), options)
 
 
 def flush() -> None:
-    """Writes out what stdout still holds. Raises UsageError where that can't be done, BrokenPipeError where nobody reads."""
-    with stdout_told():
+    """Flush stdout. Raises UsageError if that fails, BrokenPipeError if the reader closed the pipe."""
+    with stdout_errors():
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def stdout_told() -> Iterator[None]:
-    """While it lasts, an error of stdout ends in one of ours: UsageError, or BrokenPipeError where nobody reads."""
+def stdout_errors() -> Iterator[None]:
+    """Turn an error of stdout inside the block into a UsageError; BrokenPipeError (closed pipe) passes through."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        streams.to_nowhere()
+        streams.discard_stdout()
         raise UsageError(
-            f"stdout cannot be written: {error.strerror}", hint="write to a file with -o, or make room"
+            f"cannot write to stdout: {error.strerror}", hint="write to a file with -o, or free disk space"
         ) from error
 
 
-def _encodable(text: str) -> str:
-    """`text` as stdout's encoding can hold it: its own drawing in ASCII, other characters as escapes where need be."""
+def _encodable_text(text: str) -> str:
+    """`text` in characters that stdout's encoding has: drawing characters become ASCII, others become escapes if necessary."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+        return text.translate(ASCII_SUBSTITUTES).encode(encoding, "backslashreplace").decode(encoding)
     return text
 
 
-def warn(*reports: Report) -> None:
-    """Says on stderr, even to those who asked for quiet, what makes every figure doubtful: guessed inputs."""
+def warn_about_guesses(*reports: Report) -> None:
+    """Print a warning on stderr for guessed inputs, because every figure depends on them; also with ``--quiet``."""
     for report in reports:
         if report.target.inputs_from == "guess":
             for text in report.target.notes:
@@ -163,14 +167,14 @@ def warn(*reports: Report) -> None:
                     print(f"warning: {text.removeprefix('warning: ')}", file=sys.stderr)
 
 
-def note(text: str, options: argparse.Namespace) -> None:
-    """Says `text` on stderr unless asked to be quiet."""
+def print_note(text: str, options: argparse.Namespace) -> None:
+    """Print `text` on stderr, except with ``--quiet``."""
     if not options.quiet:
         print(text, file=sys.stderr)
 
 
 def write_report_folder(analysis: Analysis, folder: Path) -> None:
-    """Writes report.json, report.md, layers.csv and annotates the traces that lie in ``folder/traces``."""
+    """Write report.json, report.md and layers.csv, and annotate the traces in ``folder/traces``."""
     from profiler_kit import render
     from profiler_kit.render import chrome_trace
     from profiler_kit.report import report_document
@@ -178,20 +182,20 @@ def write_report_folder(analysis: Analysis, folder: Path) -> None:
     document = report_document(analysis.report, top=None)
     options = render.RenderOptions(detail=True)
     for name in ("report.json", "report.md", "layers.csv"):
-        write(folder / name, render.by_suffix(Path(name)).render(document, options))
+        write_file(folder / name, render.by_suffix(Path(name)).render(document, options))
     for traced in analysis.traces:
-        write(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))
+        write_file(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))
 
 
-def write(file: Path, content: str | bytes) -> None:
-    """Writes `file` whole, or leaves what was there. Raises UsageError where that can't be done."""
-    with whole(file) as partial:
+def write_file(file: Path, content: str | bytes) -> None:
+    """Write `file` completely, or leave it unchanged. Raises UsageError if it cannot be written."""
+    with replaced_file(file) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
-def whole(file: Path) -> Iterator[Path]:
-    """A file to write that becomes `file` when all is well, and is gone if not. Raises UsageError where that can't be done."""
+def replaced_file(file: Path) -> Iterator[Path]:
+    """A temporary file that replaces `file` on success and is deleted on failure. Raises UsageError if it cannot be written."""
     partial = ""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -202,13 +206,15 @@ def whole(file: Path) -> Iterator[Path]:
         Path(partial).replace(file)
         partial = ""
     except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(file), hint="give another place") from error
+        raise UsageError(
+            f"cannot write this file: {error.strerror}", where=str(file), hint="use another path"
+        ) from error
     finally:  # also after Ctrl-C
         if partial:
             Path(partial).unlink(missing_ok=True)
 
 
-def slug(target: str) -> str:
+def folder_name(target: str) -> str:
     """A folder name for `target`: ``models/net.py:Net`` gives ``net_Net``."""
     path, _, name = target.partition(":")
     stem = Path(path).stem if path.endswith(".py") else path

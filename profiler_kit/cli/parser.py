@@ -1,4 +1,4 @@
-"""The command line's grammar, from the verbs in `commands/`. Built without torch, so that ``--help`` answers at once."""
+"""The argument parser, built from the commands in `commands/`. It never imports torch, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -10,41 +10,48 @@ from profiler_kit._version import VERSION
 from profiler_kit.cli.commands import commands
 from profiler_kit.errors import UsageError
 
-DESCRIPTION: Final = "Where a PyTorch model's FLOPs, memory and time go, and why."
+DESCRIPTION: Final = "Show where a PyTorch model's FLOPs, memory and time go, and why."
 EXIT_STATUS: Final = """\
-exit status: 0 ok, 1 a budget is broken or (--strict) an op has no formula, 2 usage,
-  3 the target or a trace could not be loaded or run, 4 nothing comparable, 130 interrupted (what was measured before is kept)
+exit status:
+  0    success
+  1    a budget is exceeded, or --strict found an op without a formula
+  2    the command line is invalid
+  3    the target or a trace could not be loaded or run
+  4    there is nothing to compare
+  130  interrupted; finished measurements are kept
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are ours: one message with a hint, exit status 2."""
+    """An argparse parser that raises UsageError (exit status 2) for invalid arguments."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError where argparse would print its usage and exit."""
-        raise UsageError(message, hint=f"{self.prog} --help shows what there is")
+        """Raise UsageError, where argparse would print its usage and exit."""
+        raise UsageError(message, hint=f"run {self.prog} --help")
 
 
-def parser(words: Sequence[str]) -> Parser:
-    """The parser of the command line `words`; the parsed namespace's `command` is the `Command` to run.
+def parser(arguments: Sequence[str]) -> Parser:
+    """The parser for the command line `arguments`. The `command` of the parsed namespace is the `Command` to run.
 
-    Every verb is listed. Only the options of the verb in `words` are built, which are most of the work.
+    All commands are listed, but only the options of the command in `arguments` are built, because that is most of the work.
     """
-    verb = next((word for word in words if not word.startswith("-")), None)
-    members = commands()
-    examples = "\n".join(f"  profiler-kit {example}" for command in members for example in command.examples)
-    top = Parser(
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    all_commands = commands()
+    examples = "\n".join(f"  profiler-kit {example}" for command in all_commands for example in command.examples)
+    main_parser = Parser(
         prog="profiler-kit",
         description=DESCRIPTION,
         epilog=f"examples:\n{examples}\n\n{EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"profiler-kit {VERSION}")
-    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in members:
-        sub = verbs.add_parser(command.name, help=command.summary)
+    main_parser.add_argument("--version", action="version", version=f"profiler-kit {VERSION}")
+    subparsers = main_parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
+    for command in all_commands:
+        sub = subparsers.add_parser(
+            command.name, help=command.summary, description=f"{command.summary[:1].upper()}{command.summary[1:]}."
+        )
         sub.set_defaults(command=command)
-        if command.name == verb:
+        if command.name == name:
             command.add_options(sub)
-    return top
+    return main_parser

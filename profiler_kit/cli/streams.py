@@ -1,4 +1,4 @@
-"""The standard streams as the command needs them, whatever it was started with, and an end that waits for nobody."""
+"""Standard streams that are always usable, and a process exit that does not wait for other threads."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import threading
 from typing import NoReturn
 
 
-def make_usable() -> None:
-    """Gives every closed standard stream a place to go, and lets no character that a stream cannot write be an error.
+def open_standard_streams() -> None:
+    """Open closed standard streams on the null device, and escape characters that a stream cannot encode.
 
-    A descriptor that is closed would be given to the next file that is opened, which would then be printed into.
+    The system would give the descriptor of a closed stream to the next opened file, and output would go into that file.
     """
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor: this one
     if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 it is open as long as the process
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 stays open as long as the process
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -28,22 +28,24 @@ def make_usable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def printable(text: str) -> str:
-    """`text` with control characters escaped, all but the ends of lines: a name from a file must not steer the terminal."""
-    return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
+def escape_control_characters(text: str) -> str:
+    """`text` with control characters escaped, except line ends: a name from a file must not control the terminal."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
+    )
 
 
-def to_nowhere() -> None:
-    """Lets what is left of stdout go nowhere: Python flushes it once more at its end."""
+def discard_stdout() -> None:
+    """Redirect stdout to the null device: Python flushes it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def leave(status: int) -> NoReturn:
-    """Ends the process with `status`, also where the user's code has left threads running that would keep it for ever."""
-    waiting = [
+def exit_process(status: int) -> NoReturn:
+    """Exit with `status`, even if the user's code left threads running that would keep the process alive."""
+    threads = [
         thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
     ]
-    if waiting:
+    if threads:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

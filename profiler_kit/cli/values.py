@@ -1,4 +1,4 @@
-"""Texts of the command line as values; each raises argparse's error for a text that is none."""
+"""Types of command line arguments. Each function raises argparse.ArgumentTypeError for an invalid text."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """The whole numbers of a text such as ``8,16``, each at least 1."""
-    return tuple(positive(part.strip()) for part in text.split(","))
+def parse_positive_integers(text: str) -> tuple[int, ...]:
+    """Parse a text such as ``8,16`` into whole numbers of at least 1."""
+    return tuple(parse_positive(part.strip()) for part in text.split(","))
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The names of a text such as ``default,benchmark``, at least one."""
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse a text such as ``default,benchmark`` into at least one name."""
     parts = tuple(part.strip() for part in text.split(",") if part.strip())
     if not parts:
-        raise argparse.ArgumentTypeError(f"{text!r} names no configuration; write it as default,benchmark")
+        raise argparse.ArgumentTypeError(f"{text!r} contains no name; write names as default,benchmark")
     return parts
 
 
-def variations(text: str) -> tuple[Variation, ...]:
-    """The variations that a text such as ``amp=bfloat16,zero_grad=keep`` asks for."""
+def parse_variations(text: str) -> tuple[Variation, ...]:
+    """Parse a text such as ``amp=bfloat16,zero_grad=keep`` into variations."""
     from profiler_kit.records.variation import read_variations
 
     return _read(read_variations, text)
 
 
-def size(text: str) -> int:
-    """The bytes that a text such as ``4GiB`` means."""
+def parse_size(text: str) -> int:
+    """Parse a text such as ``4GiB`` into bytes."""
     return _read(units.parse_bytes, text)
 
 
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    return at_least(1, text)
+def parse_positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    return parse_at_least(1, text)
 
 
-def whole(text: str) -> int:
-    """A whole number of at least 0."""
-    return at_least(0, text)
+def parse_non_negative(text: str) -> int:
+    """Parse a whole number of at least 0."""
+    return parse_at_least(0, text)
 
 
-def at_least(least: int, text: str) -> int:
-    """A whole number no smaller than `least`."""
+def parse_at_least(minimum: int, text: str) -> int:
+    """Parse a whole number of at least `minimum`."""
     value = int(text) if text.isascii() and text.isdigit() else -1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    if value < minimum:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {minimum}")
     return value
 
 
-def step_range(text: str) -> tuple[int, int]:
-    """The first and the last step of a text such as ``3:5`` or ``4``."""
+def parse_step_range(text: str) -> tuple[int, int]:
+    """Parse a text such as ``3:5`` or ``4`` into the first and the last step."""
     first, colon, last = text.partition(":")
-    steps = whole(first), whole(last if colon else first)
+    steps = parse_non_negative(first), parse_non_negative(last if colon else first)
     if steps[0] > steps[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins")
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it starts; write FIRST:LAST")
     return steps
 
 
-def seconds(text: str) -> float:
-    """The seconds that a text such as ``30s`` means, more than none."""
+def parse_seconds(text: str) -> float:
+    """Parse a text such as ``30s`` into seconds, more than 0."""
     value = _read(units.parse_seconds, text)
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be greater than zero, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be greater than zero, got {text!r}")
     return value
 
 

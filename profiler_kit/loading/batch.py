@@ -1,4 +1,4 @@
-"""What one step is fed, and how `forward` wants it."""
+"""The inputs and labels of one step, and the inputs that `forward` declares."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from profiler_kit.records.target import InputInfo
 
-NO_INPUTS: Final = object()  # where None would be a value
+NO_INPUTS: Final = object()  # None would be a valid value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one step is fed: `forward`'s positional and keyword inputs, and the labels the loss compares with.
+    """The data of one step: positional and keyword inputs of `forward`, and the labels for the loss.
 
-    `labels` is empty when the loss needs none, or when they are still to be made up from the output's shape.
+    `labels` is empty if the loss needs none, or if random labels are created later from the shape of the output.
     """
 
     args: tuple[Any, ...] = ()
@@ -27,18 +27,18 @@ class Batch:
     labels: tuple[Any, ...] = ()
 
     def values(self) -> tuple[Any, ...]:
-        """The inputs, positional ones first, as a loss_fn without labels is given them."""
+        """All inputs, positional ones first: the arguments of a ``loss_fn(output, *inputs)``."""
         return (*self.args, *self.kwargs.values())
 
     def tensors(self) -> Iterator[Tensor]:
-        """The input tensors, nested ones too, labels excluded."""
+        """All input tensors, including nested ones, without labels."""
         yield from tensors_in(self.args)
         yield from tensors_in(self.kwargs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """The inputs that a model's `forward` declares."""
+    """The parameters that a model's `forward` declares."""
 
     positional: tuple[str, ...]
     required: tuple[str, ...]
@@ -48,7 +48,7 @@ class Forward:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every declared name, in order."""
+        """All declared names, in order."""
         return self.positional + self.keyword_only
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Forward:
 
 
 def forward_of(model: nn.Module) -> Forward:
-    """What `model.forward` takes; one that tells no signature (a scripted module) takes anything."""
+    """The signature of `model.forward`; without one (scripted modules), it accepts any arguments."""
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
@@ -75,7 +75,7 @@ def forward_of(model: nn.Module) -> Forward:
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """The tensors in `value`, which may nest tuples, lists and mappings, in order."""
+    """The tensors in nested tuples, lists and mappings, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -87,12 +87,14 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with every tensor in it replaced by ``change(tensor)``; containers are rebuilt, the rest is kept."""
+    """`value` with every tensor replaced by ``change(tensor)``; containers are rebuilt, other values are reused."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
         return {key: map_tensors(item, change) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple wants its items one by one
+    if isinstance(value, tuple) and hasattr(
+        value, "_fields"
+    ):  # the constructor of a named tuple takes separate arguments
         return type(value)(*(map_tensors(item, change) for item in value))
     if isinstance(value, (tuple, list)):
         return type(value)(map_tensors(item, change) for item in value)
@@ -109,14 +111,14 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 
 def batch_size(batch: Batch) -> int | None:
-    """The leading dimension of the first input tensor that has one; None where none has."""
+    """The first dimension of the first input tensor that has dimensions; None without one."""
     return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
 
 
 def resized(batch: Batch, size: int) -> Batch:
-    """`batch` with `size` in place of the batch size, in every tensor that begins with it; rows repeat in a circle.
+    """`batch` with another batch size: tensors whose first dimension equals `batch_size(batch)` get `size` rows.
 
-    The batch size is that of `batch_size`.
+    Rows are repeated cyclically or dropped.
     """
     common = batch_size(batch)
 

@@ -1,4 +1,4 @@
-"""Checkpointing modules of a model for a while, as a question: what if their insides were computed again in backward?"""
+"""Temporary activation checkpointing of a model's modules, for what-if predictions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from profiler_kit.errors import UsageError
 
 @contextmanager
 def checkpointed(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
-    """While it lasts, the modules at `paths` keep their inputs alone for backward and run their forward again.
+    """Checkpoint the modules at `paths` inside the block: only their inputs are saved, and backward recomputes their forward.
 
-    Raises UsageError where there is no module at a path.
+    Raises:
+        UsageError: a path does not belong to a module.
     """
     changed: list[tuple[nn.Module, object]] = []
     try:
         for path in paths:
             module = _module_at(model, path)
             changed.append((module, module.__dict__.get("forward")))
-            module.forward = _recomputing(module.forward)
+            module.forward = _checkpointed_forward(module.forward)
         yield
     finally:
-        for module, own in reversed(changed):
-            if own is None:
+        for module, instance_forward in reversed(changed):
+            if instance_forward is None:
                 del module.__dict__["forward"]
             else:
-                module.__dict__["forward"] = own
+                module.__dict__["forward"] = instance_forward
 
 
 def _module_at(model: nn.Module, path: str) -> nn.Module:
@@ -40,20 +41,25 @@ def _module_at(model: nn.Module, path: str) -> nn.Module:
         return model.get_submodule(path)
     except AttributeError as error:
         names = [name for name, _ in model.named_children()]
-        hint = f"name a module as in named_modules(), such as {', '.join(names[:5])}" if names else "the model has none"
+        hint = (
+            f"use a path of named_modules(), for example {', '.join(names[:5])}"
+            if names
+            else "the model has no submodules"
+        )
         raise UsageError(f"no module {path!r} to checkpoint", hint=hint) from error
 
 
-def _recomputing(forward: Callable[..., Any]) -> Callable[..., Any]:
-    if isinstance(forward, MethodType):  # a method again, so that a copy of the module runs the copy's own weights
+def _checkpointed_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
+    if isinstance(forward, MethodType):  # keep a method, so that a copy of the module uses the weights of the copy
         plain = forward.__func__
         return MethodType(
-            lambda module, *args, **kwargs: _again(MethodType(plain, module), args, kwargs), forward.__self__
+            lambda module, *args, **kwargs: _call_checkpointed(MethodType(plain, module), args, kwargs),
+            forward.__self__,
         )
-    return lambda *args, **kwargs: _again(forward, args, kwargs)
+    return lambda *args, **kwargs: _call_checkpointed(forward, args, kwargs)
 
 
-def _again(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_checkpointed(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     return checkpoint(forward, *args, use_reentrant=False, **kwargs)

@@ -1,4 +1,4 @@
-"""The command line that a user would type next, for hints."""
+"""Command lines for hints: the user's command with changes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from profiler_kit.records.target import TargetSpec
 
 PROGRAM = "profiler-kit"
 MEASURING = ("analyze", "compare")  # the verbs that run the model on a device of the user's choice
-IN_PYTHON = "<model>"  # the TARGET text of a model that was handed over in Python
+IN_PYTHON = "<model>"  # the TARGET text of a model passed from Python
 
 
-def next_line(
+def next_command(
     spec: TargetSpec, *, target: str | None = None, inputs: Sequence[str] | None = None, add: Sequence[str] = ()
 ) -> str:
-    """The command with which `spec` was asked for, with another `target` or other `inputs` in place, and `add` at its end.
+    """The command line of `spec`, with another `target` or other `inputs` if set, and with the arguments `add` appended.
 
-    For a model that was handed over in Python it says what to pass instead.
+    For a model passed from Python, the text lists the arguments to pass instead.
     """
     if spec.spec == IN_PYTHON:
-        given = [*(spec.inputs if inputs is None else inputs), *(word for word in add if not word.startswith("-"))]
-        return f"pass the model and its inputs{': ' if given else ''}{'; '.join(given)}"
-    named = target if target is not None else spec.spec
-    words = [word or named for word in spec.command]
+        values = [*(spec.inputs if inputs is None else inputs), *(word for word in add if not word.startswith("-"))]
+        return f"pass the model and its inputs{': ' if values else ''}{'; '.join(values)}"
+    target_text = target if target is not None else spec.spec
+    arguments = [word or target_text for word in spec.command]
     for text in spec.inputs if inputs is None else inputs:
-        words += ["-i", text]
+        arguments += ["-i", text]
     for text in spec.kwargs:
-        words += ["--kw", text]
+        arguments += ["--kw", text]
     if spec.mode != "train" and "--mode" not in add:
-        words += ["--mode", spec.mode]
+        arguments += ["--mode", spec.mode]
     for flag, value in (
         ("--loss", spec.loss),
         ("--optimizer", spec.optimizer),
@@ -39,14 +39,14 @@ def next_line(
         ("--seed", spec.seed or None),
     ):
         if value is not None and flag not in add:
-            words += [flag, str(value)]
+            arguments += [flag, str(value)]
     if spec.channels_last:
-        words.append("--channels-last")
+        arguments.append("--channels-last")
     if "--device" in add and spec.command[0] not in MEASURING:
-        words[0] = MEASURING[0]  # counting knows no device
-    return f"{PROGRAM} {shlex.join([*words, *add])}"
+        arguments[0] = MEASURING[0]  # `count` has no --device
+    return f"{PROGRAM} {shlex.join([*arguments, *add])}"
 
 
-def plain_line(spec: TargetSpec, target: str) -> str:
-    """The command that `spec` came from, for another target and without options."""
+def bare_command(spec: TargetSpec, target: str) -> str:
+    """The command of `spec` for another target, without options."""
     return f"{PROGRAM} {shlex.join([word or target for word in spec.command])}"

@@ -1,4 +1,4 @@
-"""What torch.compile has wrapped: found, taken off for counting, kept for measuring."""
+"""Models under torch.compile: finding compiled modules, and unwrapping them for counting."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-_ORIGINAL: Final = "_orig_mod"  # where torch.compile(module) keeps the module, and a step of every path through it
-_IN_PLACE: Final = "_compiled_call_impl"  # what module.compile() sets
-_DECORATED: Final = "_torchdynamo_orig_callable"  # what @torch.compile leaves on a function
+_ORIGINAL: Final = "_orig_mod"  # attribute of the original module in torch.compile(module); appears in module paths
+_IN_PLACE: Final = "_compiled_call_impl"  # set by module.compile()
+_DECORATED: Final = "_torchdynamo_orig_callable"  # set by @torch.compile on a function
 
-COMPILED_NOTE: Final = "torch.compile: "  # how the note of a target begins that holds something compiled
+COMPILED_NOTE: Final = "torch.compile: "  # prefix of the note of a target with compiled modules
 
 Wrapper = Callable[[nn.Module], nn.Module]
 
 
-def plain_path(path: str) -> str:
-    """`path` in ``named_modules()`` as it is without torch.compile."""
+def uncompiled_path(path: str) -> str:
+    """A path of ``named_modules()`` without the parts that torch.compile adds."""
     return ".".join(step for step in path.split(".") if step != _ORIGINAL) if _ORIGINAL in path else path
 
 
-def unwrapped(model: nn.Module) -> tuple[nn.Module, Wrapper | None]:
-    """The module that ``torch.compile(module)`` was given, and what compiles one like it the same way; None if not compiled."""
+def unwrap_compiled(model: nn.Module) -> tuple[nn.Module, Wrapper | None]:
+    """The module inside ``torch.compile(module)``, and a function that compiles a copy the same way; None if not compiled."""
     inner = getattr(model, _ORIGINAL, None)
     if not isinstance(inner, nn.Module):
         return model, None
     kind: Any = type(model)
-    how = getattr(model, "dynamo_ctx", None)
-    return inner, lambda module: model if module is inner else kind(module, how)
+    dynamo_context = getattr(model, "dynamo_ctx", None)
+    return inner, lambda module: model if module is inner else kind(module, dynamo_context)
 
 
 def compiled_parts(model: nn.Module) -> tuple[str, ...]:
-    """Paths of the outermost modules in `model` that are compiled, in whatever way; ``""`` for `model` itself."""
-    found: list[str] = []
-    for path, module in model.named_modules():
-        here = plain_path(path)
-        inside = any(not one or here == one or here.startswith(f"{one}.") for one in found)
-        if not inside and _is_compiled(module):
-            found.append(here)
-    return tuple(found)
+    """Paths of the outermost compiled modules in `model`, ``""`` for `model` itself."""
+    compiled_paths: list[str] = []
+    for wrapped_path, module in model.named_modules():
+        path = uncompiled_path(wrapped_path)
+        is_inside = any(not outer or path == outer or path.startswith(f"{outer}.") for outer in compiled_paths)
+        if not is_inside and _is_compiled(module):
+            compiled_paths.append(path)
+    return tuple(compiled_paths)
 
 
 def as_written(model: nn.Module) -> nn.Module:
-    """`model` with nothing compiled in it, changed in place: what is counted runs op by op."""
-    model, _ = unwrapped(model)
+    """Remove torch.compile from all modules of `model` in place, so that it runs op by op; returns the model."""
+    model, _ = unwrap_compiled(model)
     for module in model.modules():
         if getattr(module, _IN_PLACE, None) is not None:
             setattr(module, _IN_PLACE, None)
         for name, child in list(module._modules.items()):
             if child is not None:
-                module._modules[name] = unwrapped(child)[0]
+                module._modules[name] = unwrap_compiled(child)[0]
     return model
 
 
 @contextmanager
 def nothing_compiled() -> Iterator[None]:
-    """While it lasts, functions under ``@torch.compile`` run as they are written too."""
-    if "torch._dynamo" not in sys.modules:  # nothing has been compiled, and importing it takes longer than counting
+    """Run functions decorated with ``@torch.compile`` uncompiled inside the block."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and importing dynamo takes longer than counting
         yield
         return
     with torch.compiler.set_stance("force_eager"):

@@ -1,4 +1,4 @@
-"""A forward pass that raised, told in the user's terms: which module, which input, which line, what to try next."""
+"""Explains failed forward passes: the module, the input, the line of code, and a command to try."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import Batch, forward_of, map_batch, tensors_in
-from profiler_kit.loading.command import next_line
-from profiler_kit.loading.fit import input_texts, missing_inputs
+from profiler_kit.loading.command import next_command
+from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.input_check import input_texts, missing_inputs
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.layers import dims_text, needed_shape
-from profiler_kit.loading.meta import meta_copy
 from profiler_kit.loading.place import first_line, is_out_of_memory, library_place, user_place, user_source
-from profiler_kit.loading.words import AMP_DTYPES
+from profiler_kit.loading.validation import AMP_DTYPES
 
 if TYPE_CHECKING:
     from profiler_kit.loading.model import Target
 
-# Square sizes worth trying when a network wants another image than it was given: the common data sets' and pretrained ones'.
+# Image sizes to try after a shape mismatch: those of common data sets and pretrained models.
 _SIZES: Final = (224, 32, 28, 64, 128, 256, 96, 299, 384, 512)
-_TRIAL_S: Final = 5.0  # a hint is not worth a longer wait
+_TRIAL_S: Final = 5.0  # time limit for finding a hint
 _NEEDS_VALUES: Final = (
     "called on meta tensors",
     "out of meta tensor",
@@ -40,8 +40,8 @@ _NEEDS_VALUES: Final = (
     "data-dependent",
 )
 _NO_KERNEL: Final = ("SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl")
-# How kernels written for CUDA alone refuse tensors that are elsewhere: Triton's launch, extensions' checks, custom ops.
-_CUDA_ALONE: Final = re.compile(
+# Errors of CUDA-only kernels for tensors on other devices: Triton launches, checks in extensions, custom ops.
+_CUDA_ONLY: Final = re.compile(
     r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
     r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
 )
@@ -51,12 +51,12 @@ _SHAPE_WORDS: Final = re.compile(
 
 
 class NeedsDataError(TargetError):
-    """The model cannot run on meta tensors, which hold no values; on a real device it may."""
+    """The model cannot run on meta tensors, which have no values. It may run on a real device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """A module call that was running when the error was raised."""
+    """A module call that was running when the exception was raised."""
 
     module: nn.Module
     args: tuple[Any, ...]
@@ -67,9 +67,9 @@ class _Call:
 
 
 def explain_forward_failure(target: Target, error: BaseException) -> TargetError:
-    """The TargetError that tells why a forward pass of `target` on its inputs raised `error`.
+    """A TargetError that explains why a forward pass of `target` raised `error`.
 
-    Raises `error` itself when there is nothing to explain: it ran out of memory, is told already, or is no Exception.
+    Raises `error` itself if it needs no explanation: KitErrors, out-of-memory errors, and anything but an Exception.
     """
     if isinstance(error, KitError) or not isinstance(error, Exception) or is_out_of_memory(error):
         raise error
@@ -77,26 +77,26 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     inner = calls[-1] if calls else None
     where = user_place(error) or library_place(error)
     for explain in (
-        _missing_inputs,
-        _embedding,
-        _no_kernel,
-        _needs_values,
-        _needs_bfloat16,
-        _device_mix,
-        _single_row,
-        _assert_on_device,
-        _shapes,
-        _dtypes,
+        _explain_missing_inputs,
+        _explain_embedding,
+        _explain_missing_kernel,
+        _explain_value_access,
+        _explain_bfloat16,
+        _explain_device_mix,
+        _explain_single_row,
+        _explain_device_assert,
+        _explain_shapes,
+        _explain_dtypes,
     ):
-        told = explain(target, error, inner, where)
-        if told is not None:
-            return told
-    # an error that passed through no module is the loss's, backward's or the optimizer's
-    what = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
+        explanation = explain(target, error, inner, where)
+        if explanation is not None:
+            return explanation
+    # an error outside all modules comes from the loss, backward or the optimizer
+    place = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
     return TargetError(
-        f"{what} raised {first_line(error)}",
+        f"{place} raised {first_line(error)}",
         where=where,
-        hint=f"if the inputs are wrong, give others: {_line(target)}",
+        hint=f"if the inputs are wrong, pass others: {_command(target)}",
     )
 
 
@@ -108,18 +108,20 @@ def _calls(error: BaseException) -> Iterator[_Call]:
 
 
 def _label(target: Target, module: nn.Module) -> str:
-    """``features.3 (Linear)``; the class alone for the root."""
+    """``features.3 (Linear)``; only the class for the root module."""
     path = target.paths().get(id(module), "")
     return f"{path} ({type(module).__name__})" if path else type(module).__name__
 
 
-def _line(target: Target, changed: Mapping[int, InputText] | None = None) -> str:
-    """The command with the target's inputs written out, those in `changed` (by their position) replaced."""
+def _command(target: Target, replaced: Mapping[int, InputText] | None = None) -> str:
+    """The command with all inputs of the target as ``-i``, those in `replaced` (by position) changed."""
     texts = input_texts(target.batch, forward_of(target.model))
-    return next_line(target.spec, inputs=[str((changed or {}).get(i, text)) for i, text in enumerate(texts)])
+    return next_command(target.spec, inputs=[str((replaced or {}).get(i, text)) for i, text in enumerate(texts)])
 
 
-def _missing_inputs(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_missing_inputs(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if not isinstance(error, TypeError) or inner is None or inner.module is not target.model:
         return None
     if re.search(r"missing \d+ required", str(error)) is None:
@@ -127,111 +129,117 @@ def _missing_inputs(target: Target, error: Exception, inner: _Call | None, where
     return missing_inputs(target.spec, forward_of(target.model), target.batch, where)
 
 
-def _embedding(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_embedding(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or not isinstance(inner.module, (nn.Embedding, nn.EmbeddingBag)):
         return None
-    given = inner.first_tensor()
-    if given is None:
+    indices = inner.first_tensor()
+    if indices is None:
         return None
     rows = inner.module.num_embeddings
-    wanted = given.is_floating_point()
-    position = next((i for i, t in enumerate(target.batch.tensors()) if t is given), None)
-    if position is None:  # changed on its way: the first input of that kind
-        position = next((i for i, t in enumerate(target.batch.tensors()) if t.is_floating_point() == wanted), 0)
+    is_float = indices.is_floating_point()
+    position = next((i for i, t in enumerate(target.batch.tensors()) if t is indices), None)
+    if position is None:  # not an input itself: assume the first input of the same kind
+        position = next((i for i, t in enumerate(target.batch.tensors()) if t.is_floating_point() == is_float), 0)
     name = target.info.inputs[position].name
     tensor = list(target.batch.tensors())[position]
     keyword = None if position < len(list(tensors_in(target.batch.args))) else name
     text = InputText(shape=tuple(tensor.shape), name=keyword, dtype="int64", low=0, high=rows)
-    hint = _line(target, {position: text})
-    if wanted:
-        kind = str(given.dtype).removeprefix("torch.")
-        return TargetError(f"{_label(target, inner.module)}: Embedding got {kind} {name!r}", where=where, hint=hint)
+    hint = _command(target, {position: text})
+    if is_float:
+        kind = str(indices.dtype).removeprefix("torch.")
+        return TargetError(
+            f"{_label(target, inner.module)} needs integers, but {name!r} is {kind}", where=where, hint=hint
+        )
     if isinstance(error, IndexError):
         return TargetError(
-            f"{_label(target, inner.module)} has {rows} rows, {name!r} holds an index outside [0, {rows})",
+            f"{_label(target, inner.module)} has {rows} rows, but {name!r} contains an index outside [0, {rows})",
             where=where,
             hint=hint,
         )
     return None
 
 
-def _no_kernel(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if target.device.type != "cuda" and _CUDA_ALONE.search(str(error)) is not None:
+def _explain_missing_kernel(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
+    if target.device.type != "cuda" and _CUDA_ONLY.search(str(error)) is not None:
         return NeedsDataError(
-            f"a kernel runs on CUDA alone ({first_line(error).partition('. ')[0]})",
+            f"a kernel runs on CUDA only ({first_line(error).partition('. ')[0]})",
             where=where,
-            hint=next_line(target.spec, add=("--device", "cuda")),
+            hint=next_command(target.spec, add=("--device", "cuda")),
         )
     if target.device.type != "meta" or not any(words in str(error) for words in _NO_KERNEL):
         return None
     return NeedsDataError(
-        f"an op has no version for tensors without data ({first_line(error).partition('. ')[0]})",
+        f"an op does not support meta tensors ({first_line(error).partition('. ')[0]})",
         where=where,
-        hint=next_line(target.spec, add=("--device", "cpu")),
+        hint=next_command(target.spec, add=("--device", "cpu")),
     )
 
 
-def _needs_values(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_value_access(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if target.device.type != "meta" or not any(words in str(error) for words in _NEEDS_VALUES):
         return None
     source = user_source(error)
     call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
-    what = f".{call.group(1)}()" if call else source[:60] or first_line(error)
+    expression = f".{call.group(1)}()" if call else source[:60] or first_line(error)
     return NeedsDataError(
-        f"data-dependent control flow ({what}) cannot run on meta",
+        f"data-dependent control flow ({expression}) cannot run on meta tensors",
         where=where,
-        hint=next_line(target.spec, add=("--device", "cpu")),
+        hint=next_command(target.spec, add=("--device", "cpu")),
     )
 
 
-def _needs_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if target.device.type == "cpu" or "Expected inputs of BF16 type" not in str(error):
         return None
     kind = NeedsDataError if target.device.type == "meta" else TargetError
     return kind(
-        f"grouped matrix products (experts) run on {target.device.type} in bfloat16 only",
+        f"grouped matrix products (experts) need bfloat16 on {target.device.type}",
         where=where,
-        hint=next_line(target.spec, add=("--dtype", "bfloat16")),
+        hint=next_command(target.spec, add=("--dtype", "bfloat16")),
     )
 
 
-def _device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if "expected device" not in str(error) and "on the same device" not in str(error):
         return None
-    hint = "make it with device=x.device (or register_buffer)"
+    hint = "create it with device=x.device, or use register_buffer"
     if target.device.type != "cpu":
-        hint += f"; until then: {next_line(target.spec, add=('--device', 'cpu'))}"
+        hint += f"; or run {next_command(target.spec, add=('--device', 'cpu'))}"
     kind = NeedsDataError if target.device.type == "meta" else TargetError
     return kind(
         f"a tensor is not on the model's device ({target.device.type}): {first_line(error)}", where=where, hint=hint
     )
 
 
-def _shapes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or not isinstance(error, (RuntimeError, ValueError, IndexError, AssertionError)):
         return None
-    given = inner.first_tensor()
-    needed = needed_shape(inner.module, tuple(given.shape)) if given is not None else None
+    layer_input = inner.first_tensor()
+    needed = needed_shape(inner.module, tuple(layer_input.shape)) if layer_input is not None else None
     if needed is None and _SHAPE_WORDS.search(str(error)) is None:
         return None
-    if given is not None and needed is not None:
-        said = f"got {dims_text(tuple(given.shape))}, needs {dims_text(needed)}"
+    if layer_input is not None and needed is not None:
+        mismatch = f"got {dims_text(tuple(layer_input.shape))}, needs {dims_text(needed)}"
     else:
-        said = first_line(error)
+        mismatch = first_line(error)
     trial = _Trial(target)
-    ran = trial.ran()
-    message = f"shape mismatch in {_label(target, inner.module)}: {said}"
-    if ran:
-        shown = ran if len(ran) <= 4 else ["...", *ran[-3:]]
-        message += f". Ran before it: {', '.join(shown)}"
-    works = trial.shape_that_runs(given, needed)
-    if works is not None:
-        return TargetError(message, where=where, hint=f"this shape runs: {_line(target, {0: works})}")
-    return TargetError(message, where=where, hint=f"give the shape it wants, or mend the layer: {_line(target)}")
+    finished = trial.finished_modules()
+    message = f"shape mismatch in {_label(target, inner.module)}: {mismatch}"
+    if finished:
+        listed = finished if len(finished) <= 4 else ["...", *finished[-3:]]
+        message += f". Modules that ran before: {', '.join(listed)}"
+    working_input = trial.find_working_input(layer_input, needed)
+    if working_input is not None:
+        return TargetError(message, where=where, hint=f"this shape works: {_command(target, {0: working_input})}")
+    return TargetError(message, where=where, hint=f"pass the right shape, or fix the layer: {_command(target)}")
 
 
 class _Trial:
-    """Forward passes of a meta copy of the target: where they end, and with which input shape they get through."""
+    """Forward passes of a meta copy of the target, to find the failing module and an input shape that works."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -239,34 +247,34 @@ class _Trial:
         try:
             self._model: nn.Module | None = meta_copy(target.model)
         except KitError:
-            self._model = None  # what cannot be copied is explained without a trial
+            self._model = None  # a model that cannot be copied is explained without a trial
 
-    def ran(self) -> list[str]:
-        """Paths of the leaf modules that returned before the pass raised; empty when the copy does not raise."""
+    def finished_modules(self) -> list[str]:
+        """Paths of the leaf modules that finished before the failure; empty if the copy does not fail."""
         if self._model is None:
             return []
-        done: list[str] = []
+        finished: list[str] = []
         for path, module in self._model.named_modules():
             if path and not list(module.children()):
-                module.register_forward_hook(lambda *_, path=path: done.append(path))
-        return [] if self._runs(self._batch) else list(dict.fromkeys(done))
+                module.register_forward_hook(lambda *_, path=path: finished.append(path))
+        return [] if self._runs(self._batch) else list(dict.fromkeys(finished))
 
-    def shape_that_runs(self, given: Tensor | None, needed: tuple[int, ...] | None) -> InputText | None:
-        """The text of the target's only input, with the first shape of some likely ones that gets through."""
+    def find_working_input(self, layer_input: Tensor | None, needed: tuple[int, ...] | None) -> InputText | None:
+        """The target's only input with the first likely shape for which the forward pass succeeds; None without one."""
         inputs = list(self._batch.tensors())
         if len(inputs) != 1 or self._batch.kwargs or self._model is None:
             return None
-        now = inputs[0]
-        shape = tuple(now.shape)
-        if needed is not None and given is not None and tuple(given.shape) == shape:
-            shape = needed  # the module that complains takes the model's own input
+        model_input = inputs[0]
+        shape = tuple(model_input.shape)
+        if needed is not None and layer_input is not None and tuple(layer_input.shape) == shape:
+            shape = needed  # the failing module takes the model's own input
         shapes = [shape, *(shape[:2] + (size,) * (len(shape) - 2) for size in _SIZES if len(shape) > 3)]
         deadline = time.monotonic() + _TRIAL_S
-        for wanted in shapes:
+        for candidate in shapes:
             if time.monotonic() > deadline:
                 break
-            if self._runs(Batch(args=(torch.empty(wanted, dtype=now.dtype, device="meta"),))):
-                return InputText(shape=wanted, dtype=text_of(now).dtype)
+            if self._runs(Batch(args=(torch.empty(candidate, dtype=model_input.dtype, device="meta"),))):
+                return InputText(shape=candidate, dtype=text_of(model_input).dtype)
         return None
 
     def _runs(self, batch: Batch) -> bool:
@@ -282,42 +290,44 @@ class _Trial:
         return True
 
 
-def _dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if inner is None or re.search(r"same dtype|scalar type|should be the same|not implemented for", str(error)) is None:
         return None
     kind = next((p.dtype for p in target.model.parameters() if p.is_floating_point()), torch.float32)
     name = str(kind).removeprefix("torch.")
-    changed = {
-        at: replace(text, dtype=name, low=None, high=None)
-        for at, text in enumerate(input_texts(target.batch, forward_of(target.model)))
+    replaced = {
+        i: replace(text, dtype=name, low=None, high=None)
+        for i, text in enumerate(input_texts(target.batch, forward_of(target.model)))
         if (text.dtype or "float32") != name
     }
-    if target.spec.dtype is None and changed:
-        hint = f"give inputs of the model's type: {_line(target, changed)}"
+    if target.spec.dtype is None and replaced:
+        hint = f"pass inputs in the model's dtype: {_command(target, replaced)}"
     elif target.spec.dtype is not None:
         add = ("--amp", target.spec.dtype) if target.spec.dtype in AMP_DTYPES else ()
         plain = replace(target.spec, dtype=None)
-        hint = f"the model makes tensors of another type inside: {next_line(plain, add=add)}"
+        hint = f"the model creates tensors of another dtype, so run {next_command(plain, add=add)}"
     else:
-        hint = "the model makes tensors of another type inside: make them with dtype=x.dtype"
+        hint = "create the model's internal tensors with dtype=x.dtype"
     return TargetError(f"dtype mismatch in {_label(target, inner.module)}: {first_line(error)}", where=where, hint=hint)
 
 
-def _single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
     if "more than 1 value per channel" not in str(error) or inner is None:
         return None
     return TargetError(
-        f"{_label(target, inner.module)} needs more than one value per channel to train on",
+        f"{_label(target, inner.module)} needs more than one value per channel in training",
         where=where,
-        hint=next_line(target.spec, add=("--batch", "2")),
+        hint=next_command(target.spec, add=("--batch", "2")),
     )
 
 
-def _assert_on_device(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+def _explain_device_assert(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
     if "device-side assert" not in str(error):
         return None
     return TargetError(
-        "an assertion failed on the device: most often an index or a label outside its range",
+        "an assertion failed on the device, usually because an index or a label is out of range",
         where=where,
-        hint=f"see which one: {next_line(target.spec, add=('--device', 'cpu'))}",
+        hint=f"find the line with {next_command(target.spec, add=('--device', 'cpu'))}",
     )

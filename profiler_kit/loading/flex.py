@@ -1,4 +1,4 @@
-"""Letting flex_attention run under a mode that watches it."""
+"""Support for flex_attention under dispatch modes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MODULE: Final = "torch.nn.attention.flex_attention"
-_AS_IT_IS: Final = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *tensors: None}
+_UNCOMPILED: Final = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *tensors: None}
 
 
 class WholeFlexAttention(TorchDispatchMode):
-    """A dispatch mode that flex_attention reaches whole, from torch 2.7 on; it can be entered several times.
+    """A dispatch mode that receives flex_attention as one op, from torch 2.7 on. It can be entered several times.
 
-    A fused kernel keeps its scores to itself: taken apart, the op would be counted, and its memory seen, otherwise. By itself
-    flex_attention compiles the op first, which would take in the mode that watches, and refuses meta tensors and, with
-    gradients, a CPU; while the mode lasts, it calls the op as it is, on any device. Nothing happens where its module is not
-    loaded, or has none of this (before torch 2.9).
+    A fused kernel does not store its scores, so counting the decomposed op would give other FLOPs and memory. Without this
+    mode, flex_attention compiles the op together with the active dispatch mode, and rejects meta tensors and gradients on
+    the CPU. Inside this mode it calls the op directly, on any device. Has no effect if the module of flex_attention is not
+    loaded or lacks these switches (before torch 2.9).
     """
 
     supports_higher_order_operators = True
@@ -32,13 +32,13 @@ class WholeFlexAttention(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would wrap `__torch_dispatch__`, at a tenth of its time; `kinds` keeps compilers away
+        return False  # skipping costs a tenth of the time; `kinds` disables compilers
 
     def __enter__(self) -> Self:
         module: Any = sys.modules.get(_MODULE)
-        before = {name: getattr(module, name) for name in _AS_IT_IS if hasattr(module, name)}
+        before = {name: getattr(module, name) for name in _UNCOMPILED if hasattr(module, name)}
         for name in before:
-            setattr(module, name, _AS_IT_IS[name])
+            setattr(module, name, _UNCOMPILED[name])
         self._flex.append(before)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self

@@ -1,4 +1,4 @@
-"""The forms a model comes in: a module, one that was compiled or scripted, an exported program; and the form it is wanted in."""
+"""Forms of a model: a plain, compiled or scripted module, or an exported program; and conversion of dtype and layout."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
-from profiler_kit.loading.command import next_line
-from profiler_kit.loading.compiled import COMPILED_NOTE, Wrapper, compiled_parts, unwrapped
+from profiler_kit.loading.command import next_command
+from profiler_kit.loading.compiled import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import CHANNELS_LAST
 from profiler_kit.records.target import TargetSpec
 
 COMPILED: Final = (
-    f"{COMPILED_NOTE}{{parts}} compiled. Counts are those of the model as written; what is measured runs compiled, "
-    "and the time of a compiled part stands at its outermost module"
+    f"{COMPILED_NOTE}{{parts}} compiled. Counts describe the uncompiled model, and measured steps run compiled. "
+    "The time of a compiled part is attributed to its outermost module"
 )
-SCRIPTED: Final = "scripted modules are counted whole: what TorchScript runs cannot be told apart by layer"
-EXPORTED: Final = "an exported program is counted as the graph it is: one module, in the mode it was exported in"
+SCRIPTED: Final = "scripted modules: counted as one module each, because TorchScript hides their layers"
+EXPORTED: Final = "exported program: counted as one module, in the mode of its export"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """A model, the inputs it came with or its maker gave beside it (`NO_INPUTS` for none), and what is to be announced.
+class BuiltModel:
+    """A model, the inputs that came with it (`NO_INPUTS` for none), and notes for the report.
 
-    `compiles` makes of a module what torch.compile made of this one; None where the whole model is not to run compiled.
+    `compiles` compiles a module in the same way as this model was compiled; None if the model as a whole is not compiled.
     """
 
     model: Any
@@ -40,49 +40,49 @@ class Built:
 
 
 def is_model(value: object) -> bool:
-    """Whether `value` is a model in any form."""
+    """Whether `value` is a module or an exported program."""
     return isinstance(value, (nn.Module, ExportedProgram))
 
 
-def form_of(value: nn.Module | ExportedProgram) -> Built:
-    """`value` as a module whose calls can be watched: a compiled model is no module of its own, so the one inside it is taken."""
+def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
+    """`value` as a plain module: the module inside a compiled model, or the module of an exported program."""
     if isinstance(value, ExportedProgram):
         inputs = value.example_inputs
-        given = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
-        return Built(model=value.module(), inputs=given, notes=(EXPORTED,))
+        example_inputs = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
+        return BuiltModel(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
     parts = compiled_parts(value)
     notes: tuple[str, ...] = (COMPILED.format(parts=_listed(parts)),) if parts else ()
-    model, compiles = unwrapped(value)
+    model, compiles = unwrap_compiled(value)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
-    return Built(model=model, compiles=compiles, notes=notes)
+    return BuiltModel(model=model, compiles=compiles, notes=notes)
 
 
-NAMED_PARTS: Final = 3
+LISTED_PARTS: Final = 3
 
 
 def _listed(parts: tuple[str, ...]) -> str:
     if parts == ("",):
         return "the whole model is"
-    named = ", ".join(parts[:NAMED_PARTS])
-    if len(parts) > NAMED_PARTS:
-        named += f" and {len(parts) - NAMED_PARTS} more"
-    return f"{named} {'is' if len(parts) == 1 else 'are'}"
+    listed = ", ".join(parts[:LISTED_PARTS])
+    if len(parts) > LISTED_PARTS:
+        listed += f" and {len(parts) - LISTED_PARTS} more"
+    return f"{listed} {'is' if len(parts) == 1 else 'are'}"
 
 
-def inputs_of(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
-    """What the model's forward takes. Raises TargetError where it defines none."""
+def checked_forward(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
+    """The signature of the model's forward. Raises TargetError if the model does not define forward."""
     if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
         raise TargetError(
             f"{type(model).__name__} defines no forward",
             where=where,
-            hint=f"define forward(self, x), then run {next_line(spec)}",
+            hint=f"define forward(self, x), then run {next_command(spec)}",
         )
     return forward_of(model)
 
 
-def formatted(spec: TargetSpec, model: nn.Module) -> nn.Module:
-    """`model` in the dtype, memory format and mode of `spec`, changed in place."""
+def converted(spec: TargetSpec, model: nn.Module) -> nn.Module:
+    """Convert `model` in place to the dtype, memory format and mode of `spec`, and return it."""
     if spec.dtype is not None:
         model.to(DTYPES[spec.dtype])
     if spec.channels_last:
@@ -92,4 +92,4 @@ def formatted(spec: TargetSpec, model: nn.Module) -> nn.Module:
     try:
         return model.train(spec.mode == "train")
     except NotImplementedError:
-        return model  # an exported program has only the mode it was exported in
+        return model  # an exported program keeps the mode of its export

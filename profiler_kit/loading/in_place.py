@@ -1,4 +1,4 @@
-"""Activations that overwrite their input, as a question: which modules could, and what if they did?"""
+"""In-place activations, for what-if predictions: which modules could overwrite their input, and running them so."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.restore import unchanged
 
-# Why a module's input may not be overwritten.
+# Reasons why a module's input may not be overwritten.
 READ_AGAIN: Final = "its input is read again"
-NOT_ITS_OWN: Final = "its input is the model's own, or the caller's"
-RETURNED: Final = "its input is a result of the model"
+EXTERNAL_INPUT: Final = "its input is a parameter, a buffer or an input of the model"
+RETURNED: Final = "its input is an output of the model"
 
 
 @contextmanager
 def in_place(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
-    """While it lasts, the modules at `paths` work in place."""
+    """Run the modules at `paths` in place inside the block."""
     modules: list[Any] = [model.get_submodule(path) for path in paths]
     before = [module.inplace for module in modules]
     try:
@@ -36,7 +36,7 @@ def in_place(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
 
 
 def switchable(model: nn.Module) -> tuple[str, ...]:
-    """Paths of the activation modules that could work in place and don't."""
+    """Paths of the activation modules that have an ``inplace`` option and do not use it."""
     return tuple(
         path
         for path, module in model.named_modules()
@@ -45,61 +45,61 @@ def switchable(model: nn.Module) -> tuple[str, ...]:
 
 
 def refused(target: Target, paths: Iterable[str]) -> dict[str, str]:
-    """Which of the modules at `paths` would change the results by working in place, and why.
+    """The modules at `paths` that would change the results by working in place, each with the reason.
 
-    One forward pass is watched: an input that any later op reads would then be read overwritten. What only autograd objects
-    to, such as an input that it keeps, is not among them.
+    Found by one forward pass: a module is refused if a later op reads its input. Objections of autograd, such as an input
+    saved for backward, are not included.
     """
     modules = {path: target.model.get_submodule(path) for path in paths}
     batch = target.batch
     inputs = list(tensors_in([batch.args, batch.kwargs]))
-    foreign = {_storage(tensor) for tensor in (*inputs, *target.model.parameters(), *target.model.buffers())}
+    external = {_storage(tensor) for tensor in (*inputs, *target.model.parameters(), *target.model.buffers())}
     reads = _Reads()
     calls: dict[str, list[tuple[Tensor, int]]] = {path: [] for path in modules}
     with ExitStack() as stack:
         stack.enter_context(unchanged(target.model, inputs=inputs))
         for path, module in modules.items():
-            stack.callback(module.register_forward_hook(_noting(calls[path], reads), with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(_recording_hook(calls[path], reads), with_kwargs=True).remove)
         stack.enter_context(torch.no_grad())
         with reads:
             output = target.model(*batch.args, **batch.kwargs)
     results = {_storage(tensor) for tensor in tensors_in(output)}
     reasons = {}
-    for path, made in calls.items():
-        for given, place in made:
-            key = _storage(given)
-            if key in foreign:
-                reasons[path] = NOT_ITS_OWN
+    for path, module_calls in calls.items():
+        for module_input, op_number in module_calls:
+            key = _storage(module_input)
+            if key in external:
+                reasons[path] = EXTERNAL_INPUT
             elif key in results:
                 reasons[path] = RETURNED
-            elif reads.last.get(key, 0) > place:
+            elif reads.last.get(key, 0) > op_number:
                 reasons[path] = READ_AGAIN
     return reasons
 
 
-def _noting(calls: list[tuple[Tensor, int]], reads: _Reads) -> Any:
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
-        given = next(iter(tensors_in([args, kwargs])), None)
-        if given is not None:
-            calls.append((given, reads.count))
+def _recording_hook(calls: list[tuple[Tensor, int]], reads: _Reads) -> Any:
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        module_input = next(iter(tensors_in([args, kwargs])), None)
+        if module_input is not None:
+            calls.append((module_input, reads.count))
 
-    return note
+    return record
 
 
 class _Reads(TorchDispatchMode):
-    """The number of the last op that was given each storage. Holds what it saw: a storage's key must not be used twice."""
+    """Records the number of the last op that read each storage. Keeps the storages alive, so that keys stay unique."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
         self.last: dict[int, int] = {}
-        self._held: list[Any] = []
+        self._storages: list[Any] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         self.count += 1
         for tensor in tensors_in([args, kwargs or {}]):
             self.last[_storage(tensor)] = self.count
-            self._held.append(tensor.untyped_storage())
+            self._storages.append(tensor.untyped_storage())
         return func(*args, **(kwargs or {}))
 
 

@@ -1,8 +1,8 @@
 """The ``-i`` grammar: ``[name=]DIMS[:dtype][[lo:hi]]``.
 
-DIMS are positive integers with commas between (``8,3,256,256``; ``1`` is one dimension of one element), or ``()`` for a
-tensor without dimensions. Without a dtype it is float32, or what ``--dtype`` says. Values are drawn from a seeded
-generator: floats normal, or uniform in [lo, hi); integers uniform in [lo, hi), [0, 2) when no range is given; bools even.
+DIMS are positive integers separated by commas (``8,3,256,256``; ``1`` is one dimension of one element), or ``()`` for a
+tensor without dimensions. The default dtype is that of ``--dtype``, or float32. Values are random with a seed: floats are
+normal, or uniform in [low, high); integers are uniform in [low, high), by default [0, 2); bools are uniform.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.values import MOST_INTEGERS
+from profiler_kit.loading.values import MAX_INTEGERS
 
 DTYPES: Final[dict[str, torch.dtype]] = {
     name: getattr(torch, name)
@@ -28,10 +28,10 @@ DTYPES: Final[dict[str, torch.dtype]] = {
 }  # fmt: skip
 GRAMMAR: Final = "write [name=]DIMS[:dtype][[lo:hi]], such as -i 8,3,256,256 or -i 'ids=8,128:int64[0:30522]'"
 FILE_INPUT: Final = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
-MOST_BYTES: Final = 2**63 - 1  # torch counts bytes in 64 bits with a sign
-MOST_DIGITS: Final = 19
-WIDEST_BYTES: Final = 16  # complex128
-_WHOLE: Final = re.compile(
+MAX_BYTES: Final = 2**63 - 1  # torch counts bytes in signed 64-bit integers
+MAX_DIGITS: Final = 19
+MAX_ELEMENT_BYTES: Final = 16  # complex128
+_INPUT: Final = re.compile(
     r"(?:(?P<name>[^=:\[\]]*)=)?(?P<dims>[^=:\[\]]*)(?::(?P<dtype>[^=:\[\]]*))?(?P<range>\[.*\])?\Z"
 )
 _NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
@@ -40,7 +40,7 @@ _RANGE: Final = re.compile(rf"\[({_NUMBER}):({_NUMBER})\]\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputText:
-    """One input as ``-i`` describes it; ``str()`` gives the text back. `low` and `high` are both given or both None."""
+    """One input as described by ``-i``; ``str()`` returns the text. `low` and `high` are both set or both None."""
 
     shape: tuple[int, ...]
     name: str | None = None
@@ -65,12 +65,13 @@ class InputText:
         return self.is_integer or self.dtype == "bool"
 
     def make(self, *, generator: torch.Generator, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The tensor; `dtype` holds when the text names none.
+        """Create the tensor. `dtype` is the default dtype.
 
-        On ``meta`` nothing is drawn, except for integers and bools whose values code may ask for: those are made on the CPU.
+        On ``meta`` the tensor has no values, except for small integer and bool tensors: code may read their values, so they
+        are created on the CPU.
         """
         kind = DTYPES[self.dtype] if self.dtype is not None else dtype
-        if device.type == "meta" and (not self.is_whole or prod(self.shape) > MOST_INTEGERS):
+        if device.type == "meta" and (not self.is_whole or prod(self.shape) > MAX_INTEGERS):
             return torch.empty(self.shape, dtype=kind, device=device)
         if device.type == "meta":
             device = torch.device("cpu")
@@ -79,12 +80,12 @@ class InputText:
         if _is_integer(kind):
             low, high = (0, 2) if self.low is None or self.high is None else (int(self.low), int(self.high))
             return torch.randint(low, high, self.shape, generator=generator).to(device, kind)
-        # drawn in float32 and cast, so that the same seed gives the same inputs in every floating type
+        # float32 first, so that a seed gives the same inputs in every floating-point dtype
         wide = kind if kind.is_complex or kind is torch.float64 else torch.float32
         if self.low is None or self.high is None:
             return torch.randn(self.shape, generator=generator, dtype=wide).to(device, kind)
-        drawn = torch.rand(self.shape, generator=generator, dtype=wide)
-        return (drawn * (self.high - self.low) + self.low).to(device, kind)
+        uniform = torch.rand(self.shape, generator=generator, dtype=wide)
+        return (uniform * (self.high - self.low) + self.low).to(device, kind)
 
 
 def _is_integer(dtype: torch.dtype) -> bool:
@@ -92,26 +93,26 @@ def _is_integer(dtype: torch.dtype) -> bool:
 
 
 def parse_input(text: str) -> InputText:
-    """The input that `text` describes. Raises UsageError that says which part is wrong."""
-    match = _WHOLE.match(text.strip())
+    """Parse an ``-i`` text. Raises UsageError with the invalid part."""
+    match = _INPUT.match(text.strip())
     if match is None or not text.strip():
-        raise _wrong(text, "it does not read as an input")
+        raise _invalid(text, "this is not an input")
     name, dims, dtype, bounds = match.group("name", "dims", "dtype", "range")
     if name is not None and not name.isidentifier():
-        raise _wrong(text, f"{name!r} is no parameter name")
+        raise _invalid(text, f"{name!r} is not a parameter name")
     if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"-i {text}: unknown dtype {dtype!r}", hint=f"take one of {', '.join(DTYPES)}")
+        raise UsageError(f"-i {text}: unknown dtype {dtype!r}", hint=f"use one of {', '.join(DTYPES)}")
     low, high = _bounds(text, bounds, dtype)
     return InputText(shape=_shape(text, dims), name=name, dtype=dtype, low=low, high=high)
 
 
 def parse_inputs(texts: Iterable[str]) -> tuple[InputText, ...]:
-    """All inputs, in order. Raises UsageError, also for a name given twice."""
+    """Parse all ``-i`` texts. Raises UsageError for an invalid text and for a duplicate name."""
     parsed = tuple(parse_input(text) for text in texts)
     names = [item.name for item in parsed if item.name is not None]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"-i {name}=... is given twice", hint="give each input once")
+            raise UsageError(f"-i {name}=... is given twice", hint="use each name once")
     return parsed
 
 
@@ -121,12 +122,12 @@ def _shape(text: str, dims: str) -> tuple[int, ...]:
     sizes = dims.split(",")
     for size in sizes:
         if not re.fullmatch(r"[0-9]+", size):
-            raise _wrong(text, f"{size!r} is no dimension" if size else "a dimension is missing")
+            raise _invalid(text, f"{size!r} is not a dimension" if size else "a dimension is missing")
         if int(size) == 0:
-            raise _wrong(text, "a dimension is 0")
-    shape = tuple(int(size) if len(size) <= MOST_DIGITS else MOST_BYTES for size in sizes)
-    if prod(shape) * WIDEST_BYTES > MOST_BYTES:
-        raise _wrong(text, "no tensor is that large")
+            raise _invalid(text, "a dimension must be at least 1")
+    shape = tuple(int(size) if len(size) <= MAX_DIGITS else MAX_BYTES for size in sizes)
+    if prod(shape) * MAX_ELEMENT_BYTES > MAX_BYTES:
+        raise _invalid(text, "this tensor is larger than torch supports")
     return shape
 
 
@@ -135,31 +136,31 @@ def _bounds(text: str, bounds: str | None, dtype: str | None) -> tuple[int | flo
         return None, None
     match = _RANGE.match(bounds)
     if match is None:
-        raise _wrong(text, f"{bounds} is no range")
+        raise _invalid(text, f"{bounds} is not a range")
     if dtype == "bool" or (dtype is not None and DTYPES[dtype].is_complex):
-        raise _wrong(text, f"{dtype} takes no range")
+        raise _invalid(text, f"{dtype} does not support a range")
     low, high = (float(n) if re.search(r"[.eE]", n) else int(n) for n in match.groups())
     if dtype is not None and _is_integer(DTYPES[dtype]) and not (isinstance(low, int) and isinstance(high, int)):
-        raise _wrong(text, f"a range of {dtype} has integer ends")
-    if dtype is not None and not _holds(DTYPES[dtype], low, high):
-        raise _wrong(text, f"{bounds} does not fit {dtype}")
+        raise _invalid(text, f"the range of {dtype} must have integer bounds")
+    if dtype is not None and not _can_represent(DTYPES[dtype], low, high):
+        raise _invalid(text, f"{bounds} exceeds the range of {dtype}")
     if not low < high:
-        raise _wrong(text, f"{bounds} is empty")
+        raise _invalid(text, f"{bounds} is an empty range")
     return low, high
 
 
-def _holds(dtype: torch.dtype, low: float, high: float) -> bool:
+def _can_represent(dtype: torch.dtype, low: float, high: float) -> bool:
     if _is_integer(dtype):
         return low >= torch.iinfo(dtype).min and high - 1 <= torch.iinfo(dtype).max
     return max(abs(low), abs(high)) <= torch.finfo(dtype).max
 
 
-def _wrong(text: str, reason: str) -> UsageError:
+def _invalid(text: str, reason: str) -> UsageError:
     return UsageError(f"-i {text}: {reason}", hint=GRAMMAR)
 
 
 def text_of(tensor: Tensor, name: str | None = None) -> InputText:
-    """The text that would give a tensor like `tensor`; float32 is not spelled out."""
+    """The ``-i`` text of a tensor like `tensor`; float32 is omitted."""
     kind = str(tensor.dtype).removeprefix("torch.")
     return InputText(
         shape=tuple(tensor.shape), name=name, dtype=None if kind == "float32" or kind not in DTYPES else kind

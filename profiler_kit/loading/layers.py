@@ -1,6 +1,6 @@
-"""The inputs that layers of torch.nn take: guessed from the first layer of a model, and checked against what one got.
+"""Inputs that torch.nn layers need: to guess a model's input from its first layer, and to explain shape mismatches.
 
-A guess is always announced, and never used where it gates.
+A guess is always reported, and is never used by `check`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ IMAGE_SIZE, CLIP_FRAMES, CLIP_SIZE, SIGNAL_LENGTH, SEQUENCE_LENGTH = 224, 16, 11
 
 
 def guess_input(model: nn.Module) -> tuple[InputText, str, nn.Module] | None:
-    """(input, path, layer) that the first layer with a known input suggests; None when there is none."""
+    """(input, path, layer) for the first layer with a known input; None without such a layer."""
     for path, module in model.named_modules():
         text = _input_of(module)
         if text is not None:
@@ -43,7 +43,7 @@ def _input_of(module: nn.Module) -> InputText | None:
 
 
 def describe_layer(module: nn.Module) -> str:
-    """``Conv2d(3, ...)``: a layer and the size of its input."""
+    """A layer with its input size: ``Conv2d(3, ...)``."""
     for name in ("in_channels", "in_features", "num_embeddings", "input_size", "embed_dim"):
         if hasattr(module, name):
             return f"{type(module).__name__}({getattr(module, name)}, ...)"
@@ -51,7 +51,7 @@ def describe_layer(module: nn.Module) -> str:
 
 
 def first_embedding(model: nn.Module) -> tuple[str, int] | None:
-    """(path, number of rows) of the first embedding; None when there is none."""
+    """(path, number of rows) of the first embedding; None without an embedding."""
     for path, module in model.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             return path, module.num_embeddings
@@ -64,7 +64,7 @@ def dims_text(shape: tuple[int, ...]) -> str:
 
 
 def needed_shape(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """`shape` with the sizes that `module` insists on; None when it has no such demand or `shape` meets it."""
+    """`shape` with the sizes that `module` requires; None if `shape` fits or the requirements are unknown."""
     needed = _needed(module, shape)
     return None if needed == shape else needed
 
@@ -76,24 +76,24 @@ def _needed(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...] | None
             if len(shape) not in (spatial + 1, spatial + 2):
                 sizes = shape[-spatial:] if len(shape) >= spatial else (32,) * spatial
                 return (1, module.in_channels, *sizes)
-            return _with(shape, len(shape) - spatial - 1, module.in_channels)
+            return _with_size(shape, len(shape) - spatial - 1, module.in_channels)
         case nn.Linear():
-            return _with(shape, -1, module.in_features)
+            return _with_size(shape, -1, module.in_features)
         case NormBase():
-            return _with(shape, 1, module.num_features)
+            return _with_size(shape, 1, module.num_features)
         case nn.GroupNorm():
-            return _with(shape, 1, module.num_channels)
+            return _with_size(shape, 1, module.num_channels)
         case nn.LayerNorm() | nn.RMSNorm():
-            wanted = tuple(module.normalized_shape)
-            return (*shape[: -len(wanted)], *wanted) if len(shape) >= len(wanted) else None
+            normalized = tuple(module.normalized_shape)
+            return (*shape[: -len(normalized)], *normalized) if len(shape) >= len(normalized) else None
         case nn.RNNBase():
-            return _with(shape, -1, module.input_size)
+            return _with_size(shape, -1, module.input_size)
         case nn.MultiheadAttention():
-            return _with(shape, -1, module.embed_dim)
+            return _with_size(shape, -1, module.embed_dim)
     return None
 
 
-def _with(shape: tuple[int, ...], index: int, size: int) -> tuple[int, ...] | None:
+def _with_size(shape: tuple[int, ...], index: int, size: int) -> tuple[int, ...] | None:
     if not -len(shape) <= index < len(shape):
         return None
     changed = list(shape)

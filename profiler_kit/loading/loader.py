@@ -1,4 +1,4 @@
-"""The batches of a target's own data loader, each turned into a Batch."""
+"""The target's own data loader, with each value converted to a Batch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
-from profiler_kit.loading.construct import missing_arguments
-from profiler_kit.loading.place import a_kind, user_errors
+from profiler_kit.loading.construction import missing_arguments
+from profiler_kit.loading.place import type_with_article, user_errors
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.surroundings import user_code
 
@@ -22,12 +22,16 @@ LABEL_KEYS = ("labels", "label", "target", "targets", "y")
 
 
 def to_batch(value: object, forward: Forward, where: str) -> Batch:
-    """`value`, as a loader yields it, as a Batch.
+    """Convert a value of a data loader to a Batch.
 
-    A tensor is the only input. Of a tuple or list the first items are inputs, as many as `forward` requires, the rest
-    labels. Of a mapping the items named like parameters of `forward` are keyword inputs, the rest labels. Raises TargetError.
+    A tensor is the only input. In a tuple or list, the first items are inputs, as many as `forward` requires, and the other
+    items are labels. In a mapping, items with the name of a parameter of `forward` are keyword inputs, and the other items
+    are labels.
+
+    Raises:
+        TargetError: the value contains no input tensor.
     """
-    hint = "give tensors, (inputs..., labels) tuples, or dicts named like forward's parameters"
+    hint = "yield tensors, (inputs..., labels) tuples, or dicts with the parameter names of forward as keys"
     if isinstance(value, Tensor):
         batch = Batch(args=(value,))
     elif isinstance(value, Mapping):
@@ -39,9 +43,9 @@ def to_batch(value: object, forward: Forward, where: str) -> Batch:
             count = max(1, len(value) - 1)
         batch = Batch(args=tuple(value[:count]), labels=tuple(value[count:]))
     else:
-        raise TargetError(f"the loader gave {a_kind(value)}", where=where, hint=hint)
+        raise TargetError(f"the data loader yielded {type_with_article(value)}", where=where, hint=hint)
     if next(batch.tensors(), None) is None:
-        raise TargetError(f"the loader gave no tensor for {forward}", where=where, hint=hint)
+        raise TargetError(f"the data loader yielded no tensor for {forward}", where=where, hint=hint)
     return batch
 
 
@@ -51,7 +55,7 @@ def _is_input(key: object, forward: Forward) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
-    """A target's loader: each call goes over its batches once more."""
+    """A target's data loader; each call iterates over its batches from the start."""
 
     source: Source
     name: str
@@ -60,47 +64,47 @@ class Loader:
     batches: Callable[[], Iterable[Any]]
 
     def __call__(self, *, plain: bool = False) -> Iterator[Batch]:
-        """The batches, on the host; `plain`: without worker processes and pinned memory. Raises TargetError."""
-        with user_errors(self.name, where=self.where, hint="mend the loader, or give -i"):
-            # worker processes are started here, and need the path
+        """Yield the batches on the host; with `plain`, without worker processes and pinned memory. Raises TargetError."""
+        with user_errors(self.name, where=self.where, hint="fix the loader, or use -i"):
+            # starts the worker processes, which need the path
             with user_code(self.source.folders, self.source.name):
                 batches = self.batches()
-                with _plain(batches) if plain else contextlib.nullcontext():
+                with _single_process(batches) if plain else contextlib.nullcontext():
                     iterator = iter(batches)
             for value in iterator:
                 yield to_batch(value, self.forward, self.where)
 
     def first(self) -> Batch:
-        """The first batch. Raises TargetError when there is none."""
+        """The first batch. Raises TargetError for an empty loader."""
         iterator = self(plain=True)
         try:
             return next(iterator)
         except StopIteration:
             raise TargetError(
-                f"{self.name} gave no batch",
+                f"{self.name} yielded no batch",
                 where=self.where,
-                hint="give it data (drop_last with a small data set?), or -i",
+                hint="check its data set (is drop_last set for a small one?), or use -i",
             ) from None
         finally:
             iterator.close()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
-def _plain(batches: Iterable[Any]) -> Iterator[None]:
-    """Makes a DataLoader's next iterator work in this process alone: one batch is not worth workers or a CUDA context."""
+def _single_process(batches: Iterable[Any]) -> Iterator[None]:
+    """Iterate over a DataLoader in this process inside the block: one batch needs no workers and no CUDA context."""
     if not isinstance(batches, DataLoader):
         yield
         return
-    kept = batches.num_workers, batches.pin_memory
+    saved = batches.num_workers, batches.pin_memory
     batches.num_workers, batches.pin_memory = 0, False
     try:
         yield
     finally:
-        batches.num_workers, batches.pin_memory = kept
+        batches.num_workers, batches.pin_memory = saved
 
 
 def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> Loader | None:
-    """The loader that the target's file brings: `train_loader`, or one of the zero-argument functions in `NAMES`."""
+    """The data loader of the target's file: the first of `NAMES` that is an iterable or a function without arguments."""
     for name in NAMES:
         value = vars(source.module).get(name)
         if value is None:
@@ -110,43 +114,43 @@ def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> L
             raise TargetError(
                 f"{name} is an iterator, which can be read only once",
                 where=where,
-                hint=f"define a function {NAMES[1]}() that makes it",
+                hint=f"define a function {NAMES[1]}() that creates it",
             )
         if isinstance(value, Iterable):
-            return Loader(source=source, name=name, where=where, forward=forward, batches=_same(value))
+            return Loader(source=source, name=name, where=where, forward=forward, batches=_constant(value))
         if callable(value) and missing_arguments(value, {}):
-            continue  # a helper of the training script, not a loader that is ready
+            continue  # a function of the training script that needs arguments
         if callable(value):
             return Loader(
-                source=source, name=f"{name}()", where=where, forward=forward, batches=_Made(value, name, where)
+                source=source, name=f"{name}()", where=where, forward=forward, batches=_LazyLoader(value, name, where)
             )
         raise TargetError(
-            f"{name} is {a_kind(value)}",
+            f"{name} is {type_with_article(value)}",
             where=where,
-            hint="make it an iterable of batches, or a function that returns one",
+            hint="define it as an iterable of batches, or as a function that returns one",
         )
     return None
 
 
-def _same(value: Iterable[Any]) -> Callable[[], Iterable[Any]]:
+def _constant(value: Iterable[Any]) -> Callable[[], Iterable[Any]]:
     return lambda: value
 
 
-class _Made:
-    """A loader made by the user's function when it is first needed; made again only when it can be read once."""
+class _LazyLoader:
+    """The loader that the user's function creates on first use; created again only if it can be read only once."""
 
     def __init__(self, function: Callable[[], Any], name: str, where: str) -> None:
         self._function, self._name, self._where = function, name, where
-        self._made: Iterable[Any] | None = None
+        self._loader: Iterable[Any] | None = None
 
     def __call__(self) -> Iterable[Any]:
-        if self._made is None or isinstance(self._made, Iterator):
-            made = self._function()
-            if not isinstance(made, Iterable):
+        if self._loader is None or isinstance(self._loader, Iterator):
+            loader = self._function()
+            if not isinstance(loader, Iterable):
                 raise TargetError(
-                    f"{self._name}() returned {a_kind(made)}",
+                    f"{self._name}() returned {type_with_article(loader)}",
                     where=self._where,
                     hint="return an iterable of batches",
                 )
-            self._made = made
-        return self._made
+            self._loader = loader
+        return self._loader

@@ -1,4 +1,4 @@
-"""A model ready to be counted and run: what it is fed, what it trains towards, and how."""
+"""The loaded target: a model with inputs, loss, optimizer and data loader."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward, describe_inputs, map_batch
-from profiler_kit.loading.compiled import plain_path
+from profiler_kit.loading.compiled import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.objective import Objective, QuickLoss
+from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
-from profiler_kit.loading.place import a_kind, user_errors
-from profiler_kit.loading.values import remember_like
+from profiler_kit.loading.place import type_with_article, user_errors
+from profiler_kit.loading.values import copy_values
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """How the optimizer is made: the target's own function, or the one of a name."""
+class OptimizerRecipe:
+    """The recipe of the optimizer: the target's own function, or a name."""
 
     name: str
     function: Callable[[nn.Module], Any] | None = None
@@ -37,13 +37,12 @@ class Tuning:
 
 @dataclass(kw_only=True, eq=False)
 class Target:
-    """A live model with everything one step needs. Nothing of it changes from outside.
+    """A model with everything that a step needs. Other code must not change it.
 
-    `runs` is what a step calls: `model`, or what torch.compile made of it. `batch` is on `device`. ``again(device,
-    **words)`` builds it anew, on another device and with other words of its spec; None where it can't be built.
-    `loader` goes over the target's own batches, on the host; None when it brings none.
-    `info` names the loss as ``auto`` until the first output has been seen, and the optimizer that the target configures
-    as ``configure_optimizer`` until it has been made.
+    `runs` is the module that a step calls: `model`, or its torch.compile version. `batch` is on `device`.
+    ``again(device, **options)`` builds the target again on another device with other fields of its spec; None if that is
+    impossible. `loader` iterates over the target's own batches on the host; None without a loader. In `info`, the loss is
+    ``auto`` until the first output is known, and an optimizer of the target's own is ``configure_optimizer`` until it exists.
     """
 
     spec: TargetSpec
@@ -54,11 +53,11 @@ class Target:
     device: torch.device
     batch: Batch
     objective: Objective | None
-    tuning: Tuning | None
+    tuning: OptimizerRecipe | None
     loader: Callable[[], Iterable[Batch]] | None = None
     again: Callable[..., Target] | None = None
-    _made_up: tuple[Any, ...] | None = field(default=None, init=False)
-    _quick: QuickLoss | None = field(default=None, init=False)
+    _random_labels: tuple[Any, ...] | None = field(default=None, init=False)
+    _quick: PreparedLoss | None = field(default=None, init=False)
     _settled: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -66,78 +65,78 @@ class Target:
         self.info = replace(self.info, inputs=describe_inputs(self.batch, self.forward))
 
     def labels_for(self, output: object) -> tuple[Any, ...]:
-        """The labels of `batch`: its own, else made up once from `output`, seeded; () when the loss needs none.
+        """The labels of `batch`, or random labels for `output`, created once; () if the loss needs none.
 
-        Call it outside any tracing: it draws numbers and copies them to the device.
+        Call it outside traced code, because it draws random numbers and copies them to the device.
         """
         if self.batch.labels or self.objective is None:
             return self.batch.labels
-        if self._made_up is None:
+        if self._random_labels is None:
             with torch.no_grad():
-                self._made_up = self._make_labels(self._settle(output, ()), output)
-        return self._made_up
+                self._random_labels = self._make_labels(self._determine_loss(output, ()), output)
+        return self._random_labels
 
     def labels_of(self, output: object, batch: Batch) -> tuple[Any, ...]:
-        """The labels of any `batch`, whatever its shapes: its own, else made up anew from `output`, its output or one like it.
+        """The labels of any `batch`, or new random labels for its `output`; () if the loss needs none.
 
-        They are the same for the same shapes; () when the loss needs none. Call it outside any timing.
+        Random labels are the same for the same shapes. Call it outside timed code.
         """
         if batch.labels or self.objective is None:
             return batch.labels
         tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
         with torch.no_grad():
-            return self._make_labels(replace(self._settle(output, ()), token_shapes=tokens), output)
+            return self._make_labels(replace(self._determine_loss(output, ()), token_shapes=tokens), output)
 
     def loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
-        """The scalar loss of `output`, which is what the model made of `batch`. Raises TargetError when there is none.
+        """The scalar loss of the model's `output` for `batch`. Raises TargetError for an invalid loss.
 
-        Without `labels` those of `batch` hold; where it has none and the loss needs some, they are made up on the spot.
+        `labels` default to those of `batch`, or to new random labels if the loss needs them.
         """
-        given = labels or batch.labels
+        targets = labels or batch.labels
         quick = self._quick
         if quick is not None and type(output) is Tensor and output.shape == quick.shape:
-            value: Tensor = quick.function(output, *(given or batch.values())[: quick.places])
+            value: Tensor = quick.function(output, *(targets or batch.values())[: quick.places])
             return value
-        objective = self._settle(output, given)
-        given = given or self._make_labels(objective, output)
-        loss = objective(output, batch, given)
-        self._quick = objective.quick(output, given)
+        objective = self._determine_loss(output, targets)
+        targets = targets or self._make_labels(objective, output)
+        loss = objective(output, batch, targets)
+        self._quick = objective.quick(output, targets)
         return loss
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """A new optimizer over the model's parameters. Raises TargetError when the target's own function makes none."""
+        """Create an optimizer for the model's parameters. Raises TargetError if the target's own function fails."""
         tuning = self.tuning
         if tuning is None:
-            raise TargetError("infer mode has no optimizer", where=self.spec.spec, hint="take --mode train")
+            raise TargetError("--mode infer has no optimizer", where=self.spec.spec, hint="use --mode train")
         if tuning.function is None:
             return OPTIMIZERS[tuning.name]([p for p in self.model.parameters() if p.requires_grad])
-        what = "configure_optimizer(model)"
+        call = "configure_optimizer(model)"
         with (
-            user_errors(what, where=tuning.where, hint="mend it, or take --optimizer adamw"),
+            user_errors(call, where=tuning.where, hint="fix it, or use --optimizer adamw"),
             contextlib.redirect_stdout(sys.stderr),
         ):
-            made = tuning.function(self.model)
-        if not isinstance(made, torch.optim.Optimizer):
+            optimizer = tuning.function(self.model)
+        if not isinstance(optimizer, torch.optim.Optimizer):
             raise TargetError(
-                f"{what} returned {a_kind(made)}, not an optimizer",
+                f"{call} returned {type_with_article(optimizer)}, not an optimizer",
                 where=tuning.where,
-                hint="return one torch.optim.Optimizer, or take --optimizer adamw",
+                hint="return one torch.optim.Optimizer, or use --optimizer adamw",
             )
-        self.info = replace(self.info, optimizer=type(made).__name__)
-        return made
+        self.info = replace(self.info, optimizer=type(optimizer).__name__)
+        return optimizer
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context that forward and loss run in: autocast for ``--amp``, else nothing. Meta tensors know no autocast."""
+        """The context for forward and loss: autocast with ``--amp``, except on meta tensors, which do not support autocast."""
         if self.spec.amp is None or self.device.type == "meta":
             return contextlib.nullcontext()
         return torch.autocast(device_type=self.device.type, dtype=DTYPES[self.spec.amp])
 
     def adopt(self, other: Target) -> None:
-        """Takes over what `other`, the same target on another device, has learnt: its loss, its optimizer, its notes."""
+        """Copy the `info` of `other`, the same target on another device: its loss, optimizer and notes."""
         self.info = other.info
 
     def replaced(self, change: Callable[[nn.Module], nn.Module], batch: Batch, device: torch.device) -> Target:
-        """This target with another batch, and ``change(module)`` in place of its model and of a loss that is a module."""
+        """This target with another batch and device, and with its model and loss module replaced by ``change(module)``."""
         objective = self.objective
         if objective is not None and isinstance(objective.function, nn.Module):
             objective = replace(objective, function=change(objective.function))
@@ -155,22 +154,22 @@ class Target:
         )
 
     def running(self, runs: nn.Module) -> Target:
-        """This target with steps that call `runs`, which computes what `model` does."""
-        other = copy.copy(self)
-        other.runs = runs
-        return other
+        """This target with steps that call `runs`, which must compute the same as `model`."""
+        target = copy.copy(self)
+        target.runs = runs
+        return target
 
     def paths(self) -> dict[int, str]:
-        """id of each module -> its path in ``named_modules()``, the first one where a module has several.
+        """id of each module -> its first path in ``named_modules()``.
 
-        A module and what torch.compile made of it are both at the module's path.
+        A compiled module has the path of the original module.
         """
-        paths = {id(module): plain_path(path) for path, module in self.model.named_modules()}
+        paths = {id(module): uncompiled_path(path) for path, module in self.model.named_modules()}
         return {**paths, id(self.runs): ""}
 
-    def _settle(self, output: object, labels: tuple[Any, ...]) -> Objective:
+    def _determine_loss(self, output: object, labels: tuple[Any, ...]) -> Objective:
         if self.objective is None:
-            raise TargetError("infer mode has no loss", where=self.spec.spec, hint="take --mode train")
+            raise TargetError("--mode infer has no loss", where=self.spec.spec, hint="use --mode train")
         if not self._settled:
             self.objective = self.objective.settled(output, labels)
             self._settled = True
@@ -183,28 +182,28 @@ class Target:
             return objective.make_labels(output, torch.Generator().manual_seed(self.spec.seed))
 
     def to_device(self, batch: Batch) -> Batch:
-        """`batch` on the target's device, in its dtype and memory format; asynchronous from pinned memory."""
+        """Move `batch` to the target's device, dtype and memory format; asynchronously from pinned memory."""
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else None
 
         def moved(tensor: Tensor) -> Tensor:
             if tensor.is_nested and tensor.layout is torch.strided:
                 raise TargetError(
-                    "a nested tensor of the strided layout has no shape to go by",
+                    "a nested tensor with strided layout has no fixed shape",
                     where=self.spec.spec,
-                    hint="make it with torch.nested.nested_tensor(..., layout=torch.jagged)",
+                    hint="create it with torch.nested.nested_tensor(..., layout=torch.jagged)",
                 )
             kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             pinned = self.device.type == "cuda" and tensor.device.type == "cpu" and tensor.is_pinned()
-            made = tensor.to(self.device, kind, non_blocking=pinned)
-            if made.is_leaf:
-                return remember_like(made, tensor)
-            # a copy would carry gradients on to the caller's tensor, where no data is
-            return remember_like(made.detach().requires_grad_(tensor.requires_grad), tensor)
+            result = tensor.to(self.device, kind, non_blocking=pinned)
+            if result.is_leaf:
+                return copy_values(result, tensor)
+            # otherwise gradients would flow into the caller's tensor
+            return copy_values(result.detach().requires_grad_(tensor.requires_grad), tensor)
 
-        def formatted(tensor: Tensor) -> Tensor:
+        def converted(tensor: Tensor) -> Tensor:
             tensor = moved(tensor)
             if self.spec.channels_last and tensor.dim() in CHANNELS_LAST and tensor.is_floating_point():
                 return tensor.contiguous(memory_format=CHANNELS_LAST[tensor.dim()])
             return tensor
 
-        return map_batch(batch, formatted, moved)
+        return map_batch(batch, converted, moved)

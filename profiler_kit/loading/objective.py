@@ -1,4 +1,4 @@
-"""What a target trains towards: its own `loss_fn`, a named loss, or the default that its output calls for."""
+"""The loss of a target: its own `loss_fn`, a named loss, or a default that fits the output."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from profiler_kit.loading.losses import (
     default_loss,
     floats_in,
     is_class_last,
-    made_up_label,
+    loss_in_output,
     main_output,
-    own_loss,
+    random_labels,
 )
-from profiler_kit.loading.place import a_kind, user_errors
+from profiler_kit.loading.place import type_with_article, user_errors
 
 AUTO = "auto"
-OWN_LOSSES = {  # where an output may bring its loss, and why that is taken
-    "output.loss": "because the output brings it",
-    "output[0]": "because the output is a tuple that begins with a scalar",
+OUTPUT_LOSSES = {  # losses inside the output, with a description
+    "output.loss": "(the model returns its loss)",
+    "output[0]": "(the output is a tuple that starts with a scalar)",
 }
 
-# Loss modules that compare with class labels or with probabilities; every other one compares with something output-like.
+# Loss modules with class labels or probabilities. All others compare with a tensor of the output's shape.
 _LABELS_OF: dict[type[nn.Module], LabelKind] = {
     nn.CrossEntropyLoss: "classes",
     nn.NLLLoss: "classes",
@@ -42,8 +42,8 @@ _LABELS_OF: dict[type[nn.Module], LabelKind] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuickLoss:
-    """A loss for tensors of one shape, all questions answered: `function` of the output and as many values as it takes."""
+class PreparedLoss:
+    """A prepared loss for outputs of one shape: `function(output, *values)`, with at most `places` values."""
 
     shape: torch.Size
     function: Callable[..., Any]
@@ -52,7 +52,7 @@ class QuickLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """How a loss is taken: a callable of the target, or a name (`AUTO`: settled by the first output)."""
+    """A loss: a function of the target, or a name (`AUTO`: determined by the first output)."""
 
     name: str
     function: Callable[..., Any] | None = None
@@ -61,44 +61,44 @@ class Objective:
     token_shapes: tuple[tuple[int, ...], ...] = ()
 
     def settled(self, output: object, labels: tuple[Any, ...]) -> Objective:
-        """This objective with its name no longer open, now that an output is known."""
+        """This objective with `AUTO` replaced by the loss for `output`."""
         if self.name != AUTO or self.function is not None:
             return self
-        own = own_loss(output)
+        own = loss_in_output(output)
         if own is not None:
-            return replace(self, name=own[0], reason=OWN_LOSSES[own[0]])
+            return replace(self, name=own[0], reason=OUTPUT_LOSSES[own[0]])
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
-        return replace(self, name=name, reason=f"{reason}, because no loss_fn is defined")
+        return replace(self, name=name, reason=f"{reason} (the target defines no loss_fn)")
 
     def make_labels(self, output: object, generator: torch.Generator) -> tuple[Any, ...]:
-        """Labels for `output`, made up; () when the loss needs none."""
+        """Random labels for `output`; () if the loss needs none."""
         kind = self._label_kind()
         if kind == "none":
             return ()
         main = main_output(output)
-        return made_up_label(kind, main, is_class_last(main, self.token_shapes, None), generator)
+        return random_labels(kind, main, is_class_last(main, self.token_shapes, None), generator)
 
     def _label_kind(self) -> LabelKind:
         if self.function is not None:
-            # A module of torch.nn compares with labels; a function is the target's own and is given the inputs.
+            # A torch.nn loss gets labels; a function of the target gets the inputs.
             is_stock = isinstance(self.function, nn.Module) and type(self.function).__module__.startswith("torch.nn")
             return _LABELS_OF.get(type(self.function), "like") if is_stock else "none"  # type: ignore[arg-type]
         return LOSSES[self.name].labels if self.name in LOSSES else "none"
 
     def __call__(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
-        """The scalar loss. Raises TargetError when there is no such thing; out-of-memory goes through."""
-        hint = "define loss_fn(output, *labels) that fits the output, or take another --loss"
+        """Compute the scalar loss. Raises TargetError for an invalid loss; out-of-memory errors pass through."""
+        hint = "define a loss_fn(output, *labels) that fits the output, or use another --loss"
         with user_errors(f"the loss {self.name}", where=self.where, hint=hint):
             loss = self._value(output, batch, labels)
         if not isinstance(loss, Tensor):
             raise TargetError(
-                f"loss_fn returned {a_kind(loss)}, not a tensor",
+                f"loss_fn returned {type_with_article(loss)}, not a tensor",
                 where=self.where,
                 hint="return the scalar loss tensor",
             )
         if loss.dim() != 0:
             raise TargetError(
-                f"the loss {self.name} has shape {tuple(loss.shape)}, not a scalar",
+                f"the loss {self.name} has shape {tuple(loss.shape)}, but must be a scalar",
                 where=self.where,
                 hint="return loss.mean() or loss.sum()",
             )
@@ -106,34 +106,34 @@ class Objective:
             raise TargetError(
                 f"the loss {self.name} does not depend on any parameter",
                 where=self.where,
-                hint="check for .detach(), .item() or no_grad in the model, or take --mode infer",
+                hint="check the model for .detach(), .item() or no_grad, or use --mode infer",
             )
         return loss
 
-    def quick(self, output: object, labels: tuple[Any, ...]) -> QuickLoss | None:
-        """A shorter way to the loss of outputs like `output`, for once `__call__` has found it right; None where there is none.
+    def quick(self, output: object, labels: tuple[Any, ...]) -> PreparedLoss | None:
+        """A prepared loss for outputs of the same shape, after `__call__` has validated one; None if not possible.
 
-        What a loss needs to know of shapes is known by then, and asking again in every step would slow small models down.
+        It skips the checks of shapes and signatures, which would slow down the steps of small models.
         """
         if type(output) is not Tensor:
             return None
         if self.function is not None:
             stock = isinstance(self.function, nn.Module) and self._label_kind() != "none"
-            places = None if stock else _places_after_output(self.function)
-            return QuickLoss(shape=output.shape, function=self.function, places=places)
+            places = None if stock else _argument_count_after_output(self.function)
+            return PreparedLoss(shape=output.shape, function=self.function, places=places)
         if self.name not in LOSSES or len(labels) != 1 or main_output(output) is not output:
             return None
         class_last = is_class_last(output, self.token_shapes, labels[0])
         value = LOSSES[self.name].value
-        return QuickLoss(shape=output.shape, function=lambda o, label: value(o, label, class_last), places=None)
+        return PreparedLoss(shape=output.shape, function=lambda o, label: value(o, label, class_last), places=None)
 
     def _value(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Any:
         if self.function is not None:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
-            return self.function(output, *(labels or batch.values())[: _places_after_output(self.function)])
-        if self.name in OWN_LOSSES:
-            own = own_loss(output)
+            return self.function(output, *(labels or batch.values())[: _argument_count_after_output(self.function)])
+        if self.name in OUTPUT_LOSSES:
+            own = loss_in_output(output)
             return own[1] if own is not None else None
         if self.name in LOSSES:
             main = main_output(output)
@@ -148,9 +148,9 @@ class Objective:
         return sum(sums[1:], start=sums[0]) if sums else total[0].sum()
 
 
-@lru_cache(maxsize=64)  # asked in every step, and reading a signature takes longer than many a loss
-def _places_after_output(function: Callable[..., Any]) -> int | None:
-    """How many positional arguments `function` takes after the first; None where any number."""
+@lru_cache(maxsize=64)  # called in every step; reading a signature takes longer than computing many losses
+def _argument_count_after_output(function: Callable[..., Any]) -> int | None:
+    """The number of positional arguments of `function` after the first; None for any number."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

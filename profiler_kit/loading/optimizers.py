@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 DEFAULT: Final = "adamw"
 
-# Their own default rates; where torch gives none or one meant for full batches, a rate that keeps the numbers finite.
+# Default learning rates of torch, except where torch has none or where its default makes the values overflow.
 OPTIMIZERS: Final[dict[str, Callable[[Iterable[Tensor]], Optimizer]]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
     "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),

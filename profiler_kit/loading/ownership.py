@@ -1,4 +1,4 @@
-"""Which module an op belongs to: in forward by the calls under way, in backward by autograd's sequence numbers."""
+"""Attributes ops to modules: in forward by the running module calls, in backward by autograd's sequence numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from profiler_kit.loading.compiled import plain_path
+from profiler_kit.loading.compiled import uncompiled_path
 
-# Nodes that belong to no forward op (AccumulateGrad, graph roots) carry the largest sequence number there is.
+# Nodes without a forward op (AccumulateGrad, graph roots) have sequence numbers of at least this value.
 NO_SEQUENCE: Final = 1 << 62
 
 Call = Callable[[], Any]
@@ -20,10 +20,10 @@ Call = Callable[[], Any]
 
 @contextmanager
 def wrapped_calls(paths: Mapping[int, str], around: Callable[[str, Call], Any]) -> Iterator[None]:
-    """While it lasts, every call of a module in `paths` (id to path) runs as ``around(path, call)``.
+    """Run every call of a module in `paths` (id to path) as ``around(path, call)`` inside the block.
 
-    ``nn.Module.__call__`` is wrapped once, instead of a hook on each module: nothing is left on the model, and modules called
-    with keywords, returning no tensors, or changing their input in place are seen too.
+    Wraps ``nn.Module.__call__`` instead of adding hooks: the model is not modified, and calls with keyword arguments,
+    without tensor results, or with in-place changes of inputs are included.
     """
     original = nn.Module.__call__
 
@@ -41,19 +41,19 @@ def wrapped_calls(paths: Mapping[int, str], around: Callable[[str, Call], Any]) 
 
 
 class Ownership:
-    """Knows the running module, and the module whose forward made a given autograd node.
+    """Tracks the running module, and the module whose forward created each autograd node.
 
-    Autograd numbers its nodes in the order of the forward ops. Noting the number at every module's entry and exit cuts
-    the numbers into intervals, each owned by one module; a backward node's number then names its owner, without a hook
-    on any tensor, so that in-place ops, keyword inputs, shared modules and outputs of any type change nothing.
+    Autograd numbers its nodes in the order of the forward ops. Recording the next number when a module starts or returns
+    divides the numbers into intervals with one module each, so the number of a backward node identifies its module. This
+    needs no tensor hooks, and works for in-place ops, keyword inputs, shared modules and outputs of any type.
     """
 
     def __init__(self, paths: Mapping[int, str], parameter_owners: Mapping[int, str] | None = None) -> None:
-        """`paths`: id(module) to path. `parameter_owners`: id(parameter) to the path of the module that owns it."""
+        """`paths`: id(module) to path. `parameter_owners`: id(parameter) to the path of its module."""
         self._paths = paths
         self._parameter_owners = parameter_owners or {}
         self._starts = [-1]
-        self._interval_owners: list[str | int] = [""]  # a path, or the number of a recomputing node: see `of_region`
+        self._interval_owners: list[str | int] = [""]  # a path, or the number of a recomputing node (`of_region`)
         self._base = ""
         self.stack: list[str] = []
 
@@ -64,19 +64,19 @@ class Ownership:
 
     @property
     def running(self) -> str:
-        """The path of the module that runs now: in backward that whose forward made the running node."""
+        """The path of the running module; in backward, of the module whose forward created the running node."""
         node: Any = torch._C._current_autograd_node()  # None outside backward
-        if node is None or self.stack:  # forward, or forward again inside backward
+        if node is None or self.stack:  # forward, or recomputation inside backward
             return self.current
         return self.of_node(node)
 
     def stand_in(self, path: str) -> None:
-        """From here on, what runs outside any module belongs to `path`."""
+        """Attribute code outside all modules to `path` from now on."""
         self._base = path
         self.note(path)
 
     def of_node(self, node: Any) -> str:
-        """The path of the module whose forward made `node`; for a gradient's arrival, its parameter's owner."""
+        """The path of the module whose forward created `node`; for AccumulateGrad, the module of the parameter."""
         sequence = node._sequence_nr()
         if sequence >= NO_SEQUENCE:
             variable = getattr(node, "variable", None)
@@ -84,22 +84,22 @@ class Ownership:
         return self.of_sequence(sequence)
 
     def of_sequence(self, sequence: int) -> str:
-        """The path of the module whose forward made the node numbered `sequence`."""
+        """The path of the module whose forward created the node with number `sequence`."""
         owner = self._interval_owners[bisect_right(self._starts, sequence) - 1]
         return owner if isinstance(owner, str) else self.of_region(owner)
 
     def of_region(self, sequence: int) -> str:
-        """The path of the module whose forward is run again inside the node numbered `sequence`: that node's own."""
+        """The path of the module that is recomputed inside the node with number `sequence`: the module of that node."""
         return self.of_sequence(sequence)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Follows module calls for as long as the block runs."""
+        """Track module calls inside the block."""
         with wrapped_calls(self._paths, self.follow):
             yield
 
     def follow(self, path: str, call: Call) -> Any:
-        """Runs `call` as the module at `path`."""
+        """Run `call` with the module at `path` as the running module."""
         self.stack.append(path)
         self.note(path)
         try:
@@ -109,24 +109,24 @@ class Ownership:
             self.left()
 
     def left(self) -> None:
-        """A module has returned: its caller owns what comes next."""
+        """Record that a module has returned: later nodes belong to its caller."""
         self.note(self.current)
 
     def note(self, owner: str | int, back: int = 0) -> None:
-        """From the next sequence number on, less `back`, nodes belong to `owner`."""
+        """Attribute nodes to `owner`, starting with the next sequence number minus `back`."""
         self._starts.append(max(torch._C._autograd._get_sequence_nr() - back, self._starts[-1]))
         self._interval_owners.append(owner)
 
     def noted(self) -> str | int:
-        """The owner last noted."""
+        """The owner recorded last."""
         return self._interval_owners[-1]
 
 
 def parameter_owners(model: nn.Module) -> dict[int, str]:
-    """id(parameter) -> path of the module that owns it; a shared parameter belongs to its first owner."""
+    """id(parameter) -> path of its module; the first module for a shared parameter."""
     owners: dict[int, str] = {}
     for path, module in model.named_modules():
         for parameter in module._parameters.values():
             if parameter is not None:
-                owners.setdefault(id(parameter), plain_path(path))
+                owners.setdefault(id(parameter), uncompiled_path(path))
     return owners

@@ -1,4 +1,4 @@
-"""Where in the user's own code something happened, as ``file.py:41``."""
+"""Locations in the user's code, as ``file.py:41``, and short texts for exceptions."""
 
 from __future__ import annotations
 
@@ -25,81 +25,81 @@ _LIBRARIES = tuple(
     }
 )
 
-LINE_CHARACTERS = 400  # torch's own longest explanations fit; a message that holds a printed tensor or file does not
+LINE_CHARACTERS = 400  # enough for torch's longest messages, but not for a printed tensor
 
 
 def shown(path: str | Path) -> str:
-    """`path` as a person would type it here: relative to the working directory where it lies below it."""
-    full = Path(path).resolve()
-    here = Path.cwd()
-    return str(full.relative_to(here)) if full.is_relative_to(here) else str(full)
+    """`path` for display: relative to the working directory if it is inside."""
+    full_path = Path(path).resolve()
+    folder = Path.cwd()
+    return str(full_path.relative_to(folder)) if full_path.is_relative_to(folder) else str(full_path)
 
 
-def is_users(filename: str) -> bool:
-    """Whether the code of `filename` is the user's: no library's, no import machinery's, not ours."""
+def is_user_code(filename: str) -> bool:
+    """Whether `filename` contains user code, as opposed to a library, the import machinery or profiler_kit."""
     if filename.startswith("<"):
         return False
-    full = Path(filename).resolve()
-    return not any(full.is_relative_to(folder) for folder in _LIBRARIES) and "site-packages" not in full.parts
+    path = Path(filename).resolve()
+    return not any(path.is_relative_to(folder) for folder in _LIBRARIES) and "site-packages" not in path.parts
 
 
 def user_lines(error: BaseException) -> Iterator[tuple[str, int]]:
-    """(file, line) of each frame of the user's code that `error` passed through, innermost last."""
+    """(file, line) of each frame of user code in the traceback of `error`, the innermost last."""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if is_users(frame.f_code.co_filename):
+        if is_user_code(frame.f_code.co_filename):
             yield frame.f_code.co_filename, line
 
 
 def user_place(error: BaseException) -> str | None:
-    """``file.py:41``: the innermost line of the user's code that `error` passed through; None when there is none."""
+    """The innermost line of user code in the traceback of `error`, as ``file.py:41``; None without one."""
     lines = list(user_lines(error))
     return f"{shown(lines[-1][0])}:{lines[-1][1]}" if lines else None
 
 
 def user_source(error: BaseException) -> str:
-    """The text of the line at `user_place`, stripped; empty when unknown."""
+    """The source line at `user_place`, stripped; empty if unknown."""
     lines = list(user_lines(error))
     return linecache.getline(*lines[-1]).strip() if lines else ""
 
 
 def library_place(error: BaseException) -> str | None:
-    """``transformers/masking_utils.py:344``: the innermost line of an installed package other than torch, or the user's."""
-    ours = (Path(torch.__file__).parent, Path(__file__).resolve().parent.parent)
+    """The innermost line of an installed package other than torch, or of user code: ``transformers/masking_utils.py:344``."""
+    excluded = (Path(torch.__file__).parent, Path(__file__).resolve().parent.parent)
     lines = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not frame.f_code.co_filename.startswith("<")
-        and ("site-packages" in frame.f_code.co_filename or is_users(frame.f_code.co_filename))
-        and not any(Path(frame.f_code.co_filename).is_relative_to(folder) for folder in ours)
+        and ("site-packages" in frame.f_code.co_filename or is_user_code(frame.f_code.co_filename))
+        and not any(Path(frame.f_code.co_filename).is_relative_to(folder) for folder in excluded)
     ]
     return f"{lines[-1][0].rpartition('site-packages/')[2]}:{lines[-1][1]}" if lines else None
 
 
 def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
-    """(file, line) of the innermost user's frame at or above `frame`."""
+    """(file, line) of the innermost frame of user code at or above `frame`; None without one."""
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
+        if is_user_code(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
 
 
 def first_line(error: BaseException) -> str:
-    """``Type: message`` of `error`, its first line alone and not all of a long one; the type alone when it says nothing."""
-    text = str(error).strip().splitlines()
-    if not text:
+    """``Type: message`` of `error` with the first line of its message, shortened if long; the type alone without a message."""
+    lines = str(error).strip().splitlines()
+    if not lines:
         return type(error).__name__
-    said = text[0] if len(text[0]) <= LINE_CHARACTERS else f"{text[0][: LINE_CHARACTERS - 3]}..."
-    return f"{type(error).__name__}: {said}"
+    message = lines[0] if len(lines[0]) <= LINE_CHARACTERS else f"{lines[0][: LINE_CHARACTERS - 3]}..."
+    return f"{type(error).__name__}: {message}"
 
 
 def exit_line(error: SystemExit) -> str:
-    """``the model called sys.exit(3)``: what ended the process, in words."""
+    """A message for a SystemExit of the model: ``the model called sys.exit(3)``."""
     return f"the model called sys.exit({'' if error.code is None else repr(error.code)})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory, of the host or of the device, ran out."""
+    """Whether `error` is an out-of-memory error of the host or the device."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     words = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -107,10 +107,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def user_errors(what: str, *, hint: str, where: str | None = None) -> Iterator[None]:
-    """Raises TargetError that `what` raised, around what the user's code in the block raises.
+def user_errors(action: str, *, hint: str, where: str | None = None) -> Iterator[None]:
+    """Turn exceptions of user code inside the block into a TargetError: "`action` raised ...".
 
-    Its place is the user's line, else `where`. The kit's own errors go through, and so does out of memory.
+    The location is the line of user code, or `where`. KitErrors and out-of-memory errors pass through.
     """
     try:
         yield
@@ -119,10 +119,12 @@ def user_errors(what: str, *, hint: str, where: str | None = None) -> Iterator[N
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise TargetError(f"{what} raised {first_line(error)}", where=user_place(error) or where, hint=hint) from error
+        raise TargetError(
+            f"{action} raised {first_line(error)}", where=user_place(error) or where, hint=hint
+        ) from error
 
 
-def a_kind(value: object) -> str:
-    """``a list``, ``an int`` or ``None``: what `value` is, in a sentence."""
+def type_with_article(value: object) -> str:
+    """The type of `value` with its article, for messages: ``a list``, ``an int`` or ``None``."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""Whatever a static stage does to a model is undone: gradients, buffers, weights, training flags, random numbers."""
+"""Restores models after static stages: gradients, buffers, weights, training flags and random number generators."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import nn
 
 @contextmanager
 def unchanged(model: nn.Module, *, weights: bool = False, inputs: Sequence[torch.Tensor] = ()) -> Iterator[None]:
-    """Runs the block with no gradients on `model` and `inputs`, and leaves both as they were, also after an exception.
+    """Run the block without gradients on `model` and `inputs`, and restore both afterwards, also after an exception.
 
-    Buffers (running statistics) are copied and put back; with `weights` the parameters too, for a block that steps an
-    optimizer. Meta tensors have no values to keep.
+    Restores buffers (running statistics), and with `weights` also parameters, for a block that runs an optimizer. Meta
+    tensors have no values to restore.
     """
-    modules = list(model.modules())  # each walk over a large model takes milliseconds
+    modules = list(model.modules())  # iterating over a large model takes milliseconds
     parameters = _parameters(modules)
     gradients = {id(tensor): (tensor, tensor.grad) for tensor in (*parameters, *(t for t in inputs if t.is_leaf))}
     flags = [(module, module.training) for module in modules]
-    kept = [tensor for module in modules for tensor in module._buffers.values() if tensor is not None]
-    kept += parameters if weights else ()
-    values = [(tensor, tensor.detach().clone()) for tensor in kept if not tensor.is_meta]
+    tensors = [tensor for module in modules for tensor in module._buffers.values() if tensor is not None]
+    tensors += parameters if weights else ()
+    values = [(tensor, tensor.detach().clone()) for tensor in tensors if not tensor.is_meta]
     for tensor, gradient in gradients.values():
         if gradient is not None:
             tensor.grad = None
@@ -33,7 +33,7 @@ def unchanged(model: nn.Module, *, weights: bool = False, inputs: Sequence[torch
         with torch.no_grad():
             for tensor, value in values:
                 tensor.copy_(value)
-        for tensor in _parameters(model.modules()):  # lazy modules make parameters while they run
+        for tensor in _parameters(model.modules()):  # lazy modules create parameters while they run
             if id(tensor) not in gradients:
                 tensor.grad = None
         for tensor, gradient in gradients.values():

@@ -1,4 +1,4 @@
-"""What an op was called with, as a text: the same for a call on a device and for its like on tensors without data."""
+"""Signatures of op calls: equal for a call on a device and for the same call on tensors without data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-_PLACES: Final = (
+_IGNORED_TYPES: Final = (
     torch.device,
     torch.layout,
     torch.memory_format,
     torch.Generator,
-)  # they differ without data, or say nothing
+)  # differ for tensors without data, or carry no information
 
 
 def op_name(op: object) -> str:
@@ -23,17 +23,18 @@ def op_name(op: object) -> str:
 
 
 def signature(args: Any, kwargs: Mapping[str, Any]) -> str:
-    """``float32[8,3,32,32], float32[4,3,3,3], None, [1,1], ...``: types, shapes and strides of tensors, values of the rest.
+    """The arguments of an op call as text: ``float32[8,3,32,32], float32[4,3,3,3], None, [1,1], ...``.
 
-    Strides are told of tensors that are not contiguous. What a tensor holds, and where it is, is left out.
+    Contains the dtypes and shapes of tensors, the strides of non-contiguous tensors, and the values of other arguments.
+    Does not contain the values and devices of tensors.
     """
-    said = [_text(value) for value in args]
-    said += [
+    texts = [_text(value) for value in args]
+    texts += [
         f"{name}={_text(value)}"
         for name, value in sorted(kwargs.items())
-        if name != "pin_memory" and not isinstance(value, _PLACES)
+        if name != "pin_memory" and not isinstance(value, _IGNORED_TYPES)
     ]
-    return ", ".join(said)
+    return ", ".join(texts)
 
 
 def _text(value: Any) -> str:
@@ -45,6 +46,6 @@ def _text(value: Any) -> str:
         return f"{kind}[{shape}]/({','.join(map(str, value.stride()))})"
     if isinstance(value, (list, tuple)):
         return f"[{','.join([_text(item) for item in value])}]"
-    if isinstance(value, _PLACES):
+    if isinstance(value, _IGNORED_TYPES):
         return "-"
     return str(value)

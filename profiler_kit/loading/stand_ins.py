@@ -1,4 +1,7 @@
-"""Kernels for tensors without data, where torch's own refuses what the real ones take: grouped products not in bfloat16."""
+"""Replacement kernels for meta and fake tensors, where torch rejects inputs that real kernels accept.
+
+Currently grouped matrix products in dtypes other than bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _GROUPED_MM: Final = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "defa
 
 
 def stand_in(op: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """What to run in place of `op`; None, nearly always, for `op` itself."""
+    """The function to run instead of `op`; None, in nearly all cases, to run `op` itself."""
     if op is not _GROUPED_MM or op is None:
         return None
     a, b = args[:2]
@@ -26,7 +29,7 @@ def stand_in(op: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
 
 
 def _grouped_shape(a: torch.Size, b: torch.Size, groups: int | None) -> tuple[int, ...] | None:
-    """The shape of a grouped product; None for operands that the op has to refuse."""
+    """The shape of a grouped matrix product; None for operands that the op rejects."""
     ragged = (len(a) == 2) + (len(b) == 2)
     if not {len(a), len(b)} <= {2, 3} or (ragged > 0) != (groups is not None):
         return None

@@ -1,4 +1,4 @@
-"""What surrounds the user's code while it runs: paths, arguments, streams, flags and random numbers, all put back after."""
+"""Interpreter state for user code: paths, arguments, streams, cuDNN flags and random seeds, all restored afterwards."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FLAGS = ("enabled", "benchmark", "deterministic")
 
 @contextlib.contextmanager
 def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
-    """Lets the user's code run as if from its own folder, then puts everything back.
+    """Run user code as if started from its own folder, and restore the interpreter state afterwards.
 
-    Yields a list that afterwards holds the cuDNN flags the code set, as ``cudnn.benchmark=True``: they too are put back,
-    since each measured configuration sets its own.
+    Yields a list that, after the block, contains the cuDNN flags that the code set, such as ``cudnn.benchmark=True``. The
+    flags are reset, because each measured configuration sets its own.
 
-    The first folder comes first on ``sys.path``, the others last; ``sys.argv`` holds the file alone; what it prints goes
-    to stderr, so that stdout holds results only; a changed working directory is changed back.
+    The first folder is put at the start of ``sys.path``, the others at the end. ``sys.argv`` contains only the file. Output
+    goes to stderr, because stdout is reserved for results. A changed working directory is restored.
     """
     changed: list[str] = []
     flags = {name: getattr(torch.backends.cudnn, name) for name in _FLAGS}
@@ -44,15 +44,15 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
             os.chdir(cwd)
 
 
-def flag_of(said: str) -> NamedValue:
-    """``cudnn.benchmark=True``, as `user_code` says it, by name and value."""
-    name, _, value = said.removeprefix("cudnn.").partition("=")
+def parse_flag(text: str) -> NamedValue:
+    """Parse a flag text of `user_code`, such as ``cudnn.benchmark=True``."""
+    name, _, value = text.removeprefix("cudnn.").partition("=")
     return NamedValue(name=name, value=value)
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds torch's, Python's and (where it is imported) numpy's generators, and gives them their states back after."""
+    """Seed the random generators of torch, Python and (if imported) numpy inside the block, and restore them afterwards."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy is not None else None

@@ -1,4 +1,4 @@
-"""What a file says about itself, read from its syntax tree: where names are bound, which classes are roots."""
+"""Facts from a file's syntax tree: lines of definitions, root classes, smoke test blocks, cuDNN flags."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ FACTORIES = ("get_model", "build_model", "create_model", "make_model")
 _MODULE_BASES = ("Module", "nn.Module", "torch.nn.Module")
 
 
-def binding_lines(tree: ast.Module) -> dict[str, int]:
-    """Line of the last top-level statement that binds each name, those under a top-level ``if`` or ``try`` included."""
-    return {name: line for node in _top(tree.body) for name, line in _bound(node)}
+def definition_lines(tree: ast.Module) -> dict[str, int]:
+    """The line of the last top-level definition of each name, including those under a top-level ``if``, ``try`` or ``with``."""
+    return {name: line for node in _top_level_statements(tree.body) for name, line in _bound_names(node)}
 
 
-def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _top_level_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
         for field in ("body", "orelse", "finalbody"):
             if isinstance(node, (ast.If, ast.Try, ast.With)):
-                yield from _top(getattr(node, field, []))
+                yield from _top_level_statements(getattr(node, field, []))
         if isinstance(node, ast.Try):
             for handler in node.handlers:
-                yield from _top(handler.body)
+                yield from _top_level_statements(handler.body)
 
 
-def _bound(node: ast.stmt) -> Iterator[tuple[str, int]]:
+def _bound_names(node: ast.stmt) -> Iterator[tuple[str, int]]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name, node.lineno
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -41,12 +41,12 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, int]]:
 
 
 def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
-    """The names in `module_classes` that no other of these classes uses or derives from, in the file's order.
+    """The `module_classes` that no other class uses or inherits from, in the order of the file.
 
-    A class uses what its body names, and what the file's functions and constants it names do name in turn.
+    A class uses the names in its body, and the names in the file's functions and constants that it uses.
     """
     definitions: dict[str, ast.AST] = {}
-    for node in _top(tree.body):
+    for node in _top_level_statements(tree.body):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             definitions[node.name] = node
         elif isinstance(node, ast.Assign):
@@ -56,21 +56,21 @@ def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
     names = {name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} for name, node in definitions.items()}
     used: set[str] = set()
     for owner in module_classes:
-        todo, seen = list(names.get(owner, ())), {owner}
-        while todo:
-            name = todo.pop()
-            if name in seen or name not in definitions:
+        pending, visited = list(names.get(owner, ())), {owner}
+        while pending:
+            name = pending.pop()
+            if name in visited or name not in definitions:
                 continue
-            seen.add(name)
+            visited.add(name)
             if name in module_classes:
-                used.add(name)  # what it uses in turn is found from its own turn as owner
+                used.add(name)  # its own uses are found when it is the owner
             else:
-                todo += names[name]
+                pending += names[name]
     return tuple(name for name in definitions if name in module_classes and name not in used)
 
 
-def builders(tree: ast.Module, class_name: str) -> tuple[str, ...]:
-    """The file's functions that need no arguments and call the class of this name."""
+def builder_functions(tree: ast.Module, class_name: str) -> tuple[str, ...]:
+    """The file's functions that need no arguments and call the class `class_name`."""
     return tuple(
         node.name
         for node in tree.body
@@ -85,18 +85,18 @@ def builders(tree: ast.Module, class_name: str) -> tuple[str, ...]:
 
 
 def main_blocks(tree: ast.Module) -> list[list[ast.stmt]]:
-    """Bodies of the top-level ``if __name__ == "__main__":`` statements."""
+    """The bodies of top-level ``if __name__ == "__main__":`` statements."""
     return [
         node.body
         for node in tree.body
         if isinstance(node, ast.If)
         and isinstance(node.test, ast.Compare)
-        and {"__name__", "__main__"} <= {_word(side) for side in (node.test.left, *node.test.comparators)}
+        and {"__name__", "__main__"} <= {_name_or_constant(side) for side in (node.test.left, *node.test.comparators)}
     ]
 
 
 def cudnn_off_lines(tree: ast.Module) -> tuple[int, ...]:
-    """Lines that call ``cudnn.flags`` without ``enabled``: its default is False, so that cuDNN is off inside the block."""
+    """Lines that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off, because the default is False."""
     modules: set[str] = {"cudnn"}
     functions: set[str] = set()
     for node in ast.walk(tree):
@@ -119,7 +119,7 @@ def cudnn_off_lines(tree: ast.Module) -> tuple[int, ...]:
 
 
 def _is_flags(function: ast.expr, modules: set[str]) -> bool:
-    """Whether it is written ``….cudnn.flags``, or ``flags`` of a name that stands for that module."""
+    """Whether `function` is ``….cudnn.flags``, or ``flags`` of a name in `modules`."""
     if not isinstance(function, ast.Attribute) or function.attr != "flags":
         return False
     owner = function.value
@@ -128,25 +128,25 @@ def _is_flags(function: ast.expr, modules: set[str]) -> bool:
     )
 
 
-def _word(node: ast.expr) -> object:
+def _name_or_constant(node: ast.expr) -> object:
     return node.id if isinstance(node, ast.Name) else node.value if isinstance(node, ast.Constant) else None
 
 
-def nearby_models(folder: Path, but: Path, limit: int = 40) -> list[str]:
-    """``net.py:Net`` for module classes and factories in other files of `folder`, at most `limit` files read."""
-    found = []
+def nearby_models(folder: Path, excluded: Path, limit: int = 40) -> list[str]:
+    """Module classes and factories in the files of `folder` other than `excluded`, as ``net.py:Net``; reads `limit` files."""
+    targets = []
     for file in sorted(folder.glob("*.py"))[:limit]:
-        if file.resolve() == but.resolve():
+        if file.resolve() == excluded.resolve():
             continue
         try:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, SyntaxError):
-            continue  # only a suggestion: a file that cannot be read has none to make
+            continue  # only for suggestions, so unreadable files are skipped
         classes = {
             node.name
             for node in tree.body
             if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in _MODULE_BASES for base in node.bases)
         }
         factories = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in FACTORIES]
-        found += [f"{file.name}:{name}" for name in (*factories, *root_classes(tree, classes))]
-    return found
+        targets += [f"{file.name}:{name}" for name in (*factories, *root_classes(tree, classes))]
+    return targets

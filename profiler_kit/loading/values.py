@@ -1,7 +1,7 @@
-"""Values beside tensors that have none: small meta tensors carry a twin on the CPU, so that code which asks for a value gets it.
+"""Values of small meta tensors: each has a twin on the CPU, for model code that reads values.
 
-Mask code asks ``mask.all()``, position code ``ids.max().item()``. Such tensors are small, and made from constants, shapes
-and integer inputs, all of which are known. What depends on weights or activations stays unknown: it is never made up.
+Mask code reads ``mask.all()``, position code ``ids.max().item()``. Such tensors are small and follow from constants, shapes
+and integer inputs. Values that depend on weights or activations are unknown; they are never invented.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
-MOST_INTEGERS: Final = 1 << 16  # elements; a causal mask of 256 x 256
-MOST_FLOATS: Final = 1 << 10  # constants and schedules; nobody branches on a larger one
+MAX_INTEGERS: Final = 1 << 16  # elements; a causal mask of 256 x 256
+MAX_FLOATS: Final = 1 << 10  # elements; constants and schedules
 ATEN: Final = torch.ops.aten
 
-# Their values are whatever the memory held.
+# Ops with uninitialized results.
 _UNFILLED: Final = frozenset(
     {
         ATEN.empty.memory_format, ATEN.empty_strided.default, ATEN.empty_like.default, ATEN.new_empty.default,
@@ -33,93 +33,91 @@ _UNFILLED: Final = frozenset(
 _ITEM: Final = ATEN._local_scalar_dense.default
 _INDEX: Final = ATEN.index.Tensor
 _SELECT: Final = ATEN.masked_select.default
-_WHOLE_WRITES: Final = frozenset(
+_FULL_WRITES: Final = frozenset(
     {ATEN.fill_.Scalar, ATEN.fill_.Tensor, ATEN.zero_.default, ATEN.copy_.default}
-)  # they read nothing of the tensor they write to
+)  # do not read the tensor that they write
 _COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
-_ASKING: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-_UNKNOWN_TO_THE_CPU: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+_VALUE_DEPENDENT_TAGS: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+_CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
 
 
 def is_small(tensor: Tensor) -> bool:
-    """Whether `tensor` is of a kind and size that code asks values of."""
+    """Whether `tensor` is small enough to track its values; complex tensors are not tracked."""
     if tensor.is_complex():
         return False
-    return tensor.numel() <= (MOST_FLOATS if tensor.is_floating_point() else MOST_INTEGERS)
+    return tensor.numel() <= (MAX_FLOATS if tensor.is_floating_point() else MAX_INTEGERS)
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether `tensor` holds numbers of its own."""
+    """Whether `tensor` has values, and is neither a meta nor a fake tensor."""
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
-def remember(tensor: Tensor, value: Tensor) -> None:
-    """From here on, and for as long as it lives, `tensor` is known to stand for `value`, of which a copy is kept.
+def store_values(tensor: Tensor, value: Tensor) -> None:
+    """Store a copy of `value` as the values of `tensor`, for the lifetime of `tensor`.
 
-    Nothing happens for a `tensor` that has values itself, or is too large.
+    Does nothing if `tensor` has values itself or is too large.
     """
     if not has_values(tensor) and has_values(value) and is_small(tensor) and value.layout is torch.strided:
-        with no_dispatch():  # a mode that fakes tensors would fake the copy
+        with no_dispatch():  # a fake tensor mode would create a fake copy
             _remembered[tensor] = value.detach().to("cpu", tensor.dtype, copy=True)
 
 
-def remembered(tensor: Tensor) -> Tensor | None:
-    """A copy of what `tensor` stands for; None where nobody said."""
+def stored_values(tensor: Tensor) -> Tensor | None:
+    """A copy of the values stored for `tensor`; None without stored values."""
     value = _remembered.get(tensor)
     return None if value is None else value.clone()
 
 
-def remember_like(tensor: Tensor, source: Tensor) -> Tensor:
-    """`tensor`, which was made of `source` and stands for the same values, where those are known."""
+def copy_values(tensor: Tensor, source: Tensor) -> Tensor:
+    """Store the values of `source` for `tensor`, if they are known, and return `tensor`."""
     value = source if has_values(source) else _remembered.get(source)
     if value is not None:
-        remember(tensor, value)
+        store_values(tensor, value)
     return tensor
 
 
 class ValueShadow(TorchDispatchMode):
-    """A dispatch mode under which small meta and fake tensors whose values follow from known ones have them.
+    """A dispatch mode that tracks the values of small meta and fake tensors.
 
-    An op whose tensors are all known runs a second time, on their twins; `.item()`, `.nonzero()`, boolean indexing and copies
-    to the CPU then read the twin; what watches ops sees indexing by integers where the code indexed by a mask.
-    Views of a tensor share their twins' memory as they do their own. Where something
-    unknown is written into a known tensor, it and all that shares its memory are unknown until it is overwritten whole.
+    If the values of all tensors of an op are known, the op also runs on their twins. `.item()`, `.nonzero()`, boolean
+    indexing and copies to the CPU read the twin. Other dispatch modes see boolean indexing as indexing by integers. Twins of
+    views share memory like the views. When unknown values are written into a tensor, all tensors that share its memory
+    become unknown, until the memory is overwritten completely.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._twins = WeakIdKeyDictionary()
-        self._unknown: dict[int, torch.UntypedStorage] = {}  # kept alive, so that no other storage gets the address
-        self._mutable: dict[int, bool] = {}  # by id of ops, which live as long as torch; hashing one runs in Python
+        self._unknown: dict[int, torch.UntypedStorage] = {}  # alive, so that no other storage gets the same address
+        self._mutable: dict[int, bool] = {}  # by id(op): ops are never freed, and hashing one is slow
 
     def value_of(self, tensor: Tensor) -> Tensor | None:
-        """The twin of `tensor`, or itself where it has values; None where they are not known."""
+        """The twin of `tensor`, or `tensor` if it has values; None if the values are unknown."""
         twin = self._twin_of(tensor)
         return None if twin is None or twin.untyped_storage()._cdata in self._unknown else twin
 
     def add(self, tensor: Tensor, value: Tensor) -> None:
-        """From here on, `tensor` stands for `value`."""
+        """Use `value` as the twin of `tensor`."""
         self._twins[tensor] = value
 
     def _twin_of(self, tensor: Tensor) -> Tensor | None:
-        """The memory that stands for that of `tensor`, whether or not its content is known."""
+        """The twin of `tensor`, even if its content is unknown; None without a twin."""
         if has_values(tensor):
-            return tensor if type(tensor) in (Tensor, nn.Parameter) else None  # a subclass may hold none of its own
+            return tensor if type(tensor) in (Tensor, nn.Parameter) else None  # a subclass may have no data of its own
         twin: Tensor | None = self._twins.get(tensor)
         if twin is None and is_small(tensor):
             with no_dispatch():
-                twin = remembered(tensor)
+                twin = stored_values(tensor)
             if twin is not None:
                 self._twins[tensor] = twin
         return twin
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return (
-            False  # torch would wrap the method below, at a tenth of its time; `Shadowed` keeps compilers away itself
-        )
+        return False  # skipping costs a tenth of the time of `__torch_dispatch__`; `ValueTracking` disables compilers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -127,13 +125,13 @@ class ValueShadow(TorchDispatchMode):
             twin = self.value_of(args[0])
             return func(*args) if twin is None else _item(twin)
         if func is _INDEX:
-            args = (args[0], [place for index in args[1] for place in self._as_places(index)])
-        elif func is _SELECT and self._places(args[1], args[0].shape) is not None:
-            func, args = _INDEX, (args[0], self._places(args[1], args[0].shape))
+            args = (args[0], [position for index in args[1] for position in self._as_integer_indices(index)])
+        elif func is _SELECT and self._integer_indices(args[1], args[0].shape) is not None:
+            func, args = _INDEX, (args[0], self._integer_indices(args[1], args[0].shape))
         try:
             out = func(*args, **kwargs)
-        except (RuntimeError, NotImplementedError):  # its shape, or the copy itself, needs values
-            # any other op would be answered unseen by what watches: one that lacks a meta kernel has work to be counted
+        except (RuntimeError, NotImplementedError):  # the shape of the result, or a copy, needs values
+            # Other ops must not bypass the outer modes: an op without a meta kernel still has work to count.
             value = self._on_twins(func, args, kwargs) if _asks_values(func) else None
             if value is None:
                 raise
@@ -143,67 +141,67 @@ class ValueShadow(TorchDispatchMode):
             mutable = self._mutable[id(func)] = func._schema.is_mutable
         if mutable:
             self._write(func, args, kwargs, out)
-        elif type(out) is Tensor and out.numel() > MOST_INTEGERS:
-            pass  # nearly every op of a large model: never small, whatever its dtype
+        elif type(out) is Tensor and out.numel() > MAX_INTEGERS:
+            pass  # nearly all ops of a large model: too large in every dtype
         elif any(is_small(item) and not has_values(item) for item in _tensors(out)):
-            self._note(out, self._on_twins(func, args, kwargs))
+            self._store_twins(out, self._on_twins(func, args, kwargs))
         return out
 
-    def _note(self, out: Any, value: Any) -> None:
+    def _store_twins(self, out: Any, value: Any) -> None:
         if value is None:
             return
-        for tensor, twin in zip(_listed(out), _listed(value), strict=True):
+        for tensor, twin in zip(_as_sequence(out), _as_sequence(value), strict=True):
             if isinstance(tensor, Tensor) and isinstance(twin, Tensor) and not has_values(tensor) and has_values(twin):
                 self._twins[tensor] = twin
 
     def _write(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         value = self._on_twins(func, args, kwargs)
         if value is not None:
-            self._note(out, value)
+            self._store_twins(out, value)
             return
-        for tensor in _written(func, args, kwargs):
+        for tensor in _written_tensors(func, args, kwargs):
             twin = self._twin_of(tensor) if not has_values(tensor) else None
             if twin is None:
                 continue
             storage = twin.untyped_storage()
             self._unknown[storage._cdata] = storage
             is_whole = twin.is_contiguous() and twin.nbytes == storage.nbytes()
-            if is_whole and func in _WHOLE_WRITES and self._all_known((args[1:], kwargs)):
+            if is_whole and func in _FULL_WRITES and self._all_known((args[1:], kwargs)):
                 with no_dispatch():
                     func(twin, *tree_map(self._twin, args[1:]), **tree_map(self._twin, kwargs))
                 del self._unknown[storage._cdata]
 
     def _on_twins(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What `func` makes of the twins; None where one is not known, or where chance decides."""
+        """The result of `func` on the twins; None if a twin is unknown or the op is random."""
         if torch.Tag.nondeterministic_seeded in func.tags:
             return None
         if not self._all_known((args, kwargs)):
             return self._view_of_unknown(func, args, kwargs)
-        here = dict(kwargs)
+        cpu_kwargs = dict(kwargs)
         if any(argument.name == "device" for argument in func._schema.arguments):
-            here["device"] = torch.device("cpu")
+            cpu_kwargs["device"] = torch.device("cpu")
         try:
             with no_dispatch():
-                value = func(*tree_map(self._twin, args), **tree_map(self._twin, here))
-        except _UNKNOWN_TO_THE_CPU:
-            return None  # not an op of the CPU, or values it refuses
+                value = func(*tree_map(self._twin, args), **tree_map(self._twin, cpu_kwargs))
+        except _CPU_ERRORS:
+            return None  # the op does not run on the CPU, or rejects these values
         if func in _UNFILLED:
             storage = value.untyped_storage()
             self._unknown[storage._cdata] = storage
         return value
 
     def _view_of_unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A view of memory whose content is unknown now, but may be known when it has been overwritten."""
+        """A view of a twin with unknown content, which becomes known when the memory is overwritten."""
         if not func.is_view or any(self._twin_of(tensor) is None for tensor in _tensors((args, kwargs))):
             return None
         try:
             with no_dispatch():
                 return func(*tree_map(self._twin, args), **tree_map(self._twin, kwargs))
-        except _UNKNOWN_TO_THE_CPU:
+        except _CPU_ERRORS:
             return None
 
-    def _all_known(self, given: Any) -> bool:
-        return all(is_small(tensor) and self.value_of(tensor) is not None for tensor in _tensors(given))
+    def _all_known(self, arguments: Any) -> bool:
+        return all(is_small(tensor) and self.value_of(tensor) is not None for tensor in _tensors(arguments))
 
     def _twin(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -211,44 +209,44 @@ class ValueShadow(TorchDispatchMode):
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
     def _without_values(self, kwargs: Any, value: Any) -> Any:
-        """Tensors without values that stand for `value`; or `value` itself where a copy to the CPU was asked for."""
-        wanted = kwargs.get("device")
-        if wanted is not None and torch.device(wanted).type == "cpu":
+        """`value` with its tensors replaced by meta tensors; `value` itself for a requested copy to the CPU."""
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "cpu":
             return value
-        return tree_map(lambda item: self._empty(item) if isinstance(item, Tensor) else item, value)
+        return tree_map(lambda item: self._meta_like(item) if isinstance(item, Tensor) else item, value)
 
-    def _empty(self, twin: Tensor) -> Tensor:
-        made = torch.empty_strided(twin.shape, twin.stride(), dtype=twin.dtype, device="meta")
-        self._twins[made] = twin
-        return made
+    def _meta_like(self, twin: Tensor) -> Tensor:
+        meta_tensor = torch.empty_strided(twin.shape, twin.stride(), dtype=twin.dtype, device="meta")
+        self._twins[meta_tensor] = twin
+        return meta_tensor
 
-    def _as_places(self, index: Any) -> list[Any]:
-        """A boolean index as the integers it stands for, one tensor of them for each of its dimensions; others as they are."""
-        places = self._places(index, index.shape) if isinstance(index, Tensor) else None
-        return [index] if places is None else places
+    def _as_integer_indices(self, index: Any) -> list[Any]:
+        """A boolean index as integer indices, one tensor for each of its dimensions; other indices are unchanged."""
+        indices = self._integer_indices(index, index.shape) if isinstance(index, Tensor) else None
+        return [index] if indices is None else indices
 
-    def _places(self, mask: Tensor, shape: torch.Size) -> list[Tensor] | None:
-        """The integer indices that `mask` stands for in a tensor of `shape`; None where it is not known or has values."""
+    def _integer_indices(self, mask: Tensor, shape: torch.Size) -> list[Tensor] | None:
+        """The integer indices of `mask` in a tensor of `shape`; None if `mask` is unknown or has values itself."""
         if mask.dtype is not torch.bool or has_values(mask) or mask.shape != shape:
             return None
         twin = self.value_of(mask)
         if twin is None:
             return None
         with no_dispatch():
-            places = twin.nonzero().unbind(1)
-        return [self._empty(place) for place in places]
+            indices = twin.nonzero().unbind(1)
+        return [self._meta_like(position) for position in indices]
 
 
 def _asks_values(func: Any) -> bool:
-    return func in _COPIES or not _ASKING.isdisjoint(func.tags)
+    return func in _COPIES or not _VALUE_DEPENDENT_TAGS.isdisjoint(func.tags)
 
 
-def _listed(value: Any) -> Any:
+def _as_sequence(value: Any) -> Any:
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """The tensors in an op's arguments or result, which are nested in nothing else; every op asks for them."""
+    """The tensors in an op's arguments or result. Faster than a general traversal, because it runs for every op."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -256,8 +254,8 @@ def _tensors(value: Any) -> list[Tensor]:
     return [tensor for item in value.values() for tensor in _tensors(item)] if isinstance(value, dict) else []
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
-    """The tensors that `func` writes to."""
+def _written_tensors(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """The tensors that `func` writes."""
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from _tensors(args[position] if position < len(args) else kwargs.get(argument.name))
@@ -268,8 +266,8 @@ def _item(twin: Tensor) -> Any:
         return twin.item()
 
 
-class _PastTheDispatcher(TorchFunctionMode):
-    """Answers what reads or writes memory without asking the dispatcher: ``tensor.tolist()`` and ``torch.tensor(data)``."""
+class _NonDispatcherReads(TorchFunctionMode):
+    """Handles functions that bypass the dispatcher: ``tensor.tolist()`` and ``torch.tensor(data)``."""
 
     def __init__(self, shadow: ValueShadow) -> None:
         super().__init__()
@@ -290,10 +288,10 @@ class _PastTheDispatcher(TorchFunctionMode):
         return out
 
 
-class Shadowed:
-    """A context in which small tensors without values whose values follow from known ones have them; it can be entered again.
+class ValueTracking:
+    """A context that tracks the values of small meta and fake tensors (`ValueShadow`). It can be entered several times.
 
-    At first nothing but what is remembered is known.
+    At first only the values stored by `store_values` are known.
     """
 
     def __init__(self) -> None:
@@ -303,7 +301,7 @@ class Shadowed:
     def __enter__(self) -> ValueShadow:
         stack = ExitStack()
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_PastTheDispatcher(self.values))
+        stack.enter_context(_NonDispatcherReads(self.values))
         stack.enter_context(self.values)
         self._entered.append(stack)
         return self.values

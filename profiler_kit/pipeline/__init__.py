@@ -1,1 +1,1 @@
-"""The order of the stages: one file per verb, and the places where stages meet."""
+"""The order of the stages: one module per command, and the functions that combine stages."""

@@ -1,4 +1,4 @@
-"""Measured reports: count, measure every configuration, attribute, explain, and try what the findings advise."""
+"""Measured reports: count, measure every configuration, attribute, explain, and try the advice of the findings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.measurement import experiments, trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import roofs
-from profiler_kit.pipeline.forecast import Counted, counted_if_possible, with_measured_scratch
+from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.reports import explained, new_report
+from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attributed, with_counted_work, with_parts
 from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.configs import RunConfig
@@ -29,7 +29,7 @@ DEFAULT_BUDGET_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A trace that `analyze` kept: the configuration, the file, and the lanes to annotate it with."""
+    """A saved trace: its configuration, its file, and the spans to annotate it with."""
 
     config: str
     file: Path
@@ -38,7 +38,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The result of `analyze`: the report, its traces, and whether Ctrl-C cut it short."""
+    """The result of `analyze_spec`: the report, the saved traces, and whether Ctrl-C interrupted it."""
 
     report: Report
     traces: tuple[Traced, ...]
@@ -59,14 +59,15 @@ def analyze(
     asked: LaboratoryQuestions | None = None,
     **options: Any,
 ) -> Report:
-    """The whole report of a target: counted, measured under each cuDNN configuration, attributed and explained.
+    """Count a target, measure it under each cuDNN configuration, attribute the time, and return the explained report.
 
-    `target` is a TARGET text, whose further `options` are those of `TargetSpec` (``inputs``, ``mode``, ``batch`` …), or a
-    `TargetSpec`. `traces` is a folder for the Chrome traces, which are dropped without one. Ctrl-C ends the run in hand and
-    gives the report of what was measured before; the other runs stand in it as ``interrupted``. `asked`: further
-    configurations, trials of the findings' advice, schedules of shapes and more.
+    `target` is a TargetSpec, or a TARGET text with the fields of `TargetSpec` as `options` (``inputs``, ``mode``, ``batch``
+    …). `traces` is a folder for the Chrome traces; without it they are deleted. `asked` requests experiments: more
+    configurations, trials of the findings' advice, changing shapes and others. `say` receives progress texts. Ctrl-C stops
+    the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
-    Raises TargetError, UsageError.
+    Raises:
+        TargetError, UsageError
     """
     spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **options)
     folder = Path(traces) if traces is not None else None
@@ -78,9 +79,9 @@ def analyze(
         steps=steps,
         timeout_s=timeout_s,
         traces=folder,
-        say=say,
+        on_progress=say or silent,
         convention=convention,
-        asked=asked,
+        questions=asked,
     ).report
 
 
@@ -93,45 +94,44 @@ def analyze_spec(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | None = None,
-    say: OnProgress | None = None,
+    on_progress: OnProgress = silent,
     convention: str = DEFAULT_CONVENTION,
-    asked: LaboratoryQuestions | None = None,
+    questions: LaboratoryQuestions | None = None,
 ) -> Analysis:
-    """`analyze` with its traces. Ctrl-C ends the run in hand; what was measured before stands in the report."""
+    """Do the work of `analyze`, and return the saved traces and the state of interruption as well."""
     require_torch()
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
-    asked = asked or LaboratoryQuestions()
-    on_progress = say or silent
-    place = environment.pick_device(device)
+    questions = questions or LaboratoryQuestions()
+    device_name = environment.pick_device(device)
     on_progress("counting")
-    counted = counted_if_possible(spec, convention, place)
+    counted = counted_if_possible(spec, convention, device_name)
     by_kit = counted.by_kit
-    experiments.check_shapes(asked, counted.info)
+    experiments.check_shapes(questions, counted.info)
     plan_of = partial(
         configurations.plan,
-        environment.backend(place),
-        has_tf32=environment.has_tf32(place),
+        environment.backend(device_name),
+        has_tf32=environment.has_tf32(device_name),
         float32=_computes_float32(counted.info),
         uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
         info=counted.info,
     )
-    plan = plan_of(only=configs, also=asked.also)
-    kept: list[Traced] = []
+    plan = plan_of(only=configs, also=questions.also)
+    traced_runs: list[Traced] = []
 
-    def read_trace(run: ConfigRun, trace: Path) -> ConfigRun:
+    def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
         run, spans = attributed(run, trace)
         if traces is not None:
-            kept.append(Traced(config=run.config.name, file=trace, spans=spans))
+            traced_runs.append(Traced(config=run.config.name, file=trace, spans=spans))
         return run
 
     session = Session(
         spec=spec,
-        device=place,
+        device=device_name,
         budget_s=budget_s,
         on_progress=on_progress,
-        read_trace=read_trace,
+        read_trace=attribute_trace,
         read_parts_trace=with_parts,
         steps=steps,
         timeout_s=timeout_s,
@@ -139,71 +139,71 @@ def analyze_spec(
     )
     with trace_folder(traces) as folder:
         measure_plan(session, plan, folder)
-        experiments.measure_under_cap(session, asked.memory_limit_bytes, folder)
-        schedules = experiments.run_schedules(session, asked.shapes)
-        experiments.count_operations(session, asked.counters)
+        experiments.measure_under_cap(session, questions.memory_limit_bytes, folder)
+        schedules = experiments.run_schedules(session, questions.shapes)
+        experiments.count_operations(session, questions.counters)
 
-        def explain_all() -> Report:
+        def build_report() -> Report:
             try:
-                return _measured_report(session, counted, plan.notes, asked, schedules)
-            except KeyboardInterrupt:  # a second's work that saves what may have taken an hour: once more
+                return _measured_report(session, counted, plan.notes, questions, schedules)
+            except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
                 session.interrupted = True
-                return _measured_report(session, counted, plan.notes, asked, schedules)
+                return _measured_report(session, counted, plan.notes, questions, schedules)
 
-        def read(name: str) -> RunConfig | None:
+        def parse_config(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]
             return None if config == plan.configs[0] else config
 
-        report = explain_all()
-        if asked.trials and not session.interrupted:
-            report = trials.try_advice(session, report, read, folder, explain_all)
-    return Analysis(report=report, traces=tuple(kept), interrupted=session.interrupted)
+        report = build_report()
+        if questions.trials and not session.interrupted:
+            report = trials.try_advice(session, report, parse_config, folder, build_report)
+    return Analysis(report=report, traces=tuple(traced_runs), interrupted=session.interrupted)
 
 
 def _measured_report(
     session: Session,
     counted: Counted,
     notes: Sequence[str],
-    asked: LaboratoryQuestions,
+    questions: LaboratoryQuestions,
     schedules: tuple[ShapeSchedule, ...],
 ) -> Report:
-    """What was measured so far as a report, explained. What Ctrl-C cuts off here is left out: `session.interrupted`."""
+    """The explained report of the finished runs. Ctrl-C skips the current step and sets `session.interrupted`."""
     from profiler_kit.measurement import plan as configurations
 
     try:
-        session.runs[:] = with_measured_scratch(session.runs, counted, session.device)
+        session.runs[:] = with_measured_workspaces(session.runs, counted, session.device)
     except KeyboardInterrupt:
         session.interrupted = True
     runs = with_counted_work(configurations.with_tuning(session.runs), counted.by_kit)
     report = replace(
-        new_report(counted.info, counted.shown, runs=runs, notes=(*notes, *session.notes)),
-        asked=asked if asked != LaboratoryQuestions() else None,
+        new_report(counted.info, counted.static, runs=runs, notes=(*notes, *session.notes)),
+        asked=questions if questions != LaboratoryQuestions() else None,
         schedules=schedules,
         sweep=session.time,
     )
 
-    def bounded(unbound: Report) -> Report:
+    def with_roofline(report: Report) -> Report:
         if not session.interrupted:
             try:
-                return roofs.under_own_device(unbound, session.device, session.on_progress)
+                return roofs.with_measured_roofline(report, session.device, session.on_progress)
             except KeyboardInterrupt:
                 session.interrupted = True
-        return unbound
+        return report
 
-    return explained(report, counted.by_kit, bounded)
+    return with_findings(report, counted.by_kit, with_roofline)
 
 
 def all_failed(report: Report) -> KitError | None:
-    """The error to end with where every run failed: the first failure's message; None while any run has samples."""
+    """The first failure as an error if every run failed; None if any run has samples."""
     if not report.runs or any(run.failure is None for run in report.runs):
         return None
     first = report.runs[0].failure
     assert first is not None
     message, _, hint = first.message.partition("\nhint: ")
     if not hint:
-        hint = "the end of its log stands in the report" if first.log_tail else "see the report"
-    what = "nothing was measured" if len(report.runs) == 1 else "every configuration failed, the first one so"
-    return TargetError(f"{what}: {message}", hint=hint)
+        hint = "see the log in the report" if first.log_tail else "see the report"
+    summary = "the run failed" if len(report.runs) == 1 else "every configuration failed; the first error is"
+    return TargetError(f"{summary}: {message}", hint=hint)
 
 
 def _computes_float32(info: TargetInfo) -> bool:

@@ -1,4 +1,4 @@
-"""A trace with lanes and counters of ours in it, whole or cut to what a viewer can open."""
+"""Annotated traces: a trace with additional lanes and counters, complete or cut to a size that viewers open."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from profiler_kit.records.traces import TraceSummary
 if TYPE_CHECKING:
     from profiler_kit.attribution.cutting import StepPeriod
 
-# Events' JSON, one by one, of an annotation beside a trace that has these process ids: what `render` does.
+# Renders the events of an annotation as JSON lines. The second argument holds the process ids that the trace uses.
 Lines = Callable[[Annotation, Container[str]], Iterable[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotated:
-    """What was written: bytes of JSON before any zipping, and `notes` on what is left out and what could not be shown."""
+    """A written trace: the size of its JSON before compression, and `notes` about omitted events and lanes."""
 
     size_bytes: int
     notes: tuple[str, ...]
@@ -28,37 +28,39 @@ class Annotated:
 def annotate_trace(
     trace: Path, out: BinaryIO, lines: Lines, *, steps: tuple[int, int] | None = None, limit_bytes: int | None = None
 ) -> Annotated:
-    """Writes the trace in `trace` to `out` with lanes and counters of ours before its own events, which stay as they are.
+    """Write the events of `trace` to `out`, unchanged, after our additional lanes and counters.
 
-    `steps`: the first and the last to keep, by their marks' numbers. `limit_bytes`: of JSON. Arrows without a beginning or an
-    end are left out in any case: viewers complain of each.
+    `steps` are the numbers of the first and the last step to keep. `limit_bytes` limits the size of the JSON. Flow arrows
+    that lack a start or an end are always omitted, because viewers report an error for each.
 
-    Raises: TraceError, UsageError for steps that are not there or a limit too small for anything.
+    Raises:
+        TraceError: the trace cannot be read.
+        UsageError: the trace has no such steps, or the limit is too small for one step.
     """
     from profiler_kit.attribution.cutting import Period, clipped, cut
     from profiler_kit.traces.entries import scan
     from profiler_kit.traces.splitting import rewrite
 
-    annotation, periods, steady = _understood(trace)
+    annotation, periods, steady = _analyze_trace(trace)
     entries = scan(trace)
 
-    def beside(period: Period | None) -> int:
+    def annotation_bytes(period: Period | None) -> int:
         return sum(len(line) + 2 for line in lines(clipped(annotation, period), entries.pids))
 
-    kept = cut(entries, periods, wanted=steps, steady=steady, limit_bytes=limit_bytes, beside=beside)
-    size = rewrite(trace, out, lines(clipped(annotation, kept.period), entries.pids), kept.keep)
-    return Annotated(size_bytes=size, notes=(*kept.notes, *annotation.notes))
+    selection = cut(entries, periods, wanted=steps, steady=steady, limit_bytes=limit_bytes, beside=annotation_bytes)
+    size = rewrite(trace, out, lines(clipped(annotation, selection.period), entries.pids), selection.keep)
+    return Annotated(size_bytes=size, notes=(*selection.notes, *annotation.notes))
 
 
-def check_steps(trace: TraceSummary, wanted: tuple[int, int]) -> None:
-    """Raises UsageError where `trace` has none of the steps from the first to the last `wanted`."""
+def check_steps(trace: TraceSummary, steps: tuple[int, int]) -> None:
+    """Raise UsageError if `trace` has no step in `steps` (first and last number)."""
     from profiler_kit.attribution.cutting import check_wanted
 
-    check_wanted([step.number for step in trace.steps], wanted, where=trace.file)
+    check_wanted([marked.number for marked in trace.steps], steps, where=trace.file)
 
 
-def _understood(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:
-    """What is to be shown, the marked steps, and the numbers of the steady ones. The columns behind it are given back."""
+def _analyze_trace(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:
+    """The annotation of `trace`, its marked steps, and the numbers of the steady steps; frees the trace's columns."""
     from profiler_kit.attribution.cutting import step_periods
     from profiler_kit.attribution.device_time import device_time
     from profiler_kit.attribution.engine import attribute

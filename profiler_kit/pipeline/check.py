@@ -1,8 +1,8 @@
-"""The pre-merge gate: the change and its base counted, compared, and held against budgets."""
+"""The pre-merge gate: count a target and its base, compare them, and apply budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from profiler_kit.comparison.compare import compare
@@ -11,6 +11,7 @@ from profiler_kit.gate.base import base_report
 from profiler_kit.gate.budgets import load_budgets, with_strictness
 from profiler_kit.gate.verdict import verdict
 from profiler_kit.pipeline.count import count_spec
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Budget, CheckResult
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.report import Report
@@ -28,40 +29,42 @@ def check_target(
     budgets: Sequence[str] = (),
     strict: bool = False,
     convention: str = DEFAULT_CONVENTION,
-    say: Callable[[str], None],
+    on_progress: OnProgress,
 ) -> tuple[CheckResult, Report]:
-    """The gate's answer for the target of `spec`, and the report of the target as it is now.
+    """The result of the gate for the target of `spec`, and the report of the current target.
 
-    `target_argv`: the target and its options as words, which are counted again at `base` (a revision or a saved report;
-    None: where the branch left the main one). `name`: the target's in the tables of budgets; `budgets` are texts that go
-    before these. `folder`: where the command runs.
+    `target_argv` contains the target and its options as command line arguments, for counting it at `base`: a revision, a
+    saved report, or None for the merge base with the main branch. `name` selects the target's budgets in the configuration
+    file; `budgets` are further budget texts, which take precedence. `folder` is the working directory.
 
-    Raises TargetError, UsageError; NotComparableError where there is no base and no budget that holds without one.
+    Raises:
+        TargetError, UsageError
+        NotComparableError: the base is missing, and all budgets are relative.
     """
     limits = load_budgets(folder, name, budgets)
     if strict:
         limits = with_strictness(limits)
-    say("counting")
+    on_progress("counting")
     head = count_spec(spec, convention=convention)
-    say("counting the base")
-    before, notes = None, []
+    on_progress("counting the base")
+    base_side, notes = None, []
     try:
-        before = base_report(base, target_argv, repo=folder)
-    except NotComparableError as error:  # the target is new: limits that need no base still hold
+        base_side = base_report(base, target_argv, repo=folder)
+    except NotComparableError as error:  # the target is new: absolute limits still apply
         if not limits:
             raise
         notes.append(error.message)
-    if strict and head.static is not None:  # in the comment on the change too
+    if strict and head.static is not None:  # also part of the pull request comment
         notes += [f"No formula for {uncounted_text(op)}" for op in head.static.uncounted]
-    return check_reports(before, head, limits, notes=notes), head
+    return check_reports(base_side, head, limits, notes=notes), head
 
 
 def check_reports(
     base: Report | None, head: Report, budgets: Sequence[Budget], *, notes: Sequence[str] = ()
 ) -> CheckResult:
-    """Every budget judged on `head`, relative ones against `base`, and what differs between the two.
+    """Check every budget on `head`, relative ones against `base`, and compare the two reports.
 
-    `notes` are further ones. Without a base only absolute limits can be judged.
+    `notes` are added to the result. Without a base only absolute budgets are checked.
     """
     comparison = None
     if base is not None:

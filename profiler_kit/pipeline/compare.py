@@ -1,4 +1,4 @@
-"""Comparisons: two targets or saved reports, each counted or measured where it is not saved; and two traces."""
+"""Comparisons of two targets or saved reports, which are counted or measured if necessary, and of two traces."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from profiler_kit.records.serde import is_saved_report, read_report, read_saved
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.trace_comparison import TraceComparison
 
-CONFIGS: Final = ("default", "no-tf32")  # measured where the user names none
-HEAD_BYTES: Final = 4096  # of a file: enough to tell a report of ours by its first names
-ONE_EACH: Final = "give two traces, or two targets or reports"
-ONE_OF_THEM: Final = "give one of them: profiler-kit compare A.json.gz B.json.gz"
+CONFIGS: Final = ("default", "no-tf32")  # measured by default
+HEAD_BYTES: Final = 4096  # enough of a file to recognize our reports by their first keys
+SAME_KIND_HINT: Final = "give two traces, or two targets or reports"
+SINGLE_TRACE_HINT: Final = "give one trace per side: profiler-kit compare A.json.gz B.json.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The reports of two sides. `failure` is the error of a side that was run for the comparison and failed everywhere."""
+    """The reports of two sides. `failure` is set if a side was measured for the comparison and all its runs failed."""
 
     a: Report
     b: Report
     failure: TargetError | None
 
     def compare(self) -> Comparison:
-        """What differs between the two. Raises NotComparableError."""
+        """The comparison of the two reports. Raises NotComparableError."""
         return compare(self.a, self.b)
 
 
@@ -45,13 +45,15 @@ def report_sides(
     budget_s: float,
     steps: int | None,
     timeout_s: float | None,
-    say: OnProgress,
+    on_progress: OnProgress,
 ) -> Sides:
-    """The reports of `a` and `b`: a text is the path of a saved one, a spec is counted (`static`) or measured now.
+    """The reports of `a` and `b`: a text is the path of a saved report; a spec is counted (`static`) or measured.
 
-    `configs` None: the default and the same without TF32. Both sides share `budget_s`.
+    `configs` None measures the default configuration and the same without TF32. Both sides share `budget_s`.
 
-    Raises TargetError, UsageError, ReportError; KeyboardInterrupt where one side was interrupted.
+    Raises:
+        TargetError, UsageError, ReportError
+        KeyboardInterrupt: Ctrl-C interrupted one side.
     """
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
     from profiler_kit.pipeline.count import count_spec
@@ -60,7 +62,7 @@ def report_sides(
         if isinstance(side, str):
             return read_report(side)
         if static:
-            say(f"{side.spec}: counting")
+            on_progress(f"{side.spec}: counting")
             return count_spec(side, convention=convention)
         analysis = analyze_spec(
             side,
@@ -69,58 +71,62 @@ def report_sides(
             budget_s=budget_s / 2,
             steps=steps,
             timeout_s=timeout_s,
-            say=lambda line: say(f"{side.spec}: {line}"),
+            on_progress=lambda line: on_progress(f"{side.spec}: {line}"),
             convention=convention,
         )
         if analysis.interrupted:
-            raise KeyboardInterrupt  # half a comparison is none, and nothing of it is kept
+            raise KeyboardInterrupt  # one side alone cannot be compared
         return analysis.report
 
     reports = report_of(a), report_of(b)
     failures = []
     for side, report in zip((a, b), reports, strict=True):
         failed = all_failed(report)
-        if failed is not None and isinstance(side, TargetSpec):  # what can be compared is, but the user asked for more
-            hint = f"see its log with profiler-kit analyze {side.spec}"
+        if failed is not None and isinstance(
+            side, TargetSpec
+        ):  # the static parts are compared, but the requested times are missing
+            hint = f"see the log: profiler-kit analyze {side.spec}"
             failures.append(TargetError(failed.message, where=side.spec, hint=hint))
     return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None))
 
 
 def is_saved(text: str) -> bool:
-    """Whether `text` means a saved report: a .json file, or a folder that holds one."""
+    """Whether `text` is the path of a saved report: a .json file, or a folder that contains one."""
     return is_saved_report(Path(text))
 
 
 def are_traces(a: str, b: str) -> bool:
-    """Whether both texts mean traces, or what `inspect` saved of some. Raises UsageError where only one does."""
+    """Whether both texts are paths of traces or of saved trace reports. Raises UsageError if only one is."""
     traces = _is_trace(a), _is_trace(b)
     if traces[0] != traces[1]:
-        trace, other = (a, b) if traces[0] else (b, a)
-        raise UsageError(f"{trace} is a trace and {other} is not", hint=ONE_EACH)
+        trace, not_trace = (a, b) if traces[0] else (b, a)
+        raise UsageError(f"{trace} is a trace, but {not_trace} is not", hint=SAME_KIND_HINT)
     return traces[0]
 
 
-def compare_traces(a: str, b: str, *, say: OnProgress) -> TraceComparison:
-    """What differs between two traces, or between the traces of two jobs' ranks.
+def compare_traces(a: str, b: str, *, on_progress: OnProgress) -> TraceComparison:
+    """The comparison of two traces, or of the ranks of two distributed jobs.
 
-    Raises UsageError where a side holds several traces that are not ranks, TraceError, NotComparableError; KeyboardInterrupt
-    where reading was interrupted.
+    Raises:
+        UsageError: a side contains several traces that are not ranks of one job.
+        TraceError, NotComparableError
+        KeyboardInterrupt: Ctrl-C interrupted the reading.
     """
     from profiler_kit.comparison.trace_ranks import compare_ranks, traces_by_rank
     from profiler_kit.comparison.traces import compare_traces as compare_two
 
-    reports = _trace_report(a, say), _trace_report(b, say)
+    reports = _trace_report(a, on_progress), _trace_report(b, on_progress)
     counts = [len(report.traces) for report in reports]
     if counts == [1, 1]:
         return compare_two(reports[0].traces[0], reports[1].traces[0])
     for text, report, count in zip((a, b), reports, counts, strict=True):
         if count > 1 and not traces_by_rank(report):
-            raise UsageError(f"{text} holds {count} traces, which are not the ranks of one job", hint=ONE_OF_THEM)
+            raise UsageError(f"{text} contains {count} traces that are not ranks of one job", hint=SINGLE_TRACE_HINT)
     if 1 in counts:
         several, count = (a, counts[0]) if counts[0] > 1 else (b, counts[1])
         raise UsageError(
-            f"{several} holds {count} traces and the other side one",
-            hint=f"{ONE_OF_THEM}; or give the ranks of both jobs, as folders",
+            f"{several} contains {count} traces, but the other side contains one",
+            hint=f"{SINGLE_TRACE_HINT}; or give one folder of ranks per job",
         )
     return compare_ranks(traces_by_rank(reports[0]), traces_by_rank(reports[1]), names=(a, b))
 
@@ -143,7 +149,7 @@ def _is_trace(text: str) -> bool:
 
 
 def _saved_traces(path: Path) -> TraceReport | None:
-    """The report on traces that is saved at `path`; None for any other file, whose reader says what is wrong with it."""
+    """The trace report saved at `path`; None for any other file, whose own reader reports errors."""
     try:
         saved = read_saved(path)
     except ReportError:
@@ -151,14 +157,14 @@ def _saved_traces(path: Path) -> TraceReport | None:
     return saved if isinstance(saved, TraceReport) else None
 
 
-def _trace_report(text: str, say: OnProgress) -> TraceReport:
+def _trace_report(text: str, on_progress: OnProgress) -> TraceReport:
     from profiler_kit.pipeline.inspect import inspect
 
     path = Path(text)
     saved = _saved_traces(path) if path.suffix == ".json" and path.is_file() else None
     if saved is not None:
         return saved
-    inspection = inspect(path, say=lambda line: say(f"{text}: {line}"))
+    inspection = inspect(path, on_progress=lambda line: on_progress(f"{text}: {line}"))
     if inspection.interrupted:
-        raise KeyboardInterrupt  # half a comparison is none
+        raise KeyboardInterrupt  # one side alone cannot be compared
     return inspection.report

@@ -1,4 +1,4 @@
-"""Static reports: count, simulate memory, bound, explain."""
+"""Static reports: count, predict memory, add rooflines, explain."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiler_kit.pipeline import roofs
-from profiler_kit.pipeline.forecast import ends_told, simulated_device, with_memory, with_what_ifs
+from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.reports import explained, new_report
+from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
 from profiler_kit.records.report import Report
@@ -27,14 +27,17 @@ def count(
     strict: bool = False,
     hardware: str | None = None,
 ) -> Report:
-    """The static report of `target`: a model with its example inputs, a TARGET text, or a `TargetSpec`.
+    """Count `target` and return the static report.
 
-    A model is never changed: it is counted as a copy on the meta device. `convention` says what counts as work: ``kit``,
-    ``torch``, ``fvcore`` or ``model-flops``. `cross_check` runs other counters on the model, and explains each difference.
-    `hardware`: as in `count_spec`. Raises TargetError, UsageError, and with `strict` UncountedError where an op has no
-    formula.
+    `target` is a model, followed by its example inputs `args` and `kwargs`; a TARGET text; or a `TargetSpec`. A model is
+    not changed: a copy on the meta device is counted. `convention` is ``kit``, ``torch``, ``fvcore`` or ``model-flops``.
+    `cross_check` also runs other counters and explains each difference. `hardware` is the same as in `count_spec`.
+
+    Raises:
+        TargetError, UsageError
+        UncountedError: with `strict`, if an op has no formula.
     """
-    roofs.check(hardware)
+    roofs.check_hardware(hardware)
     if isinstance(target, (str, TargetSpec)):
         spec = target
         if isinstance(spec, str):
@@ -44,12 +47,12 @@ def count(
         from profiler_kit.counting import count_both
         from profiler_kit.loading import from_model
 
-        with ends_told(type(target).__name__):
+        with as_target_errors(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
             static, by_kit = with_memory(
                 *count_both(live, convention, cross_check=cross_check), live, simulated_device()
             )
-        report = explained(new_report(live.info, static), by_kit, _under(hardware, silent))
+        report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, silent))
     if strict:
         require_counted(report)
     return report
@@ -62,31 +65,35 @@ def count_spec(
     cross_check: bool = False,
     hardware: str | None = None,
     gpu: str | None = None,
-    asked: MemoryQuestions | None = None,
-    say: OnProgress | None = None,
+    questions: MemoryQuestions | None = None,
+    on_progress: OnProgress = silent,
 ) -> Report:
-    """The static report of the target that `spec` names; with `hardware`, bounded by its roofline.
+    """Count the target of `spec` and return the static report.
 
-    `gpu` names the device whose memory is predicted (None: the one that is here); `asked`: what else is asked about it.
+    `gpu` selects the device whose memory is predicted (None: the device of this machine); `questions` requests further
+    memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks
+    of this machine, which are measured once and take some seconds.
 
-    `hardware` is a device's name, or ``here`` for what this machine's device reaches: measured
-    once, for some seconds, which `say` is told. Raises TargetError, UsageError.
+    Raises:
+        TargetError, UsageError
     """
-    roofs.check(hardware)
+    roofs.check_hardware(hardware)
     require_torch()
-    simulated = simulated_device(gpu)  # an unknown name ends here, before the target is loaded
+    simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_both
     from profiler_kit.loading import load
 
-    with ends_told(spec.spec):
+    with as_target_errors(spec.spec):
         target = load(spec, device="meta")
         static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, simulated)
-        if asked is not None:
-            price = roofs.recompute_price(hardware, target.info, say or silent)
-            static = with_what_ifs(static, target, simulated, asked=asked, price=price, say=say or silent)
-    report = new_report(target.info, static)  # now the info names the loss, which the first output settled
-    return explained(report, by_kit, _under(hardware, say or silent))
+        if questions is not None:
+            recompute_ns = roofs.recompute_time(hardware, target.info, on_progress)
+            static = with_what_ifs(
+                static, target, simulated, questions=questions, recompute_ns=recompute_ns, on_progress=on_progress
+            )
+    report = new_report(target.info, static)  # the first output has determined the loss in the info by now
+    return with_findings(report, by_kit, _with_roofline(hardware, on_progress))
 
 
-def _under(hardware: str | None, say: OnProgress) -> Callable[[Report], Report]:
-    return lambda report: roofs.under_hardware(report, hardware, say)
+def _with_roofline(hardware: str | None, on_progress: OnProgress) -> Callable[[Report], Report]:
+    return lambda report: roofs.with_hardware_roofline(report, hardware, on_progress)

@@ -1,4 +1,4 @@
-"""The verb `env`: this machine's devices, versions, and measured peaks beside the datasheet's."""
+"""This machine: devices, versions, and measured peaks next to those of the datasheet."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Tool
 
 
-def env(device: str = "auto", *, fresh: bool = False, say: OnProgress | None = None) -> Machine:
-    """This machine: devices, versions, what `device` reaches, which configurations mean something.
+def env(device: str = "auto", *, fresh: bool = False, on_progress: OnProgress = silent) -> Machine:
+    """Describe this machine: devices, versions, the measured peaks of `device`, and the configurations that apply to it.
 
-    Ceilings are measured once and kept; `fresh` measures them again. Raises UsageError for a device that is not there.
+    Peaks are measured once and saved; `fresh` measures them again. Raises UsageError for a missing device.
     """
     machine = Machine(
         tool=Tool(name="profiler_kit", version=VERSION),
@@ -28,18 +28,18 @@ def env(device: str = "auto", *, fresh: bool = False, say: OnProgress | None = N
         packages=packages(),
     )
     try:
-        from profiler_kit.worker import environment  # noqa: F401 imports torch, as all that is needed below does
+        from profiler_kit.worker import environment  # noqa: F401 imports torch, like everything below
     except ImportError as error:
         reason = "is not installed" if isinstance(error, ModuleNotFoundError) and error.name == "torch" else str(error)
         note = (
-            f"torch {reason}: saved reports can be shown and compared here, and traces inspected; "
-            f"nothing can be counted or measured: {INSTALL_TORCH}"
+            f"torch {reason}: saved reports and traces can be read, but targets cannot be counted or measured. "
+            f"To install torch, run: {INSTALL_TORCH}"
         )
         return replace(machine, notes=(note,))
-    return _with_torch(machine, device, fresh, say or silent)
+    return _with_torch(machine, device, fresh, on_progress)
 
 
-def _with_torch(machine: Machine, device_name: str, fresh: bool, say: OnProgress) -> Machine:
+def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: OnProgress) -> Machine:
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.measurement import plan as configs
@@ -48,26 +48,26 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, say: OnProgress
 
     device = environment.pick_device(device_name)
     plan = configs.plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
-    where = environment.describe(device)
-    reached, notes = ceilings_of(device, fresh=fresh, say=say)
+    description = environment.describe(device)
+    peaks, notes = ceilings_of(device, fresh=fresh, say=on_progress)
     folder = ceiling_store.cache_folder()
-    built, devices = environment.built_for(), environment.devices()
-    if built is not None and not any(entry.id.startswith("cuda") for entry in devices):
+    cuda_version, devices = environment.built_for(), environment.devices()
+    if cuda_version is not None and not any(entry.id.startswith("cuda") for entry in devices):
         notes = (
-            f"torch is built for {built} and sees no such device: see whether there is a driver (nvidia-smi).",
+            f"torch is built for {cuda_version} but finds no such device: check the driver with nvidia-smi.",
             *notes,
         )
     return replace(
         machine,
-        environment=where,
+        environment=description,
         driver=ceilings.driver_version(),
-        torch_cuda=built,
+        torch_cuda=cuda_version,
         simd=environment.simd(),
         devices=devices,
         configs=plan.configs,
         config_notes=plan.notes,
-        ceilings=reached,
-        roofs=roofs(where.device_name, reached),
+        ceilings=peaks,
+        roofs=roofs(description.device_name, peaks),
         cache=str(folder) if folder is not None else None,
-        notes=(*notes, *(reached.notes if reached is not None else ())),
+        notes=(*notes, *(peaks.notes if peaks is not None else ())),
     )

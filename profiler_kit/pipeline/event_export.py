@@ -1,4 +1,4 @@
-"""The events of a trace with their owners, as a table for other programs."""
+"""Event tables: the events of a trace with their step, phase and module, for other programs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ if TYPE_CHECKING:
     from profiler_kit.traces.columns import Events
 
 
-def export_events(trace: Path, to: Path | TextIO, chosen: EventFormat) -> int:
-    """Writes the events of the trace in `trace` as a table to a new file, or CSV to a stream; returns how many.
+def export_events(trace: Path, destination: Path | TextIO, event_format: EventFormat) -> int:
+    """Write the events of `trace` to a new file, or as CSV to a stream, and return their number.
 
-    Raises: TraceError, KitError where Parquet is asked for and pyarrow is not installed.
+    Raises:
+        TraceError: the trace cannot be read.
+        KitError: Parquet needs pyarrow, which is not installed.
     """
     from profiler_kit.traces import exports
 
-    exports.check(chosen)
+    exports.check(event_format)
     events = _events(trace)
-    exports.write(events, to, chosen)
+    exports.write(events, destination, event_format)
     return events.length
 
 
 def events_frame(trace: Path) -> pandas.DataFrame:
-    """The same as a data frame. Raises: TraceError, KitError where pandas is not installed."""
+    """The events of `trace` as a data frame. Raises TraceError, or KitError if pandas is not installed."""
     from profiler_kit.traces.columns import data_frame
 
     return data_frame(_events(trace))

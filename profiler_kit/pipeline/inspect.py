@@ -14,23 +14,26 @@ from profiler_kit.process.protocol import OnProgress, silent
 from profiler_kit.records.report import TraceReport
 
 
-def inspect(traces: str | Path | Iterable[str | Path], *, say: OnProgress | None = None) -> Inspection:
-    """Where the time of `traces` went: one file, several, or folders of them, one file per rank or not.
+def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgress = silent) -> Inspection:
+    """Read `traces` and report where their time goes.
 
-    A file that can't be read stands in `Inspection.errors` where another one can. Ctrl-C gives what was read before.
+    `traces` is a file, a folder of traces, or several of both; several traces may be the ranks of one job. Files that
+    cannot be read are listed in `Inspection.errors`. Ctrl-C returns the traces that were read.
 
-    Raises UsageError where there is no such file, TraceError where none of them can be read.
+    Raises:
+        UsageError: a file or folder does not exist, or contains no trace.
+        TraceError: none of the files can be read.
     """
     from profiler_kit.diagnosis import diagnose_traces
 
-    meant = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
-    read = read_all(meant.files, say or silent)
+    inputs = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
+    read = read_all(inputs.files, on_progress)
     report = TraceReport(
         tool=TOOL,
         created=now(),
         traces=read.traces,
         ranks=read.ranks,
-        notes=(*(f"left out: {error.where}: {error.message}" for error in read.errors), *meant.notes, *read.notes),
+        notes=(*(f"skipped: {error.where}: {error.message}" for error in read.errors), *inputs.notes, *read.notes),
     )
     return Inspection(
         report=replace(report, findings=diagnose_traces(report)),

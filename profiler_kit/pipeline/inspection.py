@@ -1,4 +1,4 @@
-"""Traces inspected: the report, and the files again for questions that it does not answer."""
+"""The result of `inspect`: the report, and access to the events of the trace files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What `inspect` gives: the `report`, the `files` of its traces in the same order, and the `errors` of files that are none.
+    """The result of `inspect`: the report, the files of its traces in the same order, and the errors of unreadable files.
 
-    `interrupted`: Ctrl-C came before all files were read.
+    `interrupted`: Ctrl-C stopped the reading before the last file.
     """
 
     report: TraceReport
@@ -33,29 +33,34 @@ class Inspection:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the rules found, the gravest first."""
+        """The findings, the most severe first."""
         return self.report.findings
 
     def events(self, file: str | Path | int | None = None) -> pandas.DataFrame:
-        """The events of one trace with their owners as a data frame (docs/events.md). The file is read again.
+        """Read one trace again and return its events, with step, phase and module, as a data frame (docs/events.md).
 
-        `file`: one of `files`, by path, name or position; None where there is only one.
+        `file` selects one of `files` by path, name or index; it may be None if there is only one file.
 
-        Raises UsageError for a file that is none of these, TraceError, KitError where pandas is not installed.
+        Raises:
+            UsageError: `file` does not select one of `files`.
+            TraceError: the trace cannot be read.
+            KitError: pandas is not installed.
         """
         from profiler_kit.pipeline.event_export import events_frame
 
         return events_frame(self._file(file))
 
-    def _file(self, wanted: str | Path | int | None) -> Path:
-        if wanted is None and len(self.files) == 1:
+    def _file(self, selector: str | Path | int | None) -> Path:
+        if selector is None and len(self.files) == 1:
             return self.files[0]
-        if isinstance(wanted, int) and -len(self.files) <= wanted < len(self.files):
-            return self.files[wanted]
-        named = [
-            file for file in self.files if isinstance(wanted, (str, Path)) and Path(wanted) in (file, Path(file.name))
+        if isinstance(selector, int) and -len(self.files) <= selector < len(self.files):
+            return self.files[selector]
+        matches = [
+            file
+            for file in self.files
+            if isinstance(selector, (str, Path)) and Path(selector) in (file, Path(file.name))
         ]
-        if len(named) == 1:
-            return named[0]
-        asked = "which file?" if wanted is None else f"no file {str(wanted)!r} among those inspected"
-        raise UsageError(asked, hint=f"one of: {', '.join(map(str, self.files))}")
+        if len(matches) == 1:
+            return matches[0]
+        message = "several traces, and no file selected" if selector is None else f"no trace {str(selector)!r}"
+        raise UsageError(message, hint=f"pass one of: {', '.join(map(str, self.files))}")

@@ -1,4 +1,4 @@
-"""The packages that the tool uses: what each is for, which version is here, and the error where torch is missing."""
+"""The packages that profiler_kit uses, with their purposes and installed versions; the error for a missing torch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from profiler_kit.records.machine import Package
 
 INSTALL_TORCH: Final = "pip install 'profiler-kit[torch]'"
 
-# Distribution and purpose: the requirements and extras of pyproject.toml, and the needs of targets and options.
+# (distribution, purpose): the requirements and extras of pyproject.toml, and packages for some targets and options.
 PACKAGES: Final = (
     ("torch", "counting and measuring"),
     ("numpy", "reading traces"),
     ("msgspec", "reading traces and saved reports"),
     ("tabulate", "text and Markdown tables"),
     *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),
-    ("pandas", "dataframe(report), .events() of a trace"),
+    ("pandas", "dataframe(report) and Inspection.events()"),
     ("pyarrow", "inspect --to parquet"),
-    ("nvidia-ml-py", "clock and temperature of an NVIDIA GPU beside its times"),
+    ("nvidia-ml-py", "clock and temperature of an NVIDIA GPU"),
     ("fvcore", "count --cross-check"),
     ("torchvision", "targets torchvision:NAME"),
     ("timm", "targets timm:NAME"),
@@ -30,18 +30,18 @@ PACKAGES: Final = (
 
 
 def packages() -> tuple[Package, ...]:
-    """Every package of the table with its installed version, None where it is not installed."""
+    """Every package of `PACKAGES` with its installed version; None if it is not installed."""
     return tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES)
 
 
 def require_torch() -> None:
-    """Raises TargetError with the command that installs torch, where it is not installed."""
+    """Raise TargetError with the install command if torch is not installed."""
     try:
         installed = importlib.util.find_spec("torch") is not None
     except ImportError:
         installed = False
     if not installed:
-        raise TargetError(f"counting and measuring need torch, which is not installed: {INSTALL_TORCH}")
+        raise TargetError("counting and measuring need torch, which is not installed", hint=INSTALL_TORCH)
 
 
 def _version(name: str) -> str | None:

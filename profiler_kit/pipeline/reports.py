@@ -1,4 +1,4 @@
-"""A new report, and a report with its floors and findings: what every verb on a target ends with."""
+"""Target reports: creating one, and adding rooflines and findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOL = Tool(name="profiler_kit", version=VERSION)
 def new_report(
     info: TargetInfo, static: StaticCount | None, runs: Sequence[ConfigRun] = (), notes: Sequence[str] = ()
 ) -> Report:
-    """A report of what was counted and measured, before anything is concluded from it."""
+    """A report of counts and runs, without rooflines and findings."""
     return Report(
         tool=TOOL,
         created=now(),
@@ -29,14 +29,14 @@ def new_report(
     )
 
 
-def explained(report: Report, by_kit: StaticCount | None, bounded: Callable[[Report], Report]) -> Report:
-    """`report` with floors and findings, which rest on the kit's own count whatever convention is shown."""
+def with_findings(report: Report, by_kit: StaticCount | None, add_roofline: Callable[[Report], Report]) -> Report:
+    """Add rooflines and findings to `report`. Both use the count in the kit's convention, whichever convention is shown."""
     from profiler_kit.diagnosis import diagnose
 
-    found = bounded(replace(report, static=by_kit))
-    return replace(found, static=report.static, findings=diagnose(found))
+    bounded = add_roofline(replace(report, static=by_kit))
+    return replace(bounded, static=report.static, findings=diagnose(bounded))
 
 
 def now() -> str:
-    """The time of a report: UTC, to the second."""
+    """The current time in UTC, to the second, as ISO 8601."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,7 +1,4 @@
-"""Puts a report under a roof: a datasheet's, or what its device was measured to reach. A part of the pipeline.
-
-It is here that measured ceilings meet the datasheets: `measurement` knows the one, `devices` the other.
-"""
+"""Rooflines: bounds of a report's layers and ops by datasheet peaks (from `devices`) or measured peaks (from `measurement`)."""
 
 from __future__ import annotations
 
@@ -18,65 +15,67 @@ from profiler_kit.records.roofline import Roof
 from profiler_kit.records.target import TargetInfo
 
 HERE: Final = "here"
-# `analyze` may wait so long for ceilings nobody has measured yet; `env` and ``count --hardware here`` wait as long as it takes.
+# Limit for measuring peaks in `analyze`. `env` and ``count --hardware here`` have no limit.
 ANALYZE_LIMIT_S: Final = 6.0
 
 
-def check(hardware: str | None) -> None:
-    """Raises UsageError that lists the choices where no device is called `hardware`; imports nothing slow."""
+def check_hardware(hardware: str | None) -> None:
+    """Raise UsageError with the choices for an unknown device name `hardware`. Does not import torch."""
     if hardware is not None and hardware.lower() != HERE:
-        _named_roof(hardware)
+        _datasheet_roof(hardware)
 
 
-def under_hardware(report: Report, hardware: str | None, say: OnProgress) -> Report:
-    """The counted `report` with its floors on `hardware`; as it is where that is None."""
+def with_hardware_roofline(report: Report, hardware: str | None, on_progress: OnProgress) -> Report:
+    """Add the roofline of `hardware` to a counted `report`. None does not change the report."""
     from profiler_kit.diagnosis.roofline import roofline
 
     if hardware is None or report.static is None:
         return report
     notes: tuple[str, ...] = ()
     if hardware.lower() == HERE:
-        roofs, notes = _roofs_here(say)
+        roofs, notes = _measured_roofs(on_progress)
     else:
-        roofs = (_named_roof(hardware),)
+        roofs = (_datasheet_roof(hardware),)
     lines = tuple(roofline(report.static, report.target, roof) for roof in roofs)
     return replace(report, roofline=lines, notes=(*report.notes, *notes))
 
 
-def recompute_price(hardware: str | None, target: TargetInfo, say: OnProgress) -> Callable[[StaticCount], float | None]:
-    """A function from a count to the least time, in ns, of what its backward computes again; None without `hardware`."""
+def recompute_time(
+    hardware: str | None, target: TargetInfo, on_progress: OnProgress
+) -> Callable[[StaticCount], float | None]:
+    """A function that returns the roofline bound, in ns, of the recomputation in a count; it returns None without `hardware`."""
     from profiler_kit.diagnosis.roofline import roofline
 
     if hardware is None:
         return lambda static: None
-    known_roofs = _roofs_here(say)[0] if hardware.lower() == HERE else (_named_roof(hardware),)
+    available_roofs = _measured_roofs(on_progress)[0] if hardware.lower() == HERE else (_datasheet_roof(hardware),)
 
-    def price(static: StaticCount) -> float | None:
-        if not known_roofs:
+    def recompute_ns(static: StaticCount) -> float | None:
+        if not available_roofs:
             return None
-        phases = roofline(static, target, known_roofs[0]).phases
+        phases = roofline(static, target, available_roofs[0]).phases
         return next((phase.layers_ns for phase in phases if phase.phase == "recompute"), 0.0)
 
-    return price
+    return recompute_ns
 
 
-def under_own_device(report: Report, device: str, say: OnProgress) -> Report:
-    """The measured `report` with the share of the roof that its runs attained on `device`.
+def with_measured_roofline(report: Report, device: str, on_progress: OnProgress) -> Report:
+    """Add the rooflines of `device`, and the percentage of roofline that the runs reached, to a measured `report`.
 
-    The ceilings are those kept, else measured within `ANALYZE_LIMIT_S`, else the datasheet's. Raises KeyboardInterrupt.
+    Peaks are the saved ones, or measured within `ANALYZE_LIMIT_S`, or those of the datasheet. Raises KeyboardInterrupt.
     """
     from profiler_kit.diagnosis.roofline import rooflines
 
     baseline = report.baseline()
     if report.static is None or baseline is None or baseline.environment is None:
         return report
-    ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=say)
+    ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=on_progress)
     lines = rooflines(report, ceilings)
-    return replace(report, roofline=lines, notes=(*report.notes, *_unmeasured(notes, ceilings, bool(lines))))
+    return replace(report, roofline=lines, notes=(*report.notes, *_peak_notes(notes, ceilings, has_roof=bool(lines))))
 
 
-def _named_roof(hardware: str) -> Roof:
-    """The datasheet's roof of the device that a person calls `hardware`. Raises UsageError that lists the choices."""
+def _datasheet_roof(hardware: str) -> Roof:
+    """The datasheet roof of the device named `hardware`. Raises UsageError with the choices."""
     from profiler_kit.diagnosis.roofline import datasheet_roof
 
     device = find(hardware, "--hardware", with_peaks(), also=f"; or {HERE}, to measure this machine")
@@ -87,7 +86,7 @@ def _named_roof(hardware: str) -> Roof:
 def ceilings_of(
     device: str, *, fresh: bool = False, limit_s: float | None = None, say: OnProgress = silent
 ) -> tuple[Ceilings | None, tuple[str, ...]]:
-    """`measurement.ceiling_store.ceilings_of` for the torch, driver and switches of this process."""
+    """Saved or newly measured peaks of `device` for the torch version, driver and flags of this process, with notes."""
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.worker import ceilings
 
@@ -95,22 +94,20 @@ def ceilings_of(
     return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=say)
 
 
-def _roofs_here(say: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
+def _measured_roofs(on_progress: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.worker import environment
 
     device = environment.pick_device("auto")
-    ceilings, notes = ceilings_of(device, say=say)
-    known = roofs(environment.device_name(device), ceilings)
-    return known, _unmeasured(notes, ceilings, bool(known))
+    ceilings, notes = ceilings_of(device, say=on_progress)
+    device_roofs = roofs(environment.device_name(device), ceilings)
+    return device_roofs, _peak_notes(notes, ceilings, has_roof=bool(device_roofs))
 
 
-def _unmeasured(notes: tuple[str, ...], ceilings: Ceilings | None, has_roof: bool) -> tuple[str, ...]:
+def _peak_notes(notes: tuple[str, ...], ceilings: Ceilings | None, *, has_roof: bool) -> tuple[str, ...]:
     if ceilings is not None:
         return (*notes, *ceilings.notes)
-    end = (
-        "floors are by the datasheet"
-        if has_roof
-        else "and no datasheet of this device is known, so there are no floors"
+    consequence = (
+        "rooflines use datasheet peaks" if has_roof else "there are no datasheet peaks either, so no rooflines"
     )
-    return tuple(f"{note}; {end}." for note in notes)
+    return tuple(f"{note}; {consequence}." for note in notes)

@@ -1,4 +1,4 @@
-"""What a run's traces say, added to the run."""
+"""Adds the figures of a run's traces to the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
-    """`run` with the figures of its traced steps, and the lanes of the trace; one that can't be read is a note on the run."""
+    """Add the attributed times of the trace to `run`, and return the spans of its lanes; an unreadable trace adds a note."""
     from profiler_kit.attribution.lanes import annotation
     from profiler_kit.attribution.runs import attribute_run
 
@@ -28,13 +28,13 @@ def attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]
 
 
 def with_parts(run: ConfigRun, trace: Path) -> ConfigRun:
-    """`run` with how each of its convolutions was done, from the trace of their parts; one that can't be read is a note."""
+    """Add the times of each convolution's parts from their trace to `run`; an unreadable trace adds a note."""
     from profiler_kit.attribution.convolutions import convolutions
 
     try:
         timings = convolutions(_attribute_file(trace), run.part_workspaces)
     except TraceError as error:
-        return replace(run, notes=(*run.notes, f"How its convolutions were done could not be read: {error}"))
+        return replace(run, notes=(*run.notes, f"The trace of the convolutions could not be read: {error}"))
     return replace(run, convolutions=timings, part_workspaces=())
 
 
@@ -46,14 +46,14 @@ def _attribute_file(trace: Path) -> Attribution:
 
 
 def with_counted_work(runs: Iterable[ConfigRun], static: StaticCount | None) -> tuple[ConfigRun, ...]:
-    """`runs` with the MACs that each convolution's part is asked to do; not where a step holds other examples than counted."""
+    """Add the counted MACs to each convolution's parts, except for runs with a batch size other than the counted one."""
     from profiler_kit.attribution.convolutions import with_macs
 
     return tuple(
-        replace(run, convolutions=with_macs(run.convolutions, static)) if _does_the_counted_work(run) else run
+        replace(run, convolutions=with_macs(run.convolutions, static)) if _has_counted_batch_size(run) else run
         for run in runs
     )
 
 
-def _does_the_counted_work(run: ConfigRun) -> bool:
+def _has_counted_batch_size(run: ConfigRun) -> bool:
     return run.config.setting("batch") is None

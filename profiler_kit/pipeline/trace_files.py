@@ -1,4 +1,4 @@
-"""Which files are meant: paths as given, folders as the traces in them."""
+"""Finding trace files: paths are taken as they are, folders are searched."""
 
 from __future__ import annotations
 
@@ -10,88 +10,94 @@ from typing import Final, NamedTuple
 from profiler_kit.errors import UsageError
 
 SUFFIXES: Final = (".json", ".json.gz")
-# What torch.profiler.tensorboard_trace_handler writes, into the log folder or a folder per run below it.
+# Written by torch.profiler.tensorboard_trace_handler, into the log folder or into one subfolder per run.
 HANDLER_SUFFIXES: Final = (".pt.trace.json", ".pt.trace.json.gz")
-# What this tool writes beside traces, and is none.
-NO_TRACES: Final = frozenset({"report.json"})
-NAMED: Final = 3  # files that a note names
+# Other JSON files that profiler_kit writes next to traces.
+REPORT_FILES: Final = frozenset({"report.json"})
+LISTED_FILES: Final = 3  # in a note
 
 
 class TraceFiles(NamedTuple):
-    """Files that are meant, and `notes` on what folders hold besides."""
+    """Trace files, and `notes` about skipped files."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
 
 
-def trace_files(given: Iterable[str | Path]) -> TraceFiles:
-    """The trace files that `given` means, in that order, each once.
+def trace_files(paths: Iterable[str | Path]) -> TraceFiles:
+    """The trace files in `paths`, in their order and without duplicates.
 
-    A file is taken as it is, whatever its name and contents. A folder stands for what `folder_files` finds in it.
+    A file is taken regardless of its name and contents. A folder contributes the files that `folder_files` returns.
 
-    Raises UsageError where one is not there, or a folder holds no trace.
+    Raises:
+        UsageError: a path does not exist, or a folder contains no trace.
     """
-    found: dict[Path, Path] = {}  # by where it really is: two names of one file are one trace
+    files: dict[Path, Path] = {}  # by resolved path: two names of one file are one trace
     notes: list[str] = []
-    for one in given:
-        path = Path(one)
+    for path in map(Path, paths):
         if not path.exists():
             raise UsageError(
-                "no such file", where=str(path), hint="give a trace that torch.profiler wrote, or its folder"
+                "no such file", where=str(path), hint="give a trace file of torch.profiler, or a folder of traces"
             )
         inside = folder_files(path) if path.is_dir() else TraceFiles((path,))
         notes += inside.notes
         for file in inside.files:
-            found.setdefault(file.resolve(), file)
-    if not found:
-        raise UsageError("no trace given", hint="give a trace that torch.profiler wrote, or a folder of traces")
-    return TraceFiles(tuple(found.values()), tuple(dict.fromkeys(notes)))
+            files.setdefault(file.resolve(), file)
+    if not files:
+        raise UsageError("no trace given", hint="give a trace file of torch.profiler, or a folder of traces")
+    return TraceFiles(tuple(files.values()), tuple(dict.fromkeys(notes)))
 
 
 def folder_files(folder: Path) -> TraceFiles:
-    """The traces of a folder, by name: ``*.json`` and ``*.json.gz`` in it, else in its ``traces/``, else the handler's below it.
+    """The traces of a folder, sorted by name.
 
-    Where the folder has files that the profiler's TensorBoard handler wrote, those are its traces. Of other files only those are
-    that begin like one.
+    Searches ``*.json`` and ``*.json.gz`` in the folder, then in its ``traces/``, then all subfolders for files of the
+    TensorBoard trace handler. If a folder contains files of that handler, only those count. Other files must start like a
+    trace.
 
-    Raises UsageError where there is none, or the folder can't be read.
+    Raises:
+        UsageError: the folder contains no trace or cannot be read.
     """
-    others: list[Path] = []
+    other_files: list[Path] = []
     from profiler_kit.traces.recognition import seems_trace
 
     try:
-        for place in (folder, folder / "traces"):
-            here = [file for file in sorted(place.glob("*.json*"), key=_by_number) if _may_be_trace(file)]
-            handlers = [file for file in here if file.name.endswith(HANDLER_SUFFIXES)]
-            traces = [file for file in handlers or here if seems_trace(file)]
-            others += [file for file in handlers or here if file not in set(traces)]
+        for subfolder in (folder, folder / "traces"):
+            candidates = [file for file in sorted(subfolder.glob("*.json*"), key=_by_number) if _may_be_trace(file)]
+            handler_files = [file for file in candidates if file.name.endswith(HANDLER_SUFFIXES)]
+            traces = [file for file in handler_files or candidates if seems_trace(file)]
+            other_files += [file for file in handler_files or candidates if file not in set(traces)]
             if traces:
-                return TraceFiles(tuple(traces), _left_out(folder, others))
+                return TraceFiles(tuple(traces), _skipped_note(folder, other_files))
         below = [file for file in folder.rglob("*.pt.trace.json*") if file.name.endswith(HANDLER_SUFFIXES)]
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(folder)) from error
+        raise UsageError(
+            f"cannot read this folder: {error.strerror}", where=str(folder), hint="check its permissions"
+        ) from error
     if not below:
         raise UsageError(
-            f"holds no trace{f' ({_files(others)} there, none of which is one)' if others else ''}",
+            "no trace in this folder" + (f" ({_files(other_files)} with other contents)" if other_files else ""),
             where=str(folder),
-            hint="traces are files called *.json or *.json.gz; name others one by one",
+            hint="traces in a folder must be named *.json or *.json.gz; give other files by path",
         )
-    return TraceFiles(tuple(sorted(below, key=_by_number)), _left_out(folder, others))
+    return TraceFiles(tuple(sorted(below, key=_by_number)), _skipped_note(folder, other_files))
 
 
 def _may_be_trace(file: Path) -> bool:
     return (
-        file.is_file() and file.name.endswith(SUFFIXES) and not file.name.startswith(".") and file.name not in NO_TRACES
+        file.is_file()
+        and file.name.endswith(SUFFIXES)
+        and not file.name.startswith(".")
+        and file.name not in REPORT_FILES
     )
 
 
-def _left_out(folder: Path, others: Sequence[Path]) -> tuple[str, ...]:
-    if not others:
+def _skipped_note(folder: Path, other_files: Sequence[Path]) -> tuple[str, ...]:
+    if not other_files:
         return ()
-    names = ", ".join(file.name for file in others[:NAMED])
-    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-    are = "is no trace and is" if len(others) == 1 else "are no traces and are"
-    return (f"{_files(others)} in {folder} {are} left out: {names}{more}.",)
+    names = ", ".join(file.name for file in other_files[:LISTED_FILES])
+    more = f" and {len(other_files) - LISTED_FILES} more" if len(other_files) > LISTED_FILES else ""
+    return (f"Skipped {_files(other_files)} in {folder} without a trace: {names}{more}.",)
 
 
 def _files(files: Sequence[Path]) -> str:
@@ -99,5 +105,5 @@ def _files(files: Sequence[Path]) -> str:
 
 
 def _by_number(file: Path) -> list[tuple[int, str]]:
-    """A key that puts rank 9 before rank 10."""
+    """Sort key that places rank 9 before rank 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", str(file))]

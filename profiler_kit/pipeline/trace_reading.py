@@ -1,4 +1,4 @@
-"""Traces to summaries, many at once; what can't be read is kept as the error that says why."""
+"""Reads traces into summaries, in several processes if worthwhile, and collects errors of unreadable files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from profiler_kit.attribution.extract import Extract
 
 
-UNPACKED: Final = 15  # times the size of a .gz: traces repeat themselves
-# A process with the package and numpy, and what one holds of a trace's text at its peak (columns, not the text itself).
+GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
+# Peak memory of a process: the package with numpy, plus the columns of a trace as a share of its text.
 BASE_BYTES: Final = 90_000_000
 TEXT_SHARE: Final = 1.0
-# Text that is read while processes would still be starting.
-WORTH_BYTES: Final = 30_000_000
-TOLD: Final = 20  # lines of progress
+# Below this amount of text, starting processes takes longer than reading.
+MIN_PARALLEL_BYTES: Final = 30_000_000
+PROGRESS_LINES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """What became of the files: `traces` of those that could be read, `files` theirs, and `errors` of the others.
+class ReadTraces:
+    """The summaries `traces` of readable files, the paths `files` of these, and the `errors` of the other files.
 
-    `ranks`: the traces beside each other, where they are several ranks of one job, else None and, where they seem to be ranks,
-    the reason in `notes`. `interrupted`: Ctrl-C came; what was read before is here.
+    `ranks` combines the traces if they are the ranks of one job, and is None otherwise; if they look like ranks but cannot be
+    combined, `notes` gives the reason. `interrupted`: Ctrl-C stopped the reading.
     """
 
     files: tuple[Path, ...]
@@ -42,28 +42,29 @@ class Read:
     interrupted: bool = False
 
 
-def read_all(files: Sequence[Path], say: OnProgress) -> Read:
-    """The summaries of `files`, in their order, and their ranks. Ctrl-C ends it with what was read before.
+def read_all(files: Sequence[Path], on_progress: OnProgress) -> ReadTraces:
+    """Read `files` and return their summaries, in the same order, and their ranks. Ctrl-C returns the files read so far.
 
-    Raises TraceError where no file can be read.
+    Raises:
+        TraceError: no file can be read.
     """
-    read: list[tuple[Path, Extract]] = []
+    extracts: list[tuple[Path, Extract]] = []
     errors: list[TraceError] = []
     interrupted = False
     try:
-        for file, answer in zip(files, _answers(files, say), strict=True):
-            if isinstance(answer, KitError):
-                errors.append(_of_file(answer, file))
+        for file, extract in zip(files, _extracts(files, on_progress), strict=True):
+            if isinstance(extract, KitError):
+                errors.append(_with_file(extract, file))
             else:
-                read.append((file, answer))
+                extracts.append((file, extract))
     except KeyboardInterrupt:
         interrupted = True
-    if errors and not read and not interrupted:
-        raise _none_read(errors)
-    ranks = _ranks([one for _, one in read])
-    return Read(
-        files=tuple(file for file, _ in read),
-        traces=tuple(one.summary for _, one in read),
+    if errors and not extracts and not interrupted:
+        raise _combined_error(errors)
+    ranks = _combine_ranks([extract for _, extract in extracts])
+    return ReadTraces(
+        files=tuple(file for file, _ in extracts),
+        traces=tuple(extract.summary for _, extract in extracts),
         errors=tuple(errors),
         ranks=ranks if ranks is not None and ranks.ranks else None,
         notes=ranks.notes if ranks is not None and not ranks.ranks else (),
@@ -72,12 +73,12 @@ def read_all(files: Sequence[Path], say: OnProgress) -> Read:
 
 
 def summary(file: Path) -> TraceSummary:
-    """Where the time of the trace in `file` went. Raises TraceError."""
-    return contribution(file).summary
+    """Summarize the trace in `file`. Raises TraceError."""
+    return extract_trace(file).summary
 
 
-def contribution(file: Path) -> Extract:
-    """What the trace in `file` contributes to a report on many: its summary, and what its rank did. Raises TraceError."""
+def extract_trace(file: Path) -> Extract:
+    """The summary of the trace in `file`, and the events needed to combine ranks. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.extract import extract
     from profiler_kit.traces.reader import read
@@ -87,58 +88,61 @@ def contribution(file: Path) -> Extract:
     return extract(attribution)
 
 
-def _answers(files: Sequence[Path], say: OnProgress) -> Iterator[Extract | KitError]:
-    """What comes of each file: here for a few small ones, else in as many processes as cores and memory allow."""
+def _extracts(files: Sequence[Path], on_progress: OnProgress) -> Iterator[Extract | KitError]:
+    """Yield the extract or the error of each file. Few small files are read in this process, others in several processes."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))
-    if workers < 2 or sum(sizes) < WORTH_BYTES:
+    if workers < 2 or sum(sizes) < MIN_PARALLEL_BYTES:
         for number, file in enumerate(files, 1):
-            say(f"reading {file.name}" if len(files) == 1 else f"reading {file.name} ({number} of {len(files)})")
-            yield _tried(file)
+            on_progress(
+                f"reading {file.name}" if len(files) == 1 else f"reading {file.name} ({number} of {len(files)})"
+            )
+            yield _extract_or_error(file)
         return
-    say(f"reading {len(files)} traces in {workers} processes")
-    every = max(1, len(files) // TOLD)
-    for number, answer in enumerate(in_processes(contribution, files, workers=workers), 1):
-        if number % every == 0:
-            say(f"read {number} of {len(files)} traces")
-        yield answer
+    on_progress(f"reading {len(files)} traces in {workers} processes")
+    interval = max(1, len(files) // PROGRESS_LINES)
+    for number, extract in enumerate(in_processes(extract_trace, files, workers=workers), 1):
+        if number % interval == 0:
+            on_progress(f"read {number} of {len(files)} traces")
+        yield extract
 
 
-def _tried(file: Path) -> Extract | TraceError:
+def _extract_or_error(file: Path) -> Extract | TraceError:
     try:
-        return contribution(file)
+        return extract_trace(file)
     except TraceError as error:
         return error
 
 
 def _text_bytes(file: Path) -> int:
-    """About how much text a file holds; 0 for one that is not there any more, which reading will say."""
+    """The approximate size of a file's text; 0 for a missing file, for which reading reports the error."""
     try:
         size = file.stat().st_size
     except OSError:
         return 0
-    return size * UNPACKED if file.name.endswith(".gz") else size
+    return size * GZIP_RATIO if file.name.endswith(".gz") else size
 
 
-def _ranks(read: Sequence[Extract]) -> Ranks | None:
-    if len(read) < 2:
+def _combine_ranks(extracts: Sequence[Extract]) -> Ranks | None:
+    if len(extracts) < 2:
         return None
     from profiler_kit.attribution.ranks import ranks_of
 
-    return ranks_of(read)
+    return ranks_of(extracts)
 
 
-def _of_file(error: KitError, file: Path) -> TraceError:
-    """A process that died says nothing of the file that it was at."""
+def _with_file(error: KitError, file: Path) -> TraceError:
+    """`error` as a TraceError of `file`: the error of a process that died does not name the file."""
     if isinstance(error, TraceError):
         return error
     return TraceError(error.message, where=str(file), hint=error.hint)
 
 
-def _none_read(errors: Sequence[TraceError]) -> TraceError:
-    """The error to end with: the only one, or the first with the number of the others."""
+def _combined_error(errors: Sequence[TraceError]) -> TraceError:
+    """The first error, with the number of the other unreadable files."""
     first = errors[0]
     if len(errors) == 1:
         return first
-    message = f"{first.message} (and of the other files, {len(errors) - 1}, none can be read either)"
+    plural = "s" if len(errors) > 2 else ""
+    message = f"{first.message} ({len(errors) - 1} other file{plural} cannot be read either)"
     return TraceError(message, where=first.where, hint=first.hint)

@@ -1,4 +1,7 @@
-"""The only room that starts processes: `child` runs one command to its end, `pool` a function over many items."""
+"""Child processes: `child` runs one command to completion, `pool` runs a function over many items.
+
+No other package of profiler_kit starts processes.
+"""
 
 from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, end_with_parent, run, started
 from profiler_kit.process.pool import in_processes, usable_cores, workers_for

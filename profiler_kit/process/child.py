@@ -1,7 +1,7 @@
-"""Runs a command to its end, or ends it.
+"""Run one command until it exits or is stopped.
 
-A child gets a session, and so a process group, of its own. Whatever way `run` is left, by the child's end, a timeout,
-Ctrl-C or any other exception, no process of that group stays behind and every pipe and file is closed.
+A child gets its own session, and therefore its own process group. After `run` no process of that group is left and all
+pipes and files are closed, whether the child exited, timed out, or was stopped by Ctrl-C or another exception.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from profiler_kit.errors import KitError
 TAIL_LINES: Final = 40
 TAIL_BYTES: Final = 64 * 1024
 STDOUT_LIMIT_BYTES: Final = 64 * 1024 * 1024
-GRACE_S: Final = 2.0  # from SIGTERM to SIGKILL: time to remove temporary files, too short to look like a hang
-POLL_S: Final = 0.2  # how late the end of a child whose own child holds the pipe may be noticed
+GRACE_S: Final = 2.0  # from SIGTERM to SIGKILL: enough to remove temporary files
+POLL_S: Final = 0.2  # delay before noticing the exit of a child whose own child keeps the pipe open
 DRAIN_S: Final = 2.0
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
-PR_SET_PDEATHSIG: Final = 1  # of linux/prctl.h
+PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a command ended, and what it wrote.
+    """The exit status and the output of a command.
 
-    `returncode` is negative, and `signal_name` set, where a signal ended it; `timed_out` says that signal was ours.
-    `stdout` is its first 64 MiB (`stdout_cut` says there was more), undecodable bytes replaced; `log_tail` is the last
-    lines of its stderr.
+    If a signal ended the command, `returncode` is negative and `signal_name` is set; with `timed_out` the signal came from
+    us. `stdout` contains the first 64 MiB (`stdout_cut`: there was more), with undecodable bytes replaced. `log_tail`
+    contains the last lines of stderr.
     """
 
     returncode: int
@@ -53,17 +53,17 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """True where the command ended by itself with exit status 0."""
+        """Whether the command exited with status 0 before the timeout."""
         return self.returncode == 0 and not self.timed_out
 
     @property
     def ending(self) -> str:
-        """``SIGKILL`` or ``exit status 3``: what ended it."""
+        """The signal or exit status: ``SIGKILL`` or ``exit status 3``."""
         return self.signal_name or f"exit status {self.returncode}"
 
     @property
     def last_words(self) -> str:
-        """The last line of the log that says something; empty where none does."""
+        """The last non-empty line of the log; empty if there is none."""
         return next((line.strip() for line in reversed(self.log_tail.splitlines()) if line.strip()), "")
 
 
@@ -77,18 +77,18 @@ def run(
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """How `argv` ended, run to its end or for `timeout_s` seconds.
+    """Run `argv` until it exits or `timeout_s` seconds have passed, and return its outcome.
 
-    `env` replaces the whole environment; None inherits it. stdin is `stdin_text`, else empty. stderr goes to the file
-    `log` (written anew), else to a temporary one. `on_line` is called in this thread with each line of stdout as it
-    comes, without its newline.
+    `env` replaces the whole environment; None inherits it. stdin contains `stdin_text`, or is empty. stderr goes to the
+    file `log`, which is overwritten, or to a temporary file. `on_line` is called in this thread with each line of stdout
+    as it arrives, without the newline.
 
-    On timeout the whole process group gets SIGTERM, two seconds later SIGKILL. Any exception raised meanwhile
-    (KeyboardInterrupt, one of `on_line`'s) ends the group the same way and is raised again. Processes that the child
-    leaves in its group are killed when it ends.
+    On timeout the process group gets SIGTERM, and SIGKILL two seconds later. An exception in the meantime
+    (KeyboardInterrupt, or one from `on_line`) stops the group the same way and is raised again. Processes that the child
+    leaves behind in its group are killed when the child exits.
 
     Raises:
-        KitError: the command can't be started, or `log` can't be written.
+        KitError: the command cannot be started, or `log` cannot be written.
     """
     with started(argv, cwd=cwd, env=env, stdin_text=stdin_text, log=log, on_line=on_line) as child:
         return child.finish(timeout_s)
@@ -105,11 +105,13 @@ def started(
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> Iterator[Child]:
-    """`argv` as a child that runs beside this process; what is left of it is ended when the block is left.
+    """Start `argv` as a child process; its process group is stopped when the block is left.
 
-    As `run`, but that one goes on with something else until `Child.finish`. With `talks` it can be sent a line.
+    Arguments as for `run`. The child runs in the background until `Child.finish` waits for it. With `talks` it gets a
+    pipe as stdin, for `Child.send_line`.
 
-    Raises: KitError, as `run`.
+    Raises:
+        KitError: as for `run`.
     """
     with contextlib.ExitStack() as stack:
         errors = stack.enter_context(_log_file(log))
@@ -123,34 +125,34 @@ def started(
 
 
 def child_environment(*paths: str) -> dict[str, str]:
-    """This process's environment for a child that imports this very package's code, then what lies in `paths`."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [home, *paths]))}
+    """This process's environment, with PYTHONPATH set to this installation of the package followed by `paths`."""
+    package_parent = str(Path(__file__).resolve().parent.parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [package_parent, *paths]))}
 
 
 def end_with_parent() -> None:
-    """Has the system kill this process as soon as the one that started it ends, in whatever way: for a child's first line.
+    """Let the system kill this process when its parent process exits. Call it first in a child.
 
-    A parent that is killed can't end its children, and one that hangs would keep the device for ever. Only Linux can do it;
-    elsewhere a child notices when it next hears or says something.
+    A killed parent cannot stop its children, and a hanging child would block the device forever. Works on Linux only;
+    on other systems a child notices when it next reads from or writes to its parent.
     """
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # a C library that can't be loaded so, or lacks the call
+        with contextlib.suppress(OSError, AttributeError):  # the C library cannot be loaded this way, or lacks the call
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 class Child:
-    """A command under way. Made by `started`."""
+    """A running command. Created by `started`."""
 
     def __init__(self, popen: subprocess.Popen[bytes], sink: _Sink, errors: IO[bytes]) -> None:
         self._popen = popen
         self._sink = sink
         self._errors = errors
-        self._began_ns = time.monotonic_ns()
+        self._start_ns = time.monotonic_ns()
         self._finished = False
 
     def send_line(self, line: str) -> None:
-        """Writes `line` to the child's stdin and closes it. One that has ended already does not read it: `finish` says so."""
+        """Write `line` to the child's stdin and close stdin. Does nothing if the child has exited; `finish` reports that."""
         pipe = cast("IO[bytes]", self._popen.stdin)
         with contextlib.suppress(BrokenPipeError):
             pipe.write(f"{line}\n".encode())
@@ -159,12 +161,12 @@ class Child:
             pipe.close()
 
     def finish(self, timeout_s: float | None = None) -> Outcome:
-        """How it ended, waited for at most `timeout_s` seconds from now on; then, or on any exception, it is ended."""
+        """Wait at most `timeout_s` seconds for the exit and return the outcome; stop the child on timeout or on an exception."""
         deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)
-        timed_out = not _follow(self._popen, self._sink, deadline_ns)
+        timed_out = not _wait_for_exit(self._popen, self._sink, deadline_ns)
         if timed_out:
-            _end(self._popen)
-        duration_ns = time.monotonic_ns() - self._began_ns
+            _stop_group(self._popen)
+        duration_ns = time.monotonic_ns() - self._start_ns
         kill_group(self._popen, signal.SIGKILL)
         _drain(self._popen, self._sink)
         code = self._popen.wait()
@@ -180,46 +182,46 @@ class Child:
         )
 
     def end(self) -> None:
-        """Ends it, where `finish` did not see its end."""
+        """Stop the child, unless `finish` has returned."""
         if not self._finished:
             self._finished = True
-            _end(self._popen)
+            _stop_group(self._popen)
 
 
 class _Sink:
-    """Keeps the first bytes of stdout, and hands on its lines."""
+    """Stores the first bytes of stdout and passes complete lines to a callback."""
 
     def __init__(self, on_line: Callable[[str], None] | None) -> None:
         self.cut = False
         self._on_line = on_line
-        self._kept: list[bytes] = []
-        self._kept_bytes = 0
+        self._chunks: list[bytes] = []
+        self._stored_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._line = ""
 
     def feed(self, chunk: bytes) -> None:
-        room = STDOUT_LIMIT_BYTES - self._kept_bytes
-        if len(chunk) > room:
+        free_bytes = STDOUT_LIMIT_BYTES - self._stored_bytes
+        if len(chunk) > free_bytes:
             self.cut = True
-        if room > 0:
-            self._kept.append(chunk[:room])
-            self._kept_bytes += len(self._kept[-1])
-        self._hand_on(self._decoder.decode(chunk))
+        if free_bytes > 0:
+            self._chunks.append(chunk[:free_bytes])
+            self._stored_bytes += len(self._chunks[-1])
+        self._emit_lines(self._decoder.decode(chunk))
 
     def end(self) -> None:
-        """Hands on the last line, where it has no newline."""
-        self._hand_on(self._decoder.decode(b"", final=True))
+        """Emit the last line if it has no newline."""
+        self._emit_lines(self._decoder.decode(b"", final=True))
         if self._on_line is not None and self._line:
             self._on_line(self._line)
 
     def text(self) -> str:
-        return b"".join(self._kept).decode("utf-8", errors="replace")
+        return b"".join(self._chunks).decode("utf-8", errors="replace")
 
-    def _hand_on(self, text: str) -> None:
+    def _emit_lines(self, text: str) -> None:
         if self._on_line is None:
             return
         *lines, self._line = (self._line + text).split("\n")
-        if len(self._line) > LINE_LIMIT:  # no newline for a megabyte: not a line of progress, so don't hoard it
+        if len(self._line) > LINE_LIMIT:  # a megabyte without a newline is not progress: do not buffer it
             lines.append(self._line)
             self._line = ""
         for line in lines:
@@ -234,17 +236,17 @@ def _log_file(log: Path | None) -> Iterator[IO[bytes]]:
         return
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        opened = log.open("w+b")
+        log_file = log.open("w+b")
     except OSError as error:
         raise KitError(
-            f"the log cannot be written: {error.strerror}", where=str(log), hint="choose a folder that you can write to"
+            f"cannot write the log: {error.strerror}", where=str(log), hint="use a folder that is writable"
         ) from error
-    with opened as file:
+    with log_file as file:
         yield file
 
 
 def _stdin_file(stack: contextlib.ExitStack, text: str | None) -> IO[bytes] | int:
-    """A file rather than a pipe: a child that never reads it can't block its parent."""
+    """A file with `text` as stdin. Unlike a pipe, it cannot block the parent if the child never reads it."""
     if text is None:
         return subprocess.DEVNULL
     file = tempfile.TemporaryFile()  # noqa: SIM115 the caller's stack closes it
@@ -276,12 +278,12 @@ def _start(
         raise KitError(
             f"cannot be started: {error.strerror}",
             where=str(error.filename or command[0]),
-            hint="see that the program and the folder it runs in exist and can be used",
+            hint="check that the program and its working directory exist and are accessible",
         ) from error
 
 
-def _follow(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None) -> bool:
-    """True once `child` has ended, False if the deadline came first. Its stdout goes to `sink` meanwhile."""
+def _wait_for_exit(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None) -> bool:
+    """Pass stdout to `sink` until `child` exits (True) or the deadline passes (False)."""
     pipe = cast("IO[bytes]", child.stdout)
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
@@ -296,7 +298,7 @@ def _follow(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None
                 sink.feed(chunk)
     if child.returncode is not None:
         return True
-    try:  # stdout is closed, the child is about to end, or lives on without it
+    try:  # stdout is closed: the child exits soon, or continues without stdout
         child.wait(None if deadline_ns is None else max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
     except subprocess.TimeoutExpired:
         return False
@@ -304,7 +306,7 @@ def _follow(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None
 
 
 def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
-    """Takes what is left in the pipe. A process that left the group may hold it open for ever, so only for a while."""
+    """Read the rest of the pipe, for a limited time: a process outside the group may keep the pipe open forever."""
     pipe = cast("IO[bytes]", child.stdout)
     until_ns = time.monotonic_ns() + round(DRAIN_S * 1e9)
     with selectors.DefaultSelector() as selector:
@@ -317,8 +319,8 @@ def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
     sink.end()
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the group: SIGTERM, a grace, SIGKILL. A second Ctrl-C during the grace cuts it short."""
+def _stop_group(child: subprocess.Popen[bytes]) -> None:
+    """Stop the process group: SIGTERM, a grace period, SIGKILL. A second Ctrl-C ends the grace period."""
     try:
         kill_group(child, signal.SIGTERM)
         child.wait(GRACE_S)
@@ -330,9 +332,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def kill_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Sends `number` to the whole group of `child`, where any of it is left."""
-    # A group's id is not given out again while it has a member; without one there is nothing to kill.
-    # macOS answers EPERM for a group of zombies.
+    """Send the signal `number` to the process group of `child`, if it still has processes."""
+    # The system does not reuse a group id while the group has a process. macOS reports EPERM for a group of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
 
@@ -344,8 +345,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def tail(log: IO[bytes], most_bytes: int = TAIL_BYTES) -> str:
-    """The last lines of `log`: as many as a report shows, and at most `most_bytes` of them."""
+def tail(log: IO[bytes], limit_bytes: int = TAIL_BYTES) -> str:
+    """The last lines of `log`: at most `TAIL_LINES` lines and `limit_bytes` bytes."""
     size = log.seek(0, os.SEEK_END)
-    log.seek(max(0, size - most_bytes))
-    return "\n".join(log.read(most_bytes).decode("utf-8", errors="replace").splitlines()[-TAIL_LINES:])
+    log.seek(max(0, size - limit_bytes))
+    return "\n".join(log.read(limit_bytes).decode("utf-8", errors="replace").splitlines()[-TAIL_LINES:])

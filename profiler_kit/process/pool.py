@@ -1,7 +1,7 @@
-"""A function over many items, in a few processes of this very program's code.
+"""Run a function over many items in several worker processes.
 
-A worker is a fresh interpreter, not a fork: what this process has loaded (torch, threads, a device) is in none of them, and a
-script without a `__main__` guard is not run again. One that dies takes the item it was at with it, and no other.
+A worker is a fresh interpreter, not a fork: it shares no loaded modules, threads or device contexts with this process, and
+it does not run a user's script again that lacks a ``__main__`` guard. If a worker dies, only its current item fails.
 """
 
 from __future__ import annotations
@@ -27,43 +27,48 @@ from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, end_w
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-LENGTH: Final = struct.Struct("<Q")  # before each message: how many bytes it has
+LENGTH_PREFIX: Final = struct.Struct("<Q")  # before each message: its size in bytes
 CHUNK_BYTES: Final = 1 << 20
-LOG_BYTES: Final = 2000  # of a dead worker's last words
-SPARE: Final = 0.8  # of the memory that is free now: the rest is for whoever else is at work here
-ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the processes are the parallelism
-CODE: Final = "from profiler_kit.process.pool import answer; answer()"
+LOG_BYTES: Final = 2000  # of a dead worker's log
+USABLE_MEMORY_SHARE: Final = 0.8  # of the free memory; the rest stays available to other programs
+SINGLE_THREAD_ENVIRONMENT: Final = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}  # the processes are the parallelism
+WORKER_CODE: Final = "from profiler_kit.process.pool import answer_questions; answer_questions()"
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     # macOS and Windows have no affinity
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def workers_for(items: int, item_bytes: int, *, most: int | None = None) -> int:
-    """How many processes to work `items` off in, when one holds up to `item_bytes` at a time: at least one.
+def workers_for(items: int, item_bytes: int, *, limit: int | None = None) -> int:
+    """The number of worker processes for `items` items that need up to `item_bytes` of memory each; at least 1.
 
-    Bounded by the cores that this process may use, by the memory that is free (or that its container leaves it), and by `most`.
+    Limited by the usable cores, by the free memory of the machine or container, and by `limit`.
     """
     bounds = [items, usable_cores()]
     free = _free_bytes()
     if free is not None:
-        bounds.append(int(free * SPARE) // max(item_bytes, 1))
-    if most is not None:
-        bounds.append(most)
+        bounds.append(int(free * USABLE_MEMORY_SHARE) // max(item_bytes, 1))
+    if limit is not None:
+        bounds.append(limit)
     return max(1, min(bounds))
 
 
 def in_processes(
     function: Callable[[Item], Answer], items: Sequence[Item], *, workers: int
 ) -> Iterator[Answer | KitError]:
-    """What `function` (of a module's top level) returns for each item, in the items' order, each as soon as it can be told.
+    """Yield the result of `function` for each item, in the order of `items`, as soon as possible.
 
-    A KitError that it raises is that item's answer, and so is one for a process that died at it. No process is left when the
-    iterator is done, closed, or left by an exception, Ctrl-C for one.
+    `function` must be defined at the top level of a module. A KitError that it raises is yielded as the item's result, and
+    so is a KitError for a worker that died. No worker is left after the iterator is exhausted, closed, or interrupted by
+    an exception.
 
-    Raises RuntimeError, with the traceback in the process, where `function` raises anything else: that is a bug.
+    Raises:
+        RuntimeError: `function` raised any other exception, which is a bug; the message contains the traceback.
     """
     answers: dict[int, Answer | KitError] = {}
     next_item = 0
@@ -111,46 +116,46 @@ class _Pool:
         self._selector.close()
 
     def wait(self) -> dict[int, Any]:
-        """The answers that came within a moment, by their item's number."""
+        """Wait briefly and return the received answers by item index."""
         answers: dict[int, Any] = {}
         for key, _ in self._selector.select(POLL_S):
             worker = cast("_Worker", key.data)
             chunk = os.read(_pipe(worker.popen.stdout).fileno(), CHUNK_BYTES)
             if not chunk:
-                answers.update(self._lost(worker))
+                answers.update(self._replace_dead(worker))
                 continue
             worker.received += chunk
-            if len(worker.received) >= LENGTH.size:
-                (length,) = LENGTH.unpack_from(worker.received)
-                if len(worker.received) == LENGTH.size + length:  # one question at a time, so one answer
-                    answers[cast("int", worker.item)] = _opened(bytes(worker.received[LENGTH.size :]))
+            if len(worker.received) >= LENGTH_PREFIX.size:
+                (length,) = LENGTH_PREFIX.unpack_from(worker.received)
+                if (
+                    len(worker.received) == LENGTH_PREFIX.size + length
+                ):  # one item at a time, so there is only one answer
+                    answers[cast("int", worker.item)] = _decode_answer(bytes(worker.received[LENGTH_PREFIX.size :]))
                     worker.received.clear()
-                    self._ask(worker)
+                    self._send_next(worker)
         return answers
 
     def _spawn(self) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 closed with its worker
         try:
             popen = subprocess.Popen(
-                [sys.executable, "-c", CODE],
+                [sys.executable, "-c", WORKER_CODE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env={**child_environment(*sys.path), **ONE_THREAD},
+                env={**child_environment(*sys.path), **SINGLE_THREAD_ENVIRONMENT},
             )
         except OSError as error:
             log.close()
-            raise KitError(
-                f"a process cannot be started: {error.strerror}", hint="give the files one at a time"
-            ) from error
+            raise KitError(f"cannot start a process: {error.strerror}", hint="read the files one at a time") from error
         worker = _Worker(popen, log)
         self._workers.append(worker)
         self._selector.register(_pipe(popen.stdout), selectors.EVENT_READ, worker)
-        self._ask(worker)
+        self._send_next(worker)
 
-    def _ask(self, worker: _Worker) -> None:
-        """Hands it the next item; one for which none is left is let go."""
+    def _send_next(self, worker: _Worker) -> None:
+        """Send the next item to `worker`, or close its stdin if there is none."""
         worker.item = None
         if self._next == len(self._items):
             _pipe(worker.popen.stdin).close()
@@ -158,42 +163,45 @@ class _Pool:
             return
         worker.item, self._next = self._next, self._next + 1
         message = pickle.dumps((self._function, self._items[worker.item]))
-        with contextlib.suppress(BrokenPipeError):  # its end is heard on the other pipe
+        with contextlib.suppress(BrokenPipeError):  # the exit shows on the other pipe
             pipe = _pipe(worker.popen.stdin)
-            pipe.write(LENGTH.pack(len(message)) + message)
+            pipe.write(LENGTH_PREFIX.pack(len(message)) + message)
             pipe.flush()
 
-    def _lost(self, worker: _Worker) -> dict[int, Any]:
-        """What is told of the item at which `worker` died; another takes its place."""
+    def _replace_dead(self, worker: _Worker) -> dict[int, Any]:
+        """The failure of the item that `worker` was processing when it died. Starts a replacement if items are left."""
         self._selector.unregister(_pipe(worker.popen.stdout))
         self._workers.remove(worker)
         kill_group(worker.popen, signal.SIGKILL)
-        death = _death(*self._reap(worker))
+        failure = _worker_failure(*self._reap(worker))
         if self._next < len(self._items):
             self._spawn()
-        return {} if worker.item is None else {worker.item: death}
+        return {} if worker.item is None else {worker.item: failure}
 
     def _reap(self, worker: _Worker) -> tuple[int, str]:
         try:
             code = worker.popen.wait(GRACE_S)
-        except subprocess.TimeoutExpired:  # one that even SIGKILL can't reach, in a call to a dead file system
+        except subprocess.TimeoutExpired:  # SIGKILL has no effect during a call to a dead file system
             code = -signal.SIGKILL
-        words = tail(worker.log, LOG_BYTES).strip()
+        log_tail = tail(worker.log, LOG_BYTES).strip()
         for pipe in (worker.popen.stdin, worker.popen.stdout, worker.log):
             with contextlib.suppress(BrokenPipeError):
                 _pipe(pipe).close()
-        return code, words
+        return code, log_tail
 
 
-def answer() -> None:
-    """A worker's life: a question on stdin, its answer on stdout, until stdin ends. What else is printed goes to stderr."""
+def answer_questions() -> None:
+    """Main loop of a worker: read items from stdin and write answers to stdout until stdin closes.
+
+    Anything else that is printed goes to stderr.
+    """
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to hear: it ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops the workers
     questions = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while head := questions.read(LENGTH.size):
-        (length,) = LENGTH.unpack(head)
+    while head := questions.read(LENGTH_PREFIX.size):
+        (length,) = LENGTH_PREFIX.unpack(head)
         function, item = pickle.loads(questions.read(length))
         try:
             reply: tuple[str, Any] = ("answer", pickle.loads(function)(item))
@@ -202,39 +210,41 @@ def answer() -> None:
         except Exception as error:  # noqa: BLE001 the parent raises it
             reply = ("bug", "".join(traceback.format_exception(error)))
         message = pickle.dumps(reply, protocol=pickle.HIGHEST_PROTOCOL)
-        answers.write(LENGTH.pack(len(message)) + message)
+        answers.write(LENGTH_PREFIX.pack(len(message)) + message)
         answers.flush()
 
 
-def _opened(message: bytes) -> Any:
+def _decode_answer(message: bytes) -> Any:
     kind, reply = pickle.loads(message)
     if kind == "bug":
-        raise RuntimeError(f"in a process of the pool:\n{reply}")
+        raise RuntimeError(f"a worker process raised:\n{reply}")
     return reply
 
 
-def _death(code: int, words: str) -> KitError:
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+def _worker_failure(code: int, log_tail: str) -> KitError:
+    ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
     if code == -signal.SIGKILL:
         return KitError(
-            f"the process that read it {how}",
-            hint="mostly that means too little memory: read it alone, or cut it first",
+            f"the process that read this file {ending}, probably because memory ran out",
+            hint="read this file alone, or record a shorter trace",
         )
-    last = words.splitlines()[-1] if words else "it said nothing"
-    return KitError(f"the process that read it {how}: {last}", hint="read it alone to see more")
+    last = log_tail.splitlines()[-1] if log_tail else "no output"
+    return KitError(
+        f"the process that read this file {ending}: {last}", hint="read this file alone to see its full log"
+    )
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    return cast("IO[bytes]", pipe)  # `_spawn` always asks for it
+    return cast("IO[bytes]", pipe)  # `_spawn` always requests a pipe
 
 
 def _free_bytes() -> int | None:
-    """Memory that can be had without swapping; None where the system does not tell."""
+    """Memory that is available without swapping; None if the system does not report it."""
     free_bytes = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         free_bytes.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
-    group = Path("/sys/fs/cgroup")  # version 2, as a container sees its own
+    group = Path("/sys/fs/cgroup")  # cgroup version 2, as seen inside a container
     with contextlib.suppress(OSError, ValueError):
         limit = (group / "memory.max").read_text().strip()
         if limit != "max":

@@ -1,4 +1,4 @@
-"""What people get wrong on the command line: exit status, what they are told, where, and what to do next."""
+"""Wrong input on the command line: exit status, the names and numbers in the message, and a useful hint."""
 
 from __future__ import annotations
 
@@ -35,109 +35,109 @@ def usage(line: str, message: str, hint: str) -> Bad:
 
 ROWS = [
     # the target
-    target("count nett.py", "nett.py: no such file", "net.py"),
-    target("count nets", "nets: is a folder", "profiler-kit count nets/inner.py"),
-    target("count weights.pt", "weights.pt: is not a Python file", "my_model.py"),
+    target("count nett.py", "nett.py: ", "net.py"),
+    target("count nets", "nets: ", "profiler-kit count nets/inner.py"),
+    target("count weights.pt", "weights.pt: ", "my_model.py"),
     target("count syntax.py", "syntax.py:2: syntax error", "syntax.py"),
     target("count package.py", "package.py:1: import failed: No module named 'no_such_package_at_all'", "pip install"),
     target("count raises.py", "raises.py:10: import failed: ZeroDivisionError", "raises.py"),
-    target("count exits.py", "exits.py:11: import called sys.exit(0)", 'if __name__ == "__main__":'),
+    target("count exits.py", "exits.py:11: ", 'if __name__ == "__main__":'),
     target("count two.py", "2 candidate models: Encoder (line 3), Decoder (line 5)", "two.py:Encoder"),
-    target("analyze two.py", "2 candidate models", "pick one: profiler-kit analyze two.py:Encoder"),
-    target("compare two.py net.py", "2 candidate models", "pick one: profiler-kit compare two.py:Encoder net.py"),
+    target("analyze two.py", "2 candidate models", "profiler-kit analyze two.py:Encoder"),
+    target("compare two.py net.py", "2 candidate models", "profiler-kit compare two.py:Encoder net.py"),
     target("compare net.py two.py --static", "2 candidate models", "profiler-kit compare net.py two.py:Encoder --static"),
-    target("check two.py --base main", "2 candidate models", "pick one: profiler-kit check two.py:Encoder --base main"),
+    target("check two.py --base main", "2 candidate models", "profiler-kit check two.py:Encoder --base main"),
     target("count tools.py", "tools.py: no model", "profiler-kit count"),
-    target("count net.py:Nett", "net.py: has no 'Nett'; nearest: Net", "net.py:Net"),
+    target("count net.py:Nett", "'Nett'", "net.py:Net"),
     target("count needy.py", "needy.py:3: Net() needs width, depth", "--kw width=... --kw depth=..."),
     target("count none.py:build", "none.py:10: build() returned None", "return the module, or (module, inputs)"),
-    target("count quits.py", "quits.py:8: the model called sys.exit(0)", "raise an exception"),
-    target("analyze quits.py", "quits.py:8: the model called sys.exit(0)", "raise an exception"),
-    target("count greedy.py", "greedy.py:8: memory ran out", "meta"),
-    target("count row_loss.py", "the loss loss_fn has shape (2,), not a scalar", "return loss.mean() or loss.sum()"),
-    target("analyze empty_loader.py", "empty_loader.py:9: train_loader gave no batch", "or -i"),
-    usage("count resnet", "neither file.py, file.py:attr nor pkg.mod:attr", "resnet:Net"),
-    usage("count net.py --kw widht=3", "Net() has no parameter 'widht'; nearest: width", "it takes width"),
-    usage("count net.py --kw width=false", "'false' is text, not a Python literal", "--kw width=False"),
-    usage("count net.py --kw width", "--kw width: not name=value", "--kw width=64"),
+    target("count quits.py", "quits.py:8: the model called sys.exit(0)", "exception"),
+    target("analyze quits.py", "quits.py:8: the model called sys.exit(0)", "exception"),
+    target("count greedy.py", "greedy.py:8: ", "meta"),
+    target("count row_loss.py", "(2,)", "return loss.mean() or loss.sum()"),
+    target("analyze empty_loader.py", "empty_loader.py:9: train_loader", "-i"),
+    usage("count resnet", "file.py", "resnet:Net"),
+    usage("count net.py --kw widht=3", "'widht'", "width"),
+    usage("count net.py --kw width=false", "'false'", "--kw width=False"),
+    usage("count net.py --kw width", "--kw width: ", "--kw width=64"),
     # inputs
     target(
         "count chain.py -i 1,3,64,64",
-        "chain.py:8: shape mismatch in features.2 (Linear): got 1x8192, needs 1x2048. Ran before it: features.0, features.1",
-        "this shape runs: profiler-kit count chain.py -i 1,3,32,32",
+        "chain.py:8: shape mismatch in features.2 (Linear): got 1x8192, needs 1x2048",
+        "profiler-kit count chain.py -i 1,3,32,32",
     ),
-    target("count masked.py -i 8,16:int64", "masked.py:3: forward(ids, mask): 1 of 2 inputs given", "-i mask=8,16:bool"),
-    target("count masked.py -i 8,16 -i 8,16", "table (Embedding): Embedding got float32 'ids'", "int64[0:100]"),
-    target("check guessed.py --base base.json", "no input shape. forward(x) takes 1 tensor", "-i 1,4"),
-    usage("count net.py -i 8x3", "-i 8x3: '8x3' is no dimension", "[name=]DIMS[:dtype][[lo:hi]]"),
-    usage("count net.py -i 99999999999999999999,4", "-i 99999999999999999999,4: no tensor is that large", "-i 8,3,256,256"),
-    usage("count net.py -i 4000000000,4000000000", "no tensor is that large", "-i 8,3,256,256"),
-    usage("count net.py --batch 99999999999999999999", "not a number from 1 to 2147483647", "--batch 8"),
-    usage("count net.py --seed 99999999999999999999", "--seed 99999999999999999999: not a number", "--seed 0"),
-    usage("count net.py --seed -1", "--seed -1: not a number from 0 to 2**64 - 1", "--seed 0"),
+    target("count masked.py -i 8,16:int64", "masked.py:3: forward(ids, mask): got 1 of 2 inputs", "-i mask=8,16:bool"),
+    target("count masked.py -i 8,16 -i 8,16", "table (Embedding) needs integers, but 'ids' is float32", "int64[0:100]"),
+    target("check guessed.py --base base.json", "no input shape: forward(x) needs 1 input", "-i 1,4"),
+    usage("count net.py -i 8x3", "-i 8x3: '8x3'", "[name=]DIMS[:dtype][[lo:hi]]"),
+    usage("count net.py -i 99999999999999999999,4", "-i 99999999999999999999,4: ", "-i 8,3,256,256"),
+    usage("count net.py -i 4000000000,4000000000", "-i 4000000000,4000000000: ", "-i 8,3,256,256"),
+    usage("count net.py --batch 99999999999999999999", "2147483647", "--batch 8"),
+    usage("count net.py --seed 99999999999999999999", "--seed 99999999999999999999: ", "--seed 0"),
+    usage("count net.py --seed -1", "--seed -1: ", "--seed 0"),
     target("count nul.py", "nul.py: syntax error: source code string cannot contain null bytes", "nul.py"),
-    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "if the inputs are wrong"),
-    target("show huge.json", "huge.json: tool: a number beyond 1e30", "write it again"),
-    usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "take one of float32"),
-    usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 inputs, 2 given", "profiler-kit count net.py -i 2,4"),
+    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "profiler-kit count talks.py"),
+    target("show huge.json", "huge.json: ", ""),
+    usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "float32"),
+    usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 input, got 2", "profiler-kit count net.py -i 2,4"),
     # flags
     usage("", "the following arguments are required: COMMAND", "profiler-kit --help"),
     usage("profile net.py", "invalid choice: 'profile'", "profiler-kit --help"),
     usage("count", "the following arguments are required: TARGET", "profiler-kit count --help"),
     usage("count net.py --sped", "unrecognized arguments: --sped", "--help"),
     usage("count net.py --mode training", "invalid choice: 'training'", "profiler-kit count --help"),
-    usage("count net.py --dtype int8", "unknown --dtype 'int8'", "take one of float32"),
-    usage("count net.py --loss hinge", "unknown loss 'hinge'", "take one of cross_entropy, mse"),
-    usage("count net.py --optimizer lion", "unknown optimizer 'lion'", "take one of sgd"),
-    usage("count net.py --batch 0", "argument --batch: '0' is not a whole number of at least 1", "--help"),
-    usage("count net.py --top 0", "argument --top: '0' is not a whole number of at least 1", "--help"),
-    usage("count net.py --top -3", "argument --top: '-3' is not a whole number", "--help"),
-    usage("count net.py --depth x", "argument --depth: 'x' is not a whole number of at least 0", "--help"),
-    usage("count net.py --sort speed", "no layer column 'speed' to sort by", "one of: model, "),
-    usage("count net.py --by op --sort params", "no op column 'params' to sort by", "one of: model, bytes, "),
+    usage("count net.py --dtype int8", "unknown --dtype 'int8'", "float32"),
+    usage("count net.py --loss hinge", "unknown --loss 'hinge'", "cross_entropy, mse"),
+    usage("count net.py --optimizer lion", "unknown --optimizer 'lion'", "sgd"),
+    usage("count net.py --batch 0", "argument --batch: '0'", "--help"),
+    usage("count net.py --top 0", "argument --top: '0'", "--help"),
+    usage("count net.py --top -3", "argument --top: '-3'", "--help"),
+    usage("count net.py --depth x", "argument --depth: 'x'", "--help"),
+    usage("count net.py --sort speed", "'speed'", "model, "),
+    usage("count net.py --by op --sort params", "'params'", "model, bytes, "),
     usage("count net.py --by kernel", "argument --by: invalid choice: 'kernel'", "--help"),
-    usage("count net.py --hardware z80", "--hardware: 'z80' is not a known device", "one of: h100, "),
-    usage("count net.py --hardware rtx", "--hardware: 'rtx' matches 2 devices", "one of: rtx4090, rtx3090"),
-    usage("count net.py --run default", "cannot show 'default'", "pick one of: none has samples"),
+    usage("count net.py --hardware z80", "'z80'", "h100, "),
+    usage("count net.py --hardware rtx", "'rtx'", "rtx4090, rtx3090"),
+    usage("count net.py --run default", "'default'", ""),
     usage("count net.py --seed x", "argument --seed: invalid int value: 'x'", "--help"),
     usage("analyze net.py --budget soon", "argument --budget: ", "profiler-kit analyze --help"),
-    usage("analyze net.py --budget 0", "argument --budget: must be greater than zero, not '0'", "--help"),
+    usage("analyze net.py --budget 0", "argument --budget: must be greater than zero", "--help"),
     usage("analyze net.py --timeout -1s", "argument --timeout: ", "--help"),
-    usage("analyze net.py --steps 0", "argument --steps: '0' is not a whole number of at least 1", "--help"),
-    usage("analyze net.py --configs default,fast", "configuration 'fast'", "choose from default, benchmark"),
-    usage("analyze net.py --configs ,", "--configs: ',' names no configuration; write it as default,benchmark", "--help"),
-    usage("analyze net.py --device tpu", "--device tpu: no such device", "auto, cpu, cuda"),
-    usage("analyze net.py --device meta", "--device meta: no such device", "auto, cpu, cuda"),
-    usage("analyze net.py --device cpu:3", "--device cpu:3: no such device: the last one is cpu", "--device cpu"),
-    usage("analyze net.py --device cuda:99", "--device cuda:99: no", "--device"),
+    usage("analyze net.py --steps 0", "argument --steps: '0'", "--help"),
+    usage("analyze net.py --configs default,fast", "'fast'", "default, benchmark"),
+    usage("analyze net.py --configs ,", "--configs: ','", "--help"),
+    usage("analyze net.py --device tpu", "--device tpu: ", "cpu, cuda"),
+    usage("analyze net.py --device meta", "--device meta: ", "cpu, cuda"),
+    usage("analyze net.py --device cpu:3", "--device cpu:3: ", "--device cpu"),
+    usage("analyze net.py --device cuda:99", "--device cuda:99: ", "--device"),
     # output
-    usage("count net.py -f pdf", "no format 'pdf'", "one of: "),
-    usage("count net.py -o report.pdf", "report.pdf: no format is written to a file of this name", "end it in one of:"),
-    usage("count net.py -o nowhere/a.md", "nowhere: no such folder", "make it first"),
-    usage("analyze net.py --out file", "file: cannot be written: it is no folder", "--out"),
-    usage("analyze net.py --out file/deep/er", "is no folder", "--out"),
+    usage("count net.py -f pdf", "'pdf'", "json"),
+    usage("count net.py -o report.pdf", "report.pdf: ", ".json"),
+    usage("count net.py -o nowhere/a.md", "nowhere: ", "-o"),
+    usage("analyze net.py --out file", "file: ", "--out"),
+    usage("analyze net.py --out file/deep/er", "file/deep/er: ", "--out"),
     # saved reports
-    target("show gone.json", "gone.json: cannot be read: No such file", "give a report.json or its folder"),
-    target("show nets", "report.json: cannot be read: No such file", "give a report.json or its folder"),
-    target("show not_json.json", "not_json.json: not JSON", "give the report.json that analyze wrote"),
-    target("show other.json", "other.json: not a profiler_kit report: no 'schema'", "give the report.json"),
-    target("show newer.json", "written by a newer version (schema 99, this one reads up to 1)", "upgrade profiler_kit"),
-    target("show cut.json", "cut.json: not JSON", "give the report.json that analyze wrote"),
-    target("show missing.json", "missing.json: 'created' is missing", "write it again"),
-    target("show wrong_type.json", "wrong_type.json: tool: expected an object, found 3", "write it again"),
-    usage("show base.json --run default", "cannot show 'default': no such configuration", "none has samples"),
+    target("show gone.json", "gone.json: ", "report.json"),
+    target("show nets", "report.json: ", "report.json"),
+    target("show not_json.json", "not_json.json: ", "report.json"),
+    target("show other.json", "other.json: ", "report.json"),
+    target("show newer.json", "99", "upgrade profiler_kit"),
+    target("show cut.json", "cut.json: ", "report.json"),
+    target("show missing.json", "'created'", ""),
+    target("show wrong_type.json", "wrong_type.json: tool: ", ""),
+    usage("show base.json --run default", "'default'", ""),
     # comparing and gating
-    target("compare base.json gone.json", "gone.json: cannot be read", "give a report.json"),
-    target("compare base.json nett.py --static", "nett.py: no such file", "net.py"),
-    target("compare base.json cut.json", "cut.json: not JSON", "give the report.json"),
+    target("compare base.json gone.json", "gone.json: ", "report.json"),
+    target("compare base.json nett.py --static", "nett.py: ", "net.py"),
+    target("compare base.json cut.json", "cut.json: ", "report.json"),
     usage("compare base.json", "the following arguments are required: B", "profiler-kit compare --help"),
-    usage("check net.py", "not in a git repository", "--base report.json"),
-    usage("check net.py --base main", "not in a git repository", "--base report.json"),
+    usage("check net.py", "git repository", "--base report.json"),
+    usage("check net.py --base main", "git repository", "--base report.json"),
     usage("check net.py --base base.json --budget flops", "METRIC=LIMIT", "--budget flops=+10%"),
-    usage("check net.py --base base.json --budget flops=10%", "'10%' is not an absolute limit", "+10%"),
-    usage("check net.py --base base.json --budget flips=+1%", "'flips', nearest: flops", "metrics: "),
-    usage("check net.py --base base.json --budget step_time=+1%", "step_time", "limit a counted metric"),
-    target("check net.py --base gone.json --budget flops=+1%", "gone.json: cannot be read", "give a report.json"),
+    usage("check net.py --base base.json --budget flops=10%", "'10%'", "+10%"),
+    usage("check net.py --base base.json --budget flips=+1%", "'flips'", "flops"),
+    usage("check net.py --base base.json --budget step_time=+1%", "step_time", "metric"),
+    target("check net.py --base gone.json --budget flops=+1%", "gone.json: ", "report.json"),
 ]  # fmt: skip
 
 
@@ -163,17 +163,17 @@ def test_the_table_is_one() -> None:
 def test_cuda_is_refused_where_there_is_none(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ended = call(["analyze", "net.py", "--device", "cuda"], capfd)
     assert (ended.code, ended.out) == (USAGE, "")
-    assert ended.err.startswith("error: --device cuda: no cuda device here: ")
-    assert "--device auto or --device cpu" in ended.err
+    assert ended.err.startswith("error: --device cuda: ")
+    assert "--device cpu" in ended.err
 
 
-# what looks like a mistake of the user and is a verdict: the answer stands on stdout, the status says which
+# verdicts, which are not errors: the result is on stdout
 VERDICTS = {
-    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "1 of 1 budget broken"),
-    "check net.py --base base.json --budget flops=+10%": (0, "1 budget kept"),
-    "check net.py --base base.json": (0, "no budgets set"),
-    "check net.py --base base.json -i 3,4 --budget flops=+900%": (NOT_COMPARABLE, "the inputs differ"),
-    "check net.py --base guess.json --budget flops=+10%": (NOT_COMPARABLE, "the input shape of the base was guessed"),
+    "check wide.py --base base.json --budget flops=+10%": (BUDGET_BROKEN, "FLOPs"),
+    "check net.py --base base.json --budget flops=+10%": (0, "FLOPs"),
+    "check net.py --base base.json": (0, "budget"),
+    "check net.py --base base.json -i 3,4 --budget flops=+900%": (NOT_COMPARABLE, "inputs"),
+    "check net.py --base guess.json --budget flops=+10%": (NOT_COMPARABLE, "guessed"),
     "compare base.json wide.json": (0, "Parameters"),
     "compare net.py wide.py --static": (0, "Parameters"),
 }
@@ -219,7 +219,7 @@ class TestCheckInGit:
     ) -> None:
         ended = call(["check", "new.py", "--base", "main"], capfd)
         assert (ended.code, ended.out) == (NOT_COMPARABLE, "")
-        assert "new.py does not exist at the base" in ended.err
+        assert "new.py" in ended.err
 
     @pytest.mark.parametrize(
         ("budget", "code"),
@@ -230,11 +230,11 @@ class TestCheckInGit:
     ) -> None:
         ended = call(["check", "new.py", "--base", "main", "--budget", budget], capfd)
         assert ended.code == code
-        assert "new.py does not exist at the base" in " ".join(ended.out.split())
+        assert "new.py" in ended.out
         assert "error: " not in ended.err
 
 
-def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
+def test_a_side_that_does_not_run_is_compared_by_its_counts(
     here: Path, capfd: pytest.CaptureFixture[str], measured_by: Callable[[Callable[..., Any]], None]
 ) -> None:
     from profiler_kit.records.configs import RunConfig
@@ -248,10 +248,10 @@ def test_a_side_that_does_not_run_is_compared_as_far_as_it_was_counted(
     ended = call(["compare", "base.json", "wide.py", "--device", "cpu", "-q"], capfd)
     assert ended.code == TARGET_FAILED
     assert "Parameters" in ended.out
-    assert ended.err == (
-        "error: wide.py: nothing was measured: the process crashed (SIGABRT)\n"
-        "hint: see its log with profiler-kit analyze wide.py\n"
-    )
+    message, _, hint = ended.err.partition("\nhint: ")
+    assert message.startswith("error: wide.py: ")
+    assert "the process crashed (SIGABRT)" in message
+    assert "profiler-kit analyze wide.py" in hint
 
 
 def test_ctrl_c_on_one_side_ends_the_comparison(
@@ -296,8 +296,8 @@ def test_a_bug_of_ours_is_no_broken_budget(
     monkeypatch.setattr("profiler_kit.counting.count_both", broken)
     ended = call(["check", "net.py", "--base", "base.json"], capfd)
     assert ended.code == TARGET_FAILED
-    assert "AttributeError: oops" in ended.err  # with the lines to report
-    assert "report it" in ended.err
+    assert "AttributeError: oops" in ended.err  # the traceback for the bug report
+    assert "\nhint: report this bug" in ended.err
 
 
 def test_files_are_whole_or_absent(
@@ -320,4 +320,4 @@ def test_a_folder_in_the_place_of_a_file_is_refused(here: Path, capfd: pytest.Ca
     (here / "taken.csv").mkdir(exist_ok=True)
     ended = call(["count", "net.py", "-o", "taken.csv"], capfd)
     assert (ended.code, ended.out) == (USAGE, "")
-    assert "taken.csv: cannot be written" in ended.err
+    assert ended.err.startswith("error: taken.csv: ")

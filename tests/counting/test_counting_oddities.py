@@ -71,7 +71,7 @@ def test_a_sparse_matrix_in_the_model_is_counted_by_its_elements(layout: torch.l
     static = count(Neighbours(adjacency, as_buffer=as_buffer), torch.ones(6, 4))
     assert static.forward.macs == 6 * LINEAR + 6 * 5
     assert static.device == "cpu"
-    assert "no version for tensors without data" in static.notes[0]
+    assert "meta tensors" in static.notes[0]
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
@@ -81,7 +81,7 @@ def test_nested_inputs(device: str) -> None:
     parts = [torch.ones(3, 4), torch.ones(6, 4)]
     static = count(model, torch.nested.nested_tensor(parts, layout=torch.jagged), device=device)
     assert static.forward.macs == 9 * LINEAR
-    with pytest.raises(TargetError, match="nested tensor of the strided layout") as told:
+    with pytest.raises(TargetError, match="nested tensor") as told:
         count(model, torch.nested.nested_tensor(parts), device=device)
     assert "torch.jagged" in str(told.value.hint)
 

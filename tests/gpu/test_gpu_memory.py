@@ -14,6 +14,7 @@ pytestmark = [
 ]
 
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
+from profiler_kit.pipeline.memory_prediction import MEASURED_NOTE  # noqa: E402
 from profiler_kit.records.report import Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.report.tables import peaks_table  # noqa: E402
@@ -83,4 +84,4 @@ def test_a_model_that_asks_for_values_has_its_measurement_and_says_so(tmp_path: 
     assert memory is not None
     assert memory.traced_on == "cpu"
     assert any("asks.py:10" in note for note in memory.notes)
-    assert "the peaks measured on the device stand" in memory.notes
+    assert MEASURED_NOTE in memory.notes

@@ -91,7 +91,7 @@ def test_each_layer_says_what_it_needs(layer: nn.Module, shape: tuple[int, ...],
         error = explained(from_model(model, torch.ones(shape), device=device))
         assert f"shape mismatch in 1 ({type(layer).__name__}): {message}" in error.message
         assert error.hint is not None
-        assert "this shape runs" in error.hint
+        assert error.hint.startswith("this shape works: ")
 
 
 def test_inputs_of_another_type_are_answered_with_the_models() -> None:
@@ -101,7 +101,7 @@ def test_inputs_of_another_type_are_answered_with_the_models() -> None:
         model = nn.Linear(3, 3, dtype=getattr(torch, dtype))
         error = explained(from_model(model, integers, device="cpu"))
         assert "dtype mismatch in Linear" in error.message
-        assert error.hint == f"give inputs of the model's type: pass the model and its inputs: {spoken}"
+        assert error.hint.endswith(f": {spoken}")
 
 
 def test_an_error_in_backward_is_not_called_forwards() -> None:

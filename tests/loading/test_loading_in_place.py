@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading import from_model
-from profiler_kit.loading.in_place import NOT_ITS_OWN, READ_AGAIN, RETURNED, in_place, refused, switchable
+from profiler_kit.loading.in_place import EXTERNAL_INPUT, READ_AGAIN, RETURNED, in_place, refused, switchable
 
 
 class Plain(nn.Module):
@@ -51,7 +51,13 @@ class ThroughAView(Plain):
 
 @pytest.mark.parametrize(
     ("model", "reason"),
-    [(Plain, None), (Residual, READ_AGAIN), (OfTheInput, NOT_ITS_OWN), (Returns, RETURNED), (ThroughAView, READ_AGAIN)],
+    [
+        (Plain, None),
+        (Residual, READ_AGAIN),
+        (OfTheInput, EXTERNAL_INPUT),
+        (Returns, RETURNED),
+        (ThroughAView, READ_AGAIN),
+    ],
 )
 def test_who_would_change_the_results(model: type[nn.Module], reason: str | None) -> None:
     target = from_model(model(), (torch.zeros(2, 4),), mode="infer", device="meta")

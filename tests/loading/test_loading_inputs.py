@@ -174,7 +174,7 @@ def test_a_smoke_test_is_read_and_announced(folder: Path, body: str, expected: s
     target = load_text(folder, CONV + function + SMOKE + body)
     assert ",".join(map(str, target.info.inputs[0].shape)) == expected
     assert target.info.inputs_from == "smoke_test"
-    assert any("read from the smoke test at net.py:" in note for note in target.info.notes)
+    assert any("smoke test at net.py:" in note for note in target.info.notes)
 
 
 def test_a_smoke_test_of_another_model_is_not_taken(folder: Path) -> None:

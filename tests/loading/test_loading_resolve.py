@@ -266,7 +266,7 @@ def test_a_constructor_that_reads_values_is_built_on_the_cpu_and_says_so(write: 
     write({"net.py": reads})
     target = loaded("net.py")
     assert {p.device.type for p in target.model.parameters()} == {"meta"}
-    assert any("built on the CPU: Net() does not run on meta tensors" in note for note in target.info.notes)
+    assert any("built on the CPU" in note for note in target.info.notes)
 
 
 def test_tensors_in_plain_attributes_are_on_meta_too(write: Write) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from profiler_kit.loading.values import MOST_INTEGERS, Shadowed, remember
+from profiler_kit.loading.values import MAX_INTEGERS, ValueTracking, store_values
 
 KNOWN: dict[str, Callable[[], Tensor]] = {
     "arange": lambda: torch.arange(10) % 3,
@@ -31,7 +31,7 @@ KNOWN: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_follows_from_constants_is_what_the_cpu_computes(name: str) -> None:
     truth = KNOWN[name]()
-    with Shadowed() as values, torch.device("meta"):
+    with ValueTracking() as values, torch.device("meta"):
         made = KNOWN[name]()
         assert made.is_meta
         assert made.shape == truth.shape
@@ -46,7 +46,7 @@ UNKNOWN: dict[str, Callable[[], Tensor]] = {
     "chance": lambda: torch.randint(0, 5, (3,)),
     "memory": lambda: torch.empty(3, dtype=torch.int64),
     "of chance": lambda: torch.randn(3) > 0,
-    "large": lambda: torch.arange(MOST_INTEGERS + 1),
+    "large": lambda: torch.arange(MAX_INTEGERS + 1),
     "written over": lambda: torch.zeros(3, dtype=torch.int64).copy_(torch.randint(0, 2, (3,))),
     "partly filled": lambda: _partly_filled(),
 }
@@ -60,14 +60,14 @@ def _partly_filled() -> Tensor:
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_does_not_follow_is_never_made_up(name: str) -> None:
-    with Shadowed() as values, torch.device("meta"):
+    with ValueTracking() as values, torch.device("meta"):
         assert values.value_of(UNKNOWN[name]()) is None
         with pytest.raises((RuntimeError, NotImplementedError)):
             (UNKNOWN[name]().float() * torch.randn(())).sum().item()
 
 
 def test_views_share_their_values_and_their_ignorance() -> None:
-    with Shadowed() as values, torch.device("meta"):
+    with ValueTracking() as values, torch.device("meta"):
         base = torch.zeros(4, dtype=torch.int64)
         view = base[1:3]
         view.fill_(5)
@@ -99,7 +99,7 @@ def test_any_series_of_writes_is_known_or_right(writes: list[tuple[int, int, int
         return held, any(chance)
 
     truth, _ = run(lambda: torch.tensor([9]))
-    with Shadowed() as values, torch.device("meta"):
+    with ValueTracking() as values, torch.device("meta"):
         made, unsure = run(lambda: torch.randint(0, 5, (1,)))
         known = values.value_of(made)
     if unsure:
@@ -113,17 +113,17 @@ def test_any_series_of_writes_is_known_or_right(writes: list[tuple[int, int, int
 def test_a_remembered_value_is_a_copy_of_its_own() -> None:
     ids = torch.tensor([1, 2, 3])
     stands_in = torch.empty(3, dtype=torch.int64, device="meta")
-    remember(stands_in, ids)
-    with Shadowed():
+    store_values(stands_in, ids)
+    with ValueTracking():
         stands_in.add_(10)
         assert stands_in.tolist() == [11, 12, 13]
     assert ids.tolist() == [1, 2, 3]
-    with Shadowed():
+    with ValueTracking():
         assert stands_in.max().item() == 3
 
 
 def test_a_known_mask_gives_unknown_activations_their_shape() -> None:
-    with Shadowed(), torch.device("meta"):
+    with ValueTracking(), torch.device("meta"):
         activations = torch.randn(4, 6, requires_grad=True)
         mask = torch.tensor([True, False, True, True])
         assert activations[mask].shape == (3, 6)

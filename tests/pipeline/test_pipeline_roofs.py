@@ -139,10 +139,9 @@ def test_no_ceilings_here_is_a_note(spec: TargetSpec, monkeypatch: pytest.Monkey
     report = count_spec(spec, hardware="here")
     assert report.roofline == ()
     assert report.static is not None
-    assert report.notes == (
-        "The device's ceilings could not be measured: no reason; and no datasheet of this device is known, "
-        "so there are no floors.",
-    )
+    (note,) = report.notes
+    assert "no reason" in note
+    assert "no rooflines" in note
 
 
 def test_a_measured_report_says_what_share_of_the_roof_was_attained(
@@ -150,7 +149,7 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
 ) -> None:
     measured(measured_by, "a CPU")
     said: list[str] = []
-    report = analyze_spec(spec, device="cpu", configs=["default"], say=said.append).report
+    report = analyze_spec(spec, device="cpu", configs=["default"], on_progress=said.append).report
     (line,) = report.roofline
     fc = next(layer for layer in line.layers if (layer.path, layer.phase) == ("fc", "forward"))
     assert fc.time_ns == 50_000
@@ -218,7 +217,7 @@ def test_a_torch_that_sees_no_gpu_it_is_built_for_is_told(
     monkeypatch.setattr(environment, "built_for", lambda: "CUDA 13.0")
     notes = profiler_kit.env("cpu").notes
     if not torch.cuda.is_available():
-        assert notes[0].startswith("torch is built for CUDA 13.0 and sees no such device")
+        assert notes[0].startswith("torch is built for CUDA 13.0")
 
 
 @pytest.mark.parametrize("has_ceilings", [True, False])

@@ -20,7 +20,7 @@ def quiet(_: str) -> None:
 
 def in_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has small files read in processes as well."""
-    monkeypatch.setattr(reading, "WORTH_BYTES", 0)
+    monkeypatch.setattr(reading, "MIN_PARALLEL_BYTES", 0)
     monkeypatch.setattr(reading, "workers_for", lambda *_, **__: 2)
 
 
@@ -52,7 +52,7 @@ def test_a_bad_file_among_good_ones_is_an_error_of_its_own(
 
 def test_a_process_that_dies_loses_its_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     in_processes_too(monkeypatch)
-    good = reading.contribution(RANKS[0])
+    good = reading.extract_trace(RANKS[0])
     lost = KitError("the process that read it was ended by SIGKILL", hint="read it alone")
     monkeypatch.setattr(reading, "in_processes", lambda *_, **__: iter([good, lost]))
     read = read_all(RANKS, quiet)
@@ -63,7 +63,7 @@ def test_a_process_that_dies_loses_its_file_alone(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ctrl_c_keeps_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = reading.contribution
+    whole = reading.extract_trace
     seen: list[Path] = []
 
     def interrupted(file: Path) -> object:
@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> N
             raise KeyboardInterrupt
         return whole(file)
 
-    monkeypatch.setattr(reading, "contribution", interrupted)
+    monkeypatch.setattr(reading, "extract_trace", interrupted)
     read = read_all(RANKS, quiet)
     assert read.interrupted
     assert read.files == (RANKS[0],)

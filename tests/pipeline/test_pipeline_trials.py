@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.measurement.trials import MAX_TRIALS  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
+from profiler_kit.process.protocol import silent  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
@@ -89,8 +90,8 @@ def tried(spec: TargetSpec, said: list[str] | None = None) -> Report:
         spec,
         device="cpu",
         configs=["default"],
-        asked=LaboratoryQuestions(trials=True),
-        say=said.append if said is not None else None,
+        questions=LaboratoryQuestions(trials=True),
+        on_progress=said.append if said is not None else silent,
     ).report
 
 

@@ -1,6 +1,6 @@
-"""The verbs of the command line. Drop-in: one file per verb, found by being here. A file holds ``COMMAND``, a `Command`.
+"""The commands of the command line. Drop-in: each file of this folder defines one ``COMMAND``, a `Command`.
 
-All files are imported for every command line, ``--help`` included: slow imports go inside its functions.
+All files are imported for every command line, including ``--help``: slow imports belong inside functions.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from profiler_kit._family import members
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A verb: its `name`, a one-line `summary` and `examples` for ``--help``, its options, and its action.
+    """A command: its `name`, a one-line `summary` and `examples` for ``--help``, its options and its action.
 
-    `add_options` is called only when the verb is on the command line, so it may import registries. `run` takes the
-    parsed options, prints and writes, and returns the exit status.
+    `add_options` is called only if the command is on the command line, so it may import registries. `run` takes the
+    parsed options, prints and writes the results, and returns the exit status.
     """
 
     name: str
@@ -29,9 +29,9 @@ class Command:
 
 
 def commands() -> tuple[Command, ...]:
-    """All verbs, in the order of their files' names. Raises TypeError for a file that holds none."""
-    verbs = members(sys.modules[__name__])
-    for verb in verbs:
-        if not isinstance(getattr(verb, "COMMAND", None), Command):
-            raise TypeError(f"{verb.__file__}: expected COMMAND = Command(...)")
-    return tuple(verb.COMMAND for verb in verbs)
+    """All commands, in the order of their file names. Raises TypeError for a file without ``COMMAND``."""
+    modules = members(sys.modules[__name__])
+    for module in modules:
+        if not isinstance(getattr(module, "COMMAND", None), Command):
+            raise TypeError(f"{module.__file__}: expected COMMAND = Command(...)")
+    return tuple(module.COMMAND for module in modules)

@@ -1,4 +1,4 @@
-"""The verb `analyze`: the whole job. Counts, measures, attributes, explains, and leaves a report folder."""
+"""The command `analyze`: count, measure, attribute, explain, and write a report folder."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from profiler_kit.cli.options import (
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
-from profiler_kit.cli.values import names, positive, size
+from profiler_kit.cli.values import parse_names, parse_positive, parse_size
 
 if TYPE_CHECKING:
     from profiler_kit.records.laboratory import LaboratoryQuestions
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the target, how it is measured, the laboratory, and where results go."""
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    add_target_options(sub)
-    add_measure_options(sub)
-    _add_laboratory_options(sub)
-    sub.add_argument("--out", type=Path, metavar="DIR", help="the report folder (default: profiler_kit_out/NAME)")
-    add_convention_options(sub)
-    add_output_options(sub)
-    add_table_options(sub)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of target, measurement, experiments and output."""
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    add_target_options(parser)
+    add_measure_options(parser)
+    _add_experiment_options(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
+    add_convention_options(parser)
+    add_output_options(parser)
+    add_table_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Analyzes the target. Raises the failure that every run had, once the report is written."""
+    """Analyze the target. If every run failed, raises the first failure after the report is written."""
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
 
-    output.check(options)
-    folder = options.out if options.out is not None else Path("profiler_kit_out") / output.slug(options.target)
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    output.check_options(options)
+    folder = options.out if options.out is not None else Path("profiler_kit_out") / output.folder_name(options.target)
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         analysis = analyze_spec(
             target_spec(options),
             device=options.device,
@@ -53,19 +53,19 @@ def run(options: argparse.Namespace) -> int:
             steps=options.steps,
             timeout_s=options.timeout,
             traces=folder / "traces",
-            say=progress.say,
+            on_progress=progress.show,
             convention=options.convention,
-            asked=_laboratory_questions(options),
+            questions=_laboratory_questions(options),
         )
-        progress.say("writing the report")
+        progress.show("writing the report")
         output.write_report_folder(analysis, folder)
-    output.warn(analysis.report)
+    output.warn_about_guesses(analysis.report)
     try:
         output.emit_report(analysis.report, options)
     finally:
-        output.note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", options)
+        output.print_note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", options)
     if analysis.interrupted:
-        print("interrupted: the report holds what was measured before", file=sys.stderr)
+        print("interrupted: the report contains the measurements that finished", file=sys.stderr)
         return errors.INTERRUPTED
     failure = all_failed(analysis.report)
     if failure is not None:
@@ -73,32 +73,35 @@ def run(options: argparse.Namespace) -> int:
     return errors.OK
 
 
-def _add_laboratory_options(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("laboratory")
+def _add_experiment_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("experiments")
     group.add_argument(
-        "--also", type=names, action="extend", default=[], metavar="A,B",
-        help="measure these configurations too, joined by + as benchmark+channels_last (repeatable): " + choices.axes(),
+        "--also", type=parse_names, action="extend", default=[], metavar="A,B",
+        help=f"also measure these configurations, built from cuDNN flags and {choices.axes()}; join with +, for example "
+        "benchmark+channels_last (repeatable)",
     )  # fmt: skip
     group.add_argument(
         "--try", action="store_true", dest="trials",
-        help="run what the findings advise, before and after in fresh processes, and say what each gained",
+        help="try the advice of the findings: measure before and after in fresh processes, and report each gain",
     )  # fmt: skip
     group.add_argument(
-        "--steps-planned", type=positive, metavar="N",
-        help="how many steps you mean to train: does benchmark's search for algorithms pay by then?",
+        "--steps-planned", type=parse_positive, metavar="N",
+        help="planned number of training steps; reports whether cudnn.benchmark breaks even by then",
     )  # fmt: skip
     group.add_argument(
         "--shapes", metavar="A,B",
-        help="run over changing input shapes, under default and benchmark: sizes as 192,224x256, whole shapes, "
-        "a file with one a line, or auto",
+        help="run with changing input shapes under default and benchmark: sizes such as 192,224x256, full shapes, "
+        "a file with one shape per line, or auto",
     )  # fmt: skip
     group.add_argument(
-        "--memory-limit", type=size, metavar="SIZE",
-        help="run again under this cap, as 4GiB, what takes more: cuDNN then has fewer algorithms to choose from (CUDA)",
+        "--memory-limit", type=parse_size, metavar="SIZE",
+        help="repeat runs that use more memory than this limit, for example 4GiB, under the limit; cuDNN may then choose "
+        "slower algorithms (CUDA only)",
     )  # fmt: skip
     group.add_argument(
         "--counters", action="store_true",
-        help="executed operations and DRAM bytes of each convolution by hardware counters (CUDA; needs Nsight Compute, ncu)",
+        help="read executed operations and DRAM bytes of each convolution from hardware counters (CUDA only; needs ncu of "
+        "Nsight Compute)",
     )  # fmt: skip
 
 
@@ -118,7 +121,7 @@ def _laboratory_questions(options: argparse.Namespace) -> LaboratoryQuestions | 
 
 COMMAND = Command(
     name="analyze",
-    summary="count, measure under each cuDNN configuration, attribute, explain",
+    summary="count, measure under each cuDNN configuration, attribute and explain",
     examples=("analyze my_model.py", "analyze my_model.py:Net -i 32,3,224,224 --budget 30s"),
     add_options=add_options,
     run=run,

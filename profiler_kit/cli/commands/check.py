@@ -1,4 +1,4 @@
-"""The verb `check`: the pre-merge gate. Static figures of both sides, budgets, exit status."""
+"""The command `check`: the pre-merge gate. Compares static figures with a base and applies budgets."""
 
 from __future__ import annotations
 
@@ -17,37 +17,42 @@ from profiler_kit.cli.options import (
 from profiler_kit.cli.progress import Progress
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the target, the base, the budgets, and where results go."""
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    sub.add_argument("--base", metavar="REV", help="git revision or report.json to compare with (default: merge base)")
-    sub.add_argument(
-        "--budget", action="append", default=[], metavar="METRIC=LIMIT", help="flops=+10%%, params=26M … (repeatable)"
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of target, base, budgets and output."""
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    parser.add_argument(
+        "--base",
+        metavar="REV",
+        help="git revision or report.json to compare with (default: merge base with the main branch)",
     )
-    add_target_options(sub)
-    add_convention_options(sub, strict=True)
-    add_output_options(sub)
+    parser.add_argument(
+        "--budget", action="append", default=[], metavar="METRIC=LIMIT",
+        help="limit of a metric, for example flops=+10%% (relative to the base) or params=26M (repeatable)",
+    )  # fmt: skip
+    add_target_options(parser)
+    add_convention_options(parser, strict=True)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judges the target by its budgets, and returns the verdict's exit status."""
+    """Check the target against its budgets and return the exit status of the verdict."""
     from profiler_kit.pipeline.check import check_target
     from profiler_kit.records.strict import require_counted
     from profiler_kit.report.comparison import check_document
 
-    output.check(options)
+    output.check_options(options)
     command = ("check", "", *(("--base", options.base) if options.base is not None else ()))
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         result, head = check_target(
             target_spec(options, allow_guess=False, command=command),
-            [options.target, *_target_words(options)],
-            name=output.slug(options.target),
+            [options.target, *_target_arguments(options)],
+            name=output.folder_name(options.target),
             folder=Path.cwd(),
             base=options.base,
             budgets=options.budget,
             strict=options.strict,
             convention=options.convention,
-            say=progress.say,
+            on_progress=progress.show,
         )
     output.emit(check_document(result), options)
     if options.strict:
@@ -55,28 +60,28 @@ def run(options: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _target_words(options: argparse.Namespace) -> list[str]:
-    """The options that shape the target, as words of a command line again: the base is counted by a process of its own."""
+def _target_arguments(options: argparse.Namespace) -> list[str]:
+    """The target options as command line arguments again, because a separate process counts the base."""
     from profiler_kit.records.counts import DEFAULT_CONVENTION
 
-    words: list[str] = []
+    arguments: list[str] = []
     for text in options.input:
-        words += ["-i", text]
+        arguments += ["-i", text]
     for text in options.kw:
-        words += ["--kw", text]
-    words += ["--mode", options.mode, "--seed", str(options.seed)]
+        arguments += ["--kw", text]
+    arguments += ["--mode", options.mode, "--seed", str(options.seed)]
     for name in ("loss", "optimizer", "dtype", "amp", "batch"):
         value = getattr(options, name)
         if value is not None:
-            words += [f"--{name}", str(value)]
+            arguments += [f"--{name}", str(value)]
     if options.convention != DEFAULT_CONVENTION:
-        words += ["--convention", options.convention]
-    return [*words, "--channels-last"] if options.channels_last else words
+        arguments += ["--convention", options.convention]
+    return [*arguments, "--channels-last"] if options.channels_last else arguments
 
 
 COMMAND = Command(
     name="check",
-    summary="pre-merge gate: compare with a git revision and apply budgets",
+    summary="compare with a git revision and apply budgets, as a pre-merge gate",
     examples=("check my_model.py --base main --budget flops=+10%",),
     add_options=add_options,
     run=run,

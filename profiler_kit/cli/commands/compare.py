@@ -1,4 +1,4 @@
-"""The verb `compare`: two targets, reports or traces. What differs, and why."""
+"""The command `compare`: the differences between two targets, reports or traces, and their reasons."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from profiler_kit.records.target import TargetSpec
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds both sides, how targets are counted and measured, and where results go."""
-    sub.add_argument("a", metavar="A", help="a target, a report.json or its folder, or a trace (then B is one too)")
-    sub.add_argument("b", metavar="B", help="the same")
-    add_target_options(sub)
-    add_measure_options(sub)
-    sub.add_argument("--static", action="store_true", help="count only, measure nothing")
-    add_convention_options(sub)
-    add_output_options(sub)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add both sides and the options of target, measurement, counting and output."""
+    parser.add_argument("a", metavar="A", help="target, report.json, report folder, or trace")
+    parser.add_argument("b", metavar="B", help="same choices as A; a trace can only be compared with a trace")
+    add_target_options(parser)
+    add_measure_options(parser)
+    parser.add_argument("--static", action="store_true", help="count only; measure nothing")
+    add_convention_options(parser)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compares the two sides. Raises TargetError where one of them was measured and every run failed."""
+    """Compare the two sides. Raises TargetError if a side was measured and every run failed."""
     from profiler_kit.pipeline.compare import are_traces, compare_traces, is_saved, report_sides
     from profiler_kit.report.comparison import comparison_document
     from profiler_kit.report.trace_comparison import trace_comparison_document
 
-    traces = are_traces(options.a, options.b)
-    output.check(options)
-    if traces:
+    both_are_traces = are_traces(options.a, options.b)
+    output.check_options(options)
+    if both_are_traces:
         with Progress(quiet=options.quiet) as progress:
-            compared = compare_traces(options.a, options.b, say=progress.say)
-        output.emit(trace_comparison_document(compared), options)
+            comparison = compare_traces(options.a, options.b, on_progress=progress.show)
+        output.emit(trace_comparison_document(comparison), options)
         return errors.OK
 
     def side(text: str, *command: str) -> str | TargetSpec:
         command = (*command, "--static") if options.static else command
         return text if is_saved(text) else target_spec(options, text, command=command)
 
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         sides = report_sides(
             side(options.a, "compare", "", options.b),
             side(options.b, "compare", options.a, ""),
@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
             budget_s=options.budget_s,
             steps=options.steps,
             timeout_s=options.timeout,
-            say=progress.say,
+            on_progress=progress.show,
         )
-    output.warn(sides.a, sides.b)
+    output.warn_about_guesses(sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)
     if sides.failure is not None:
         raise sides.failure
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="compare",
-    summary="two targets, reports or traces: what differs in time, work and memory, and why",
+    summary="compare time, work and memory of two targets, reports or traces",
     examples=("compare models/convnet_v0.py models/convnet_v1.py",),
     add_options=add_options,
     run=run,

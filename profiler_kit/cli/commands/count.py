@@ -1,4 +1,4 @@
-"""The verb `count`: FLOPs, MACs, parameters and memory, without a device."""
+"""The command `count`: FLOPs, MACs, parameters and memory, without a device."""
 
 from __future__ import annotations
 
@@ -17,64 +17,70 @@ from profiler_kit.cli.options import (
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
-from profiler_kit.cli.values import size, variations
+from profiler_kit.cli.values import parse_size, parse_variations
 
 if TYPE_CHECKING:
     from profiler_kit.records.counts import MemoryQuestions
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the target, memory, conventions, the roofline, and where results go."""
-    sub.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    add_target_options(sub, several_batches=True)
-    _add_memory_options(sub)
-    add_convention_options(sub, strict=True, cross_check=True)
-    group = sub.add_argument_group("roofline")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of target, memory, counting, roofline and output."""
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    add_target_options(parser, several_batches=True)
+    _add_memory_options(parser)
+    add_convention_options(parser, strict=True, cross_check=True)
+    group = parser.add_argument_group("roofline")
     group.add_argument(
         "--hardware", metavar="NAME",
-        help=f"bound each layer and op by the datasheet of this device: {choices.cards()}; "
-        "or here: by the measured peaks of this machine's device",
+        help=f"add the roofline bound of each layer and op, from the datasheet of this device: {choices.cards()}; "
+        "or here, for the measured peaks of this machine's device",
     )  # fmt: skip
-    add_output_options(sub)
-    add_table_options(sub)
+    add_output_options(parser)
+    add_table_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Counts the target. With ``--strict`` raises UncountedError for ops without a formula."""
+    """Count the target. With ``--strict``, raises UncountedError for ops without a formula."""
     from profiler_kit.pipeline.count import count_spec
     from profiler_kit.records.strict import require_counted
 
-    output.check(options)
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
-        progress.say("counting")
+    output.check_options(options)
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
+        progress.show("counting")
         report = count_spec(
             target_spec(options),
             convention=options.convention,
             cross_check=options.cross_check,
             hardware=options.hardware,
             gpu=options.gpu,
-            asked=_memory_questions(options),
-            say=progress.say,
+            questions=_memory_questions(options),
+            on_progress=progress.show,
         )
-    output.warn(report)
+    output.warn_about_guesses(report)
     output.emit_report(report, options)
     if options.strict:
         require_counted(report)
     return errors.OK
 
 
-def _add_memory_options(sub: argparse.ArgumentParser) -> None:
-    group = sub.add_argument_group("memory")
-    group.add_argument("--gpu", metavar="NAME", help=f"whose memory is predicted: {choices.gpus()}")
-    group.add_argument("--fits", type=size, metavar="SIZE", help="the largest batch that fits, as 24GiB")
+def _add_memory_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("memory")
+    group.add_argument("--gpu", metavar="NAME", help=f"predict memory for this device: {choices.gpus()}")
+    group.add_argument(
+        "--fits",
+        type=parse_size,
+        metavar="SIZE",
+        help="find the largest batch that fits into this memory, for example 24GiB",
+    )
     group.add_argument(
         "--checkpoint", action="append", default=[], metavar="PATH",
-        help="what if this module kept its inputs alone; auto proposes modules, for --fits if given (repeatable)",
+        help="predict memory with activation checkpointing of this module; auto proposes modules, for --fits if set "
+        "(repeatable)",
     )  # fmt: skip
     group.add_argument(
-        "--what-if", action="extend", default=[], type=variations, metavar="CHANGE,…",
-        help=f"the memory with this changed ({choices.changes()}); "
-        "several by comma together, a bare amp or optimizer each in a row of its own (repeatable)",
+        "--what-if", action="extend", default=[], type=parse_variations, metavar="CHANGE,…",
+        help=f"predict memory after a change: {choices.changes()}; join changes that apply together with commas; amp or "
+        "optimizer without a value tries every value (repeatable)",
     )  # fmt: skip
 
 
@@ -92,7 +98,7 @@ def _memory_questions(options: argparse.Namespace) -> MemoryQuestions | None:
 
 COMMAND = Command(
     name="count",
-    summary="static only: FLOPs, MACs, parameters and memory per layer, no device",
+    summary="count FLOPs, MACs, parameters and memory per layer, without a device",
     examples=("count pkg.nets:build --kw width=64 -i 'ids=8,1024:int64[0:50257]' -o layers.csv",),
     add_options=add_options,
     run=run,

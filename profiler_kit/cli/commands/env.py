@@ -1,4 +1,4 @@
-"""The verb `env`: devices, versions and measured peaks."""
+"""The command `env`: devices, versions and measured peaks."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from profiler_kit.cli.options import add_device_option, add_output_options
 from profiler_kit.cli.progress import Progress
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the device, and where results go."""
-    add_device_option(sub)
-    sub.add_argument("--fresh", action="store_true", help="measure the ceilings again instead of taking the kept ones")
-    add_output_options(sub)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of device and output."""
+    add_device_option(parser)
+    parser.add_argument("--fresh", action="store_true", help="measure peaks again instead of using saved ones")
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows this machine."""
+    """Show the devices, versions and measured peaks of this machine."""
     from profiler_kit.pipeline.env import env
     from profiler_kit.report import machine_document
 
-    output.check(options)
-    with output.foreign_output_on_stderr(), Progress(quiet=options.quiet) as progress:
-        machine = env(options.device, fresh=options.fresh, say=progress.say)
+    output.check_options(options)
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
+        machine = env(options.device, fresh=options.fresh, on_progress=progress.show)
     output.emit(machine_document(machine), options)
     return errors.OK
 

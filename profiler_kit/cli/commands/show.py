@@ -1,4 +1,4 @@
-"""The verb `show`: a saved report again, in any format."""
+"""The command `show`: render a saved report in any format."""
 
 from __future__ import annotations
 
@@ -13,41 +13,46 @@ from profiler_kit.cli.options import add_output_options, add_table_options
 from profiler_kit.records.trace_asks import TraceView
 
 
-def add_options(sub: argparse.ArgumentParser) -> None:
-    """Adds the report, and how it is shown."""
-    sub.add_argument("report", type=Path, metavar="REPORT", help="a report.json or its folder, or what inspect wrote")
-    add_output_options(sub)
-    add_table_options(sub, trace_views=get_args(TraceView))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the report and the options of output and tables."""
+    parser.add_argument(
+        "report",
+        type=Path,
+        metavar="REPORT",
+        help="report.json, report folder, or any other JSON file that a command wrote with -o",
+    )
+    add_output_options(parser)
+    add_table_options(parser, trace_views=get_args(TraceView))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows any file that a verb wrote. Raises UsageError for a view that this kind of file does not have."""
+    """Show any JSON file that a command wrote. Raises UsageError for a view that this kind of file does not have."""
     from profiler_kit.records.report import Report, TraceReport
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
 
-    output.check(options)
+    output.check_options(options)
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):
         output.emit_traces(saved, options)
     elif isinstance(saved, Report):
         if options.by in get_args(TraceView):
             raise errors.UsageError(
-                f"a report on a target has no view by {options.by}", hint="one of: tree, layer, op, what-if"
+                f"a target report has no view --by {options.by}", hint="use one of: tree, layer, op, what-if"
             )
         output.emit_report(saved, options)
     else:
         from profiler_kit.report.saved import answer_document
 
         if options.by is not None:
-            raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="leave out --by")
+            raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="omit --by")
         output.emit(answer_document(saved), options)
     return errors.OK
 
 
 COMMAND = Command(
     name="show",
-    summary="render a saved report again, in any format; needs no torch",
+    summary="render a saved report in any format, without torch",
     examples=("show profiler_kit_out/my_model -f markdown",),
     add_options=add_options,
     run=run,

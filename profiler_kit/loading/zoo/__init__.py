@@ -1,4 +1,4 @@
-"""Targets that name a model of a model zoo: ``hf:...``, ``timm:NAME`` and ``torchvision:NAME``; weights are never loaded."""
+"""Targets from model zoos: ``hf:...``, ``timm:NAME`` and ``torchvision:NAME``. Pretrained weights are never loaded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _EXAMPLES: Final = {"hf": "hf:LlamaConfig", "timm": "timm:resnet50", "torchvisio
 
 
 def open_zoo(spec: TargetSpec, arguments: Mapping[str, Any]) -> Recipe | None:
-    """The recipe of the model that `spec` names, with the ``--kw`` `arguments`; None when it names none of a zoo.
+    """The recipe of the zoo model of `spec`, with the ``--kw`` `arguments`; None if `spec` is not a zoo model.
 
-    Raises TargetError or UsageError for a name or an argument that the zoo does not have, or a zoo that is not installed.
+    Raises:
+        TargetError, UsageError: an unknown name or argument, or a zoo that is not installed.
     """
     zoo, colon, name = spec.spec.partition(":")
     if not colon or zoo not in _ZOOS:
         return None
     if not name:
-        raise UsageError(f"{spec.spec} names no model", hint=f"name one: {_EXAMPLES[zoo]}")
+        raise UsageError(f"{spec.spec} contains no model name", hint=f"use for example {_EXAMPLES[zoo]}")
     return _ZOOS[zoo](spec, name, arguments)

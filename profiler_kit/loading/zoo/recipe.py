@@ -1,4 +1,4 @@
-"""How a zoo's model is made and what it is fed."""
+"""Recipes of zoo models: how to build one, and its inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
-from profiler_kit.loading.command import next_line
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.place import first_line
 from profiler_kit.records.target import TargetSpec
@@ -25,42 +25,44 @@ Inputs = tuple[tuple[InputText, ...], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A zoo's model: its class or builder, where it is described, and its inputs.
+    """How to build a zoo model, and its inputs.
 
-    ``inputs(model, forward, given)`` returns the texts of the inputs, those `given` in their places, and further keyword
-    arguments that are no tensors. `source` says in a sentence where the inputs' sizes are from. `listed` models take the
-    inputs as one list. The model is made within `surroundings`.
+    ``inputs(model, forward, texts)`` returns the texts of all inputs, including the user's ``-i`` `texts`, and keyword
+    arguments that are not tensors. `source` names the origin of the input sizes, for notes. Models with `takes_list` take
+    their inputs as one list. `factory` runs inside the `surroundings` context.
     """
 
     name: str
-    maker: Callable[[], nn.Module]
+    factory: Callable[[], nn.Module]
     where: str
     source: str
     inputs: Callable[[nn.Module, Forward, tuple[InputText, ...]], Inputs]
     notes: tuple[str, ...] = ()
-    listed: bool = False
+    takes_list: bool = False
     surroundings: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
 
-def no_model(spec: TargetSpec, zoo: str, name: str, names: Sequence[str]) -> TargetError:
-    """The error for a `name` that is none of the `names` of the zoo's models."""
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+def unknown_model_error(spec: TargetSpec, zoo: str, name: str, names: Sequence[str]) -> TargetError:
+    """The error for a `name` that is not in `names`, the names of the zoo's models."""
+    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
     return TargetError(
-        f"{zoo} has no model {name!r}" + (f"; nearest: {', '.join(near)}" if near else ""),
+        f"{zoo} has no model {name!r}" + (f"; did you mean {' or '.join(matches)}?" if matches else ""),
         where=spec.spec,
-        hint=next_line(spec, target=f"{zoo}:{near[0] if near else 'resnet50'}"),
+        hint=next_command(spec, target=f"{zoo}:{matches[0] if matches else 'resnet50'}"),
     )
 
 
-def imported(package: str, target: str, install: str) -> Any:
-    """The zoo's package. Raises TargetError that tells what to `install`, or why it does not import."""
+def import_package(package: str, target: str, install: str) -> Any:
+    """Import the zoo's package. Raises TargetError with the package to `install`, or with the import error."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == package:
             message = f"{package} is not installed"
         else:
-            message = f"{package} does not import: {first_line(error)}"
+            message = f"{package} cannot be imported: {first_line(error)}"
         raise TargetError(
-            message, where=target, hint=f"without changing your torch: {sys.executable} -m pip install {install}"
+            message,
+            where=target,
+            hint=f"install it without changing your torch: {sys.executable} -m pip install {install}",
         ) from error

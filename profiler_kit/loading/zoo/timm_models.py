@@ -1,4 +1,4 @@
-"""``timm:NAME``: an entry of timm's registry, without weights."""
+"""``timm:NAME``: a model of timm's registry, without pretrained weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported, no_model
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
@@ -19,18 +19,18 @@ INSTALL: Final = "--no-deps timm torchvision, then: pip install huggingface_hub 
 def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     """The recipe of timm's model `name`. Raises TargetError."""
     define_missing_ops()  # timm imports torchvision
-    timm = imported("timm", spec.spec, INSTALL)
+    timm = import_package("timm", spec.spec, INSTALL)
     if not timm.is_model(name):
-        raise no_model(spec, "timm", name, timm.list_models())
+        raise unknown_model_error(spec, "timm", name, timm.list_models())
 
-    def inputs(model: nn.Module, forward: Forward, given: tuple[InputText, ...]) -> Inputs:
+    def inputs(model: nn.Module, forward: Forward, texts: tuple[InputText, ...]) -> Inputs:
         size = timm.data.resolve_model_data_config(model)["input_size"]
-        return given or (InputText(shape=(1, *size)),), {}
+        return texts or (InputText(shape=(1, *size)),), {}
 
     return Recipe(
         name=name,
-        maker=lambda: timm.create_model(name, pretrained=False, **arguments),
+        factory=lambda: timm.create_model(name, pretrained=False, **arguments),
         where=spec.spec,
-        source="timm's own preprocessing",
+        source="timm's preprocessing",
         inputs=inputs,
     )

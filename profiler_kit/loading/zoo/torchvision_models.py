@@ -1,4 +1,4 @@
-"""``torchvision:NAME``: a builder of torchvision's registry, without weights."""
+"""``torchvision:NAME``: a model of torchvision's registry, without pretrained weights."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.loading.batch import Forward
-from profiler_kit.loading.construct import check_arguments
+from profiler_kit.loading.construction import check_arguments
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.zoo.recipe import Inputs, Recipe, imported, no_model
+from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
@@ -24,35 +24,37 @@ FLOW_SIZE: Final = (512, 512)
 def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
     """The recipe of torchvision's model `name`. Raises TargetError or UsageError."""
     define_missing_ops()
-    models = imported("torchvision", spec.spec, INSTALL).models
+    models = import_package("torchvision", spec.spec, INSTALL).models
     try:
         builder = models.get_model_builder(name)
     except ValueError:
-        raise no_model(spec, "torchvision", name, models.list_models()) from None
+        raise unknown_model_error(spec, "torchvision", name, models.list_models()) from None
     check_arguments(spec, name, builder, arguments, spec.spec)
-    takes = inspect.signature(builder).parameters
-    # left alone, a segmentation or detection builder would download its backbone's weights
-    bare = {key: None for key in ("weights", "weights_backbone") if key in takes and key not in arguments}
+    parameters = inspect.signature(builder).parameters
+    # by default, segmentation and detection builder_functions download their backbone's weights
+    no_weights = {key: None for key in ("weights", "weights_backbone") if key in parameters and key not in arguments}
     weights = next(iter(models.get_model_weights(name)), None)
     shape, count = input_shape(weights)
 
-    def inputs(model: nn.Module, _: Forward, given: tuple[InputText, ...]) -> Inputs:
-        size = getattr(model, "image_size", shape[-1])  # a vision transformer takes the size it was built for alone
+    def inputs(model: nn.Module, _: Forward, texts: tuple[InputText, ...]) -> Inputs:
+        size = getattr(
+            model, "image_size", shape[-1]
+        )  # a vision transformer needs the image size that it was built for
         built_for = (*shape[:-2], size, size) if size != shape[-1] else shape
-        return given or (InputText(shape=built_for),) * count, {}
+        return texts or (InputText(shape=built_for),) * count, {}
 
     return Recipe(
         name=name,
-        maker=lambda: builder(**{**bare, **arguments}),
+        factory=lambda: builder(**{**no_weights, **arguments}),
         where=spec.spec,
-        source="torchvision's own preprocessing" if weights is not None else "the usual image size",
+        source="torchvision's preprocessing" if weights is not None else "the usual image size",
         inputs=inputs,
-        listed=_kind(weights) == "ObjectDetection",
+        takes_list=_kind(weights) == "ObjectDetection",
     )
 
 
 def input_shape(weights: Any) -> tuple[tuple[int, ...], int]:
-    """(shape, how many) of the inputs that the preprocessing of `weights` yields for a batch of one."""
+    """(shape, number) of the inputs that the preprocessing of `weights` returns for a batch of one."""
     if weights is None:
         return (1, 3, 224, 224), 1
     transforms = weights.transforms()

@@ -1,4 +1,4 @@
-"""Inputs made up from a transformers config: as large as the model is meant for, with labels where it takes any."""
+"""Random inputs from a transformers config, in the sizes that the model expects, with labels if it takes any."""
 
 from __future__ import annotations
 
@@ -27,36 +27,42 @@ _PER_SAMPLE: Final = (
 _PER_TOKEN: Final = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
 
 
-def made_up(config: Any, model: nn.Module, forward: Forward, given: tuple[InputText, ...], *, training: bool) -> Inputs:
-    """(texts, further keyword arguments) of a step's inputs, all by name.
+def made_up(config: Any, model: nn.Module, forward: Forward, texts: tuple[InputText, ...], *, training: bool) -> Inputs:
+    """(input texts, other keyword arguments) of a step; all inputs are passed by name.
 
-    Batch size, sequence length and image size follow the `given` texts: the first without a name is the main input. In
-    training there are labels, as the head takes them, and no cache for generation is kept.
+    The user's `texts` determine batch size, sequence length and image size; the first one without a name is the main input.
+    In training, the inputs include labels for the model's head, and the generation cache is off.
     """
     main = str(getattr(model, "main_input_name", "input_ids"))
-    named = [text if text.name is not None else replace(text, name=main) for text in given]
-    first = next((text for text in named if text.name == main), None)
-    made = _Made(config, model, forward, first)
-    texts = {text.name: text for text in made.inputs(main)}
+    named_texts = [text if text.name is not None else replace(text, name=main) for text in texts]
+    first = next((text for text in named_texts if text.name == main), None)
+    config_inputs = _ConfigInputs(config, model, forward, first)
+    inputs = {text.name: text for text in config_inputs.inputs(main)}
     if training:
-        texts.update((text.name, text) for text in made.labels())
-    elif made.is_seq2seq and "decoder_input_ids" in forward.names:
-        texts["decoder_input_ids"] = made.ids("decoder_input_ids", made.decoder_length)
-    for text in named:
-        known = texts.get(text.name)
-        if known is not None and known.is_integer and text.is_integer and text.low is None and known.low is not None:
-            text = replace(text, low=known.low, high=known.high)
-        texts[text.name] = text
+        inputs.update((text.name, text) for text in config_inputs.labels())
+    elif config_inputs.is_seq2seq and "decoder_input_ids" in forward.names:
+        inputs["decoder_input_ids"] = config_inputs.ids("decoder_input_ids", config_inputs.decoder_length)
+    for text in named_texts:
+        default = inputs.get(text.name)
+        if (
+            default is not None
+            and default.is_integer
+            and text.is_integer
+            and text.low is None
+            and default.low is not None
+        ):
+            text = replace(text, low=default.low, high=default.high)
+        inputs[text.name] = text
     extras: dict[str, Any] = {}
     if "return_loss" in forward.names and training:
         extras["return_loss"] = True
     if training and "use_cache" in forward.names:
         extras["use_cache"] = False
-    return tuple(made.typed(text) for text in texts.values()), extras
+    return tuple(config_inputs.typed(text) for text in inputs.values()), extras
 
 
-class _Made:
-    """What one config's inputs look like."""
+class _ConfigInputs:
+    """The inputs and labels that fit one config."""
 
     def __init__(self, config: Any, model: nn.Module, forward: Forward, first: InputText | None) -> None:
         self._config, self._model, self._forward = config, model, forward
@@ -85,7 +91,7 @@ class _Made:
         return type(self._model).__name__.endswith("ForMultipleChoice")
 
     def typed(self, text: InputText) -> InputText:
-        """`text`, a floating one in the type of the weights."""
+        """`text`, with the dtype of the weights if it is a floating-point input."""
         if text.dtype is None and self._dtype is not torch.float32:
             return replace(text, dtype=dtype_name(self._dtype))
         return text
@@ -97,13 +103,13 @@ class _Made:
         return InputText(shape=shape, name=name, dtype="int64", low=0, high=high)
 
     def inputs(self, main: str) -> Iterator[InputText]:
-        """The main input, and those of the other modalities that `forward` takes."""
-        both = "pixel_values" in self._forward.names and "input_ids" in self._forward.names
-        # where images stand among the tokens, made-up tokens would name places that no image fills
-        has_places = any(hasattr(self._config, name) for name in ("image_token_id", "image_token_index"))
-        if "input_ids" in self._forward.names and (main == "input_ids" or both):
+        """The main input, and the inputs of other modalities that `forward` takes."""
+        is_multimodal = "pixel_values" in self._forward.names and "input_ids" in self._forward.names
+        # with image tokens in the text, random tokens would refer to missing images
+        has_image_tokens = any(hasattr(self._config, name) for name in ("image_token_id", "image_token_index"))
+        if "input_ids" in self._forward.names and (main == "input_ids" or is_multimodal):
             yield self.ids("input_ids", self._length)
-        if main == "pixel_values" or (both and not has_places):
+        if main == "pixel_values" or (is_multimodal and not has_image_tokens):
             yield InputText(shape=self._pixels(), name="pixel_values")
         elif main == "pixel_values_videos":
             size = self._image_size()
@@ -116,7 +122,7 @@ class _Made:
             yield InputText(shape=self._wave_or_spectrum(), name=main)
 
     def labels(self) -> Iterator[InputText]:
-        """Labels, where the class takes them as tensors; none for those that take lists of boxes."""
+        """Labels, if the class takes them as tensors; none for classes that take lists of boxes."""
         names, head = self._forward.names, type(self._model).__name__
         if "start_positions" in names and "end_positions" in names:
             for name in ("start_positions", "end_positions"):
@@ -162,7 +168,7 @@ class _Made:
         return IMAGE, IMAGE
 
     def _spectrum(self) -> tuple[int, ...]:
-        """(batch, bins, frames) for Whisper and its like, which have fixed windows; else (batch, frames, bins)."""
+        """(batch, bins, frames) for models with a fixed window, such as Whisper; otherwise (batch, frames, bins)."""
         holder = getattr(self._config, "audio_config", None) or self._config
         window = _positive(holder, "max_source_positions")
         bins = (
@@ -182,7 +188,7 @@ class _Made:
 
 
 def _positive(holder: Any, *names: str) -> int | None:
-    """The first attribute of these names that is a positive integer."""
+    """The first attribute in `names` that is a positive integer; None without one."""
     values = (getattr(holder, name, None) for name in names)
     return next(
         (value for value in values if isinstance(value, int) and not isinstance(value, bool) and value > 0), None

@@ -1,4 +1,4 @@
-"""From a model and its inputs to a Target: its loss, its optimizer, and what is to be announced."""
+"""Assembles a Target from a model: adds inputs, loss and optimizer, and collects notes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
-from profiler_kit.loading.command import IN_PYTHON, next_line
+from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compiled import Wrapper
-from profiler_kit.loading.feed import Feeder
-from profiler_kit.loading.fit import check_fit
+from profiler_kit.loading.copies import copy_with_weights, meta_copy
+from profiler_kit.loading.input_check import check_batch
+from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.meta import meta_copy, private_copy
-from profiler_kit.loading.model import Target, Tuning
+from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.place import a_kind, user_errors
+from profiler_kit.loading.place import type_with_article, user_errors
 from profiler_kit.loading.surroundings import seeded
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 
-def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
-    """What the target trains towards; None in ``infer`` mode. Raises TargetError for a `loss_fn` that is no function."""
+def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
+    """The loss of the target; None in ``infer`` mode. Raises TargetError if `loss_fn` is not callable."""
     if spec.mode == "infer":
         return None
     tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
@@ -37,7 +37,7 @@ def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | Non
         return Objective(name=AUTO, token_shapes=tokens)
     if not callable(loss_fn):
         raise TargetError(
-            f"loss_fn is {a_kind(loss_fn)}, not a function",
+            f"loss_fn is {type_with_article(loss_fn)}, not a function",
             where=where,
             hint="define loss_fn(output, *inputs)",
         )
@@ -45,23 +45,23 @@ def _objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | Non
     return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
 
 
-def _tuning(spec: TargetSpec, configure: object, where: str | None) -> Tuning | None:
-    """How the optimizer is made; None in ``infer`` mode. Raises TargetError for a `configure` that is no function."""
+def _create_optimizer_recipe(spec: TargetSpec, configure: object, where: str | None) -> OptimizerRecipe | None:
+    """The recipe of the optimizer; None in ``infer`` mode. Raises TargetError if `configure` is not callable."""
     if spec.mode == "infer":
         return None
     if spec.optimizer is not None or configure is None:
-        return Tuning(name=spec.optimizer or DEFAULT)
+        return OptimizerRecipe(name=spec.optimizer or DEFAULT)
     if not callable(configure):
         raise TargetError(
-            f"configure_optimizer is {a_kind(configure)}, not a function",
+            f"configure_optimizer is {type_with_article(configure)}, not a function",
             where=where,
-            hint="define configure_optimizer(model), or take --optimizer adamw",
+            hint="define configure_optimizer(model), or use --optimizer adamw",
         )
-    return Tuning(name="configure_optimizer", function=configure, where=where)
+    return OptimizerRecipe(name="configure_optimizer", function=configure, where=where)
 
 
 def assemble(
-    feeder: Feeder,
+    finder: InputFinder,
     where: str,
     *,
     notes: tuple[str, ...],
@@ -75,33 +75,35 @@ def assemble(
     cudnn_flags: tuple[NamedValue, ...] = (),
     cudnn_off_lines: tuple[int, ...] = (),
 ) -> Target:
-    """The Target of the feeder's model and the inputs that it finds; `ready` is called before anything is put on the device.
+    """Assemble the Target of the finder's model and inputs. Calls `ready` before anything is moved to the device.
 
-    `loss_fn` and `configure` (`configure_optimizer`) are the target's own, each with the place that defines it.
+    `loss_fn` and `configure` (``configure_optimizer``) come from the target's file, together with their locations.
 
-    Raises: TargetError or UsageError for inputs that are not found or don't fit; TargetError where there is nothing to train.
+    Raises:
+        TargetError, UsageError: there are no inputs, or they do not fit the model.
+        TargetError: in ``train`` mode, the model has no trainable parameters.
     """
-    spec, model, device = feeder.spec, feeder.model, feeder.device
-    feed = feeder.feed()
-    check_fit(spec, feeder.forward, feed.batch, where)
-    objective = _objective(spec, feed.batch, loss_fn, loss_fn_at)
-    tuning = _tuning(spec, configure, configure_at)
-    notes += feed.notes + _materialised(spec, model, feed.batch)
+    spec, model, device = finder.spec, finder.model, finder.device
+    inputs = finder.find()
+    check_batch(spec, finder.forward, inputs.batch, where)
+    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at)
+    tuning = _create_optimizer_recipe(spec, configure, configure_at)
+    notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)
     if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
         raise TargetError(
-            f"{type(model).__name__} has no trainable parameters: nothing to train",
+            f"{type(model).__name__} has no trainable parameters",
             where=where,
-            hint=next_line(spec, add=("--mode", "infer")),
+            hint=next_command(spec, add=("--mode", "infer")),
         )
     if tuning is not None and tuning.function is None and spec.optimizer is None:
-        notes += (f"optimizer: {tuning.name}, because no configure_optimizer is defined",)
+        notes += (f"optimizer: {tuning.name} (the target defines no configure_optimizer)",)
     if spec.amp is not None and device.type == "meta":
-        notes += (f"--amp {spec.amp}: meta tensors know no autocast, so static bytes are those without it",)
+        notes += (f"--amp {spec.amp}: static byte counts do not include autocast, which meta tensors do not support",)
     if ready is not None:
         ready()
     if objective is not None and isinstance(objective.function, nn.Module):
-        held = meta_copy(objective.function) if device.type == "meta" else private_copy(objective.function)
-        objective = replace(objective, function=held.to(device))
+        loss_module = meta_copy(objective.function) if device.type == "meta" else copy_with_weights(objective.function)
+        objective = replace(objective, function=loss_module.to(device))
     info = TargetInfo(
         spec=spec.spec if spec.spec != IN_PYTHON else type(model).__name__,
         name=type(model).__name__,
@@ -112,8 +114,8 @@ def assemble(
         dtype=spec.dtype,
         amp=spec.amp,
         channels_last=spec.channels_last,
-        inputs_from=feed.origin,
-        has_loader=feed.loader is not None,
+        inputs_from=inputs.origin,
+        has_loader=inputs.loader is not None,
         notes=notes,
         cudnn_flags=cudnn_flags,
         cudnn_off_lines=cudnn_off_lines,
@@ -122,20 +124,20 @@ def assemble(
     return Target(
         spec=spec,
         info=info,
-        forward=feeder.forward,
+        forward=finder.forward,
         model=model,
         runs=compiles(model) if compiles is not None else model,
         device=device,
-        batch=feed.batch,
+        batch=inputs.batch,
         objective=objective,
         tuning=tuning,
-        loader=feed.loader,
+        loader=inputs.loader,
         again=again,
     )
 
 
-def _materialised(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str, ...]:
-    """Gives lazy layers their shapes by one forward pass, where there are any; says so."""
+def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str, ...]:
+    """Run one forward pass if the model has lazy layers, which get their shapes from it; returns a note in this case."""
     tensors = [*model.parameters(), *model.buffers()]
     if not any(is_lazy(tensor) for tensor in tensors):
         return ()
@@ -145,9 +147,9 @@ def _materialised(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str
     def moved(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
 
-    here = map_batch(batch, moved, moved)
-    what = "lazy layers could not be given their shapes: forward"
-    hint = f"if the inputs are wrong, give others: {next_line(spec)}"
-    with user_errors(what, hint=hint), torch.no_grad(), seeded(spec.seed):
-        model(*here.args, **here.kwargs)
-    return ("lazy layers were given their shapes by one forward pass",)
+    moved_batch = map_batch(batch, moved, moved)
+    action = "the forward pass that initializes lazy layers"
+    hint = f"if the inputs are wrong, pass others: {next_command(spec)}"
+    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed):
+        model(*moved_batch.args, **moved_batch.kwargs)
+    return ("lazy layers: initialized by one forward pass",)

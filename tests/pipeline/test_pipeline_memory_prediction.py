@@ -10,7 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from profiler_kit.pipeline.count import count_spec  # noqa: E402
-from profiler_kit.pipeline.forecast import Counted, counted_if_possible, with_measured_scratch  # noqa: E402
+from profiler_kit.pipeline.memory_prediction import (  # noqa: E402
+    MEASURED_NOTE,
+    Counted,
+    counted_if_possible,
+    with_measured_workspaces,
+)
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -44,7 +49,6 @@ ASKING = {
     "ctc loss": "return F.ctc_loss(y[:, None].log_softmax(-1), torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2]))",
     "custom kernel": "return own(y)",
 }
-ROUGH = "the peaks measured on the device stand"
 
 
 def written(folder: Path, body: str, extra: str = "") -> TargetSpec:
@@ -67,20 +71,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_that_needs_values_runs_on_the_cpu_and_the_line_is_named(kind: str, device: str, here: Path) -> None:
     extra = OWN_OP.format(name=f"on_{device}", devices=None) if kind == "custom kernel" else ""
     found = counted(here, ASKING[kind], extra, device)
-    assert found.shown is not None
-    memory = found.shown.memory
+    assert found.static is not None
+    memory = found.static.memory
     assert memory is not None
     assert memory.traced_on == "cpu"
     assert memory.peak_bytes > 0
-    assert any(LINE in note and "on the CPU, with real compute" in note for note in memory.notes)
-    assert (ROUGH in memory.notes) == (device == "cuda")
+    assert any(LINE in note and "on the CPU" in note for note in memory.notes)
+    assert (MEASURED_NOTE in memory.notes) == (device == "cuda")
 
 
 def test_a_kernel_for_cuda_alone_leaves_the_measurement_and_says_so(here: Path) -> None:
     found = counted(here, "return own(y)", OWN_OP.format(name="alone", devices="'cuda'"))
-    assert (found.shown, found.target) == (None, None)
+    assert (found.static, found.target) == (None, None)
     note = found.info.notes[-1]
-    assert note.startswith(f"Not counted, what is measured stands: {LINE}: a kernel runs on CUDA alone")
+    assert note.startswith("Not counted")
+    assert f"{LINE}: a kernel runs on CUDA" in note
     assert "--device cuda" in note
 
 
@@ -94,7 +99,7 @@ def test_a_kernel_for_cuda_alone_leaves_the_measurement_and_says_so(here: Path) 
 )
 def test_kernels_that_refuse_in_words_of_their_own(refusal: str, here: Path) -> None:
     found = counted(here, f"if not y.is_cuda: raise ValueError({refusal!r})\n        return y")
-    assert "a kernel runs on CUDA alone" in found.info.notes[-1]
+    assert "a kernel runs on CUDA" in found.info.notes[-1]
     assert LINE in found.info.notes[-1]
 
 
@@ -105,7 +110,7 @@ def test_sparse_gradients_are_left_out_and_the_layer_is_named(here: Path) -> Non
         "example_inputs = torch.zeros(4, 2, dtype=torch.long)\n"
     )
     spec = TargetSpec(spec="net.py", loss="sum", optimizer="sgd")
-    memory = counted_if_possible(spec, "kit", "cuda").shown.memory  # type: ignore[union-attr]
+    memory = counted_if_possible(spec, "kit", "cuda").static.memory  # type: ignore[union-attr]
     assert memory is not None
     (note,) = [note for note in memory.notes if "sparse" in note]
     assert "backward of table" in note
@@ -120,12 +125,12 @@ def test_an_optimizer_that_refuses_leaves_the_count_and_the_measurement(here: Pa
         "            raise RuntimeError('not like this')\n"
         f"    return Refuses(model.parameters(), lr=0.1)\n{TAIL}"
     )
-    found = counted_if_possible(TargetSpec(spec="net.py", loss="sum"), "kit", "cuda").shown
+    found = counted_if_possible(TargetSpec(spec="net.py", loss="sum"), "kit", "cuda").static
     assert found is not None
     assert found.memory is None
     (note,) = found.notes
     assert note.startswith("memory is not predicted: net.py:15: the optimizer raised RuntimeError: not like this")
-    assert note.endswith(ROUGH)
+    assert note.endswith(MEASURED_NOTE)
 
 
 def test_a_compiled_model_is_labelled_eager(here: Path) -> None:
@@ -158,7 +163,7 @@ def run_of(name: str, scratch: int | None) -> ConfigRun:
 def test_each_run_is_predicted_with_its_own_scratch_and_its_calls_are_dropped(here: Path) -> None:
     found = counted(here, "return y")
     runs = [run_of("default", 100 * MIB), run_of("failed", None), run_of("benchmark", 300 * MIB)]
-    first, failed, last = with_measured_scratch(runs, found, "cuda")
+    first, failed, last = with_measured_workspaces(runs, found, "cuda")
     assert failed == runs[1]
     assert first.predicted is not None
     assert last.predicted is not None
@@ -176,7 +181,7 @@ def test_each_run_is_predicted_with_its_own_scratch_and_its_calls_are_dropped(he
 def test_without_a_simulation_the_measurement_stands_alone(here: Path) -> None:
     runs = [run_of("default", MIB)]
     not_counted = counted(here, "return own(y)", OWN_OP.format(name="missing", devices="'cuda'"))
-    (run,) = with_measured_scratch(runs, not_counted, "cuda")
+    (run,) = with_measured_workspaces(runs, not_counted, "cuda")
     assert run.predicted is None
     assert run.memory is not None
     assert run.memory.calls == ()
@@ -189,14 +194,15 @@ def test_a_simulation_that_fails_the_second_time_is_a_note(here: Path, monkeypat
 
     found = counted(here, "return y")
     monkeypatch.setattr("profiler_kit.memory.simulate_measured", fails)
-    (run,) = with_measured_scratch([run_of("default", MIB)], found, "cuda")
+    (run,) = with_measured_workspaces([run_of("default", MIB)], found, "cuda")
     assert run.predicted is None
-    assert run.notes == ("memory is not predicted with measured scratch: RuntimeError: once was enough",)
+    (note,) = run.notes
+    assert note.endswith(": RuntimeError: once was enough")
 
 
 def test_on_a_cpu_nothing_is_predicted_again(here: Path) -> None:
     runs = [ConfigRun(config=RunConfig(name="default"))]
-    assert with_measured_scratch(runs, counted(here, "return y", device="cpu"), "cpu") == runs
+    assert with_measured_workspaces(runs, counted(here, "return y", device="cpu"), "cpu") == runs
 
 
 def test_a_file_is_imported_once_however_often_its_model_is_built(here: Path) -> None:

@@ -1,6 +1,6 @@
-"""The input shapes of a file's own smoke test, read from its syntax tree; nothing of it is run.
+"""Input shapes from a file's smoke test, found in the syntax tree without running the code.
 
-Read are ``if __name__ == "__main__":`` blocks and the functions they call without arguments. An input is a literal
+Searches ``if __name__ == "__main__":`` blocks and the functions that they call without arguments. An input is a literal
 ``torch.randn/rand/zeros/ones/empty/full/randint(...)`` that is passed to the model, directly or through a variable.
 """
 
@@ -22,35 +22,38 @@ _MODEL_NAMES = ("model", "net", "network", "m")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeTest:
-    """The inputs a smoke test passes to the model, keyword ones with their names, and the line where it does."""
+    """The inputs that a smoke test passes to the model, and the line of the call. Keyword inputs have a name."""
 
     inputs: tuple[InputText, ...]
     line: int
 
 
-def smoke_test(tree: ast.Module, makers: tuple[str, ...]) -> SmokeTest | None:
-    """The inputs of the first call to a model with literal tensors; `makers` are the names that make the target's model."""
+def smoke_test(tree: ast.Module, factories: tuple[str, ...]) -> SmokeTest | None:
+    """The inputs of the first model call with literal tensors; None without one.
+
+    `factories` are the names of functions and classes that build the model.
+    """
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    constants = dict(_integers(tree.body, {}))
+    constants = dict(_integers(tree.body))
     for block in main_blocks(tree):
         bodies = [block]
         for call in _calls(block):
             name = call.func.id if isinstance(call.func, ast.Name) else ""
-            if name in functions and name not in makers and not call.args:
+            if name in functions and name not in factories and not call.args:
                 bodies.append(functions[name].body)
         for body in bodies:
-            found = _in_body(body, constants, makers)
-            if found is not None:
-                return found
+            test = _find_in_body(body, constants, factories)
+            if test is not None:
+                return test
     return None
 
 
 def _calls(body: list[ast.stmt]) -> list[ast.Call]:
-    found = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+    calls = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
 
-def _integers(body: list[ast.stmt], known: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _integers(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
     for statement in body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
@@ -62,17 +65,17 @@ def _integers(body: list[ast.stmt], known: dict[str, int]) -> Iterator[tuple[str
                     yield name.id, item.value
 
 
-def _in_body(body: list[ast.stmt], constants: dict[str, int], makers: tuple[str, ...]) -> SmokeTest | None:
-    sizes = constants | dict(_integers(body, constants))
+def _find_in_body(body: list[ast.stmt], constants: dict[str, int], factories: tuple[str, ...]) -> SmokeTest | None:
+    sizes = constants | dict(_integers(body))
     tensors: dict[str, InputText] = {}
     models: set[str] = set()
-    # in source order, so that a variable that is bound twice holds what it held at the call
+    # in source order, so that each variable has its value at the time of the call
     for node in sorted(
         (n for s in body for n in ast.walk(s) if isinstance(n, (ast.Assign, ast.Call))),
         key=lambda n: (n.lineno, isinstance(n, ast.Assign), n.col_offset),
     ):
         if isinstance(node, ast.Call):
-            inputs = _inputs(node, tensors, sizes) if _is_model(node.func, models, makers) else None
+            inputs = _inputs(node, tensors, sizes) if _is_model(node.func, models, factories) else None
             if inputs:
                 return SmokeTest(inputs=inputs, line=node.lineno)
             continue
@@ -81,22 +84,22 @@ def _in_body(body: list[ast.stmt], constants: dict[str, int], makers: tuple[str,
                 literal = _literal(node.value, sizes)
                 if literal is not None:
                     tensors[target.id] = literal
-                elif _makes_model(node.value, makers):
+                elif _builds_model(node.value, factories):
                     models.add(target.id)
     return None
 
 
-def _is_model(called: ast.expr, models: set[str], makers: tuple[str, ...]) -> bool:
+def _is_model(called: ast.expr, models: set[str], factories: tuple[str, ...]) -> bool:
     if isinstance(called, ast.Attribute) and called.attr == "forward":
         called = called.value
     if isinstance(called, ast.Name):
         return called.id in models or called.id in _MODEL_NAMES
-    return _makes_model(called, makers)
+    return _builds_model(called, factories)
 
 
-def _makes_model(value: ast.expr, makers: tuple[str, ...]) -> bool:
+def _builds_model(value: ast.expr, factories: tuple[str, ...]) -> bool:
     value = _unwrapped(value)
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in makers
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in factories
 
 
 def _unwrapped(value: ast.expr) -> ast.expr:
@@ -106,14 +109,14 @@ def _unwrapped(value: ast.expr) -> ast.expr:
 
 
 def _inputs(call: ast.Call, tensors: dict[str, InputText], sizes: dict[str, int]) -> tuple[InputText, ...] | None:
-    found = []
+    inputs = []
     for name, value in [*((None, arg) for arg in call.args), *((k.arg, k.value) for k in call.keywords)]:
         bare = _unwrapped(value)
         text = tensors.get(bare.id) if isinstance(bare, ast.Name) else _literal(value, sizes)
         if text is None:
             return None
-        found.append(replace(text, name=name))
-    return tuple(found)
+        inputs.append(replace(text, name=name))
+    return tuple(inputs)
 
 
 def _literal(value: ast.expr, sizes: dict[str, int]) -> InputText | None:
@@ -137,10 +140,10 @@ def _literal(value: ast.expr, sizes: dict[str, int]) -> InputText | None:
         bounds = (0, ends[0]) if len(ends) == 1 else (ends[0], ends[1])
         shape = _shape([size], sizes)
     else:
-        given = keywords.get("size")
+        size = keywords.get("size")
         if maker == "full":
             args = args[:1]
-        shape = _shape([given] if given is not None else args, sizes)
+        shape = _shape([size] if size is not None else args, sizes)
     dtype = _dtype(keywords.get("dtype")) or cast or ("int64" if maker == "randint" else None)
     if shape is None:
         return None
@@ -159,8 +162,8 @@ def _shape(args: list[ast.expr], sizes: dict[str, int]) -> tuple[int, ...] | Non
     if len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
         args = list(args[0].elts)
     dims = [_integer(arg, sizes) for arg in args]
-    known = [d for d in dims if d is not None and d > 0]
-    return tuple(known) if known and len(known) == len(dims) else None
+    positive_dims = [d for d in dims if d is not None and d > 0]
+    return tuple(positive_dims) if positive_dims and len(positive_dims) == len(dims) else None
 
 
 def _dtype(value: ast.expr | None) -> str | None:

@@ -1,0 +1,204 @@
+"""Loads a Target from a spec or from a model object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from profiler_kit.errors import UsageError
+from profiler_kit.loading.assembly import assemble
+from profiler_kit.loading.batch import NO_INPUTS, Batch
+from profiler_kit.loading.command import IN_PYTHON, next_command
+from profiler_kit.loading.compiled import as_written
+from profiler_kit.loading.construction import check_arguments, construct
+from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
+from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
+from profiler_kit.loading.input_sources import InputFinder
+from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
+from profiler_kit.loading.loader import find_loader
+from profiler_kit.loading.model import Target
+from profiler_kit.loading.place import type_with_article
+from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
+from profiler_kit.loading.source import Source, open_source
+from profiler_kit.loading.surroundings import parse_flag, seeded, user_code
+from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
+from profiler_kit.loading.validation import check_options, parse_device
+from profiler_kit.loading.zoo import Recipe, open_zoo
+from profiler_kit.records.target import TargetSpec
+
+
+def load(
+    spec: TargetSpec,
+    *,
+    device: str = "meta",
+    compiled: bool = False,
+    earlier: Source | None = None,
+    ready: Callable[[], None] | None = None,
+) -> Target:
+    """Load the target of `spec` on `device`: ``meta`` (no computation), ``cpu``, ``cuda`` or ``cuda:N``.
+
+    With `compiled`, torch.compile in the target stays active; otherwise it is removed. `ready` is called after everything is
+    built on the host and before anything is moved to the device. `earlier` is an imported source to reuse: importing a file
+    again would redefine its custom ops, and torch then frees kernels that are still in use.
+
+    On real devices, weights and inputs depend only on ``spec.seed``, so every process gets the same. Forward does not run,
+    except once to initialize lazy layers.
+
+    Raises:
+        UsageError: the spec is invalid.
+        TargetError: the target cannot be found or built, or has no inputs.
+    """
+    where = parse_device(device)
+    check_options(spec)
+    if not any(FILE_INPUT.match(text) for text in spec.inputs):
+        parse_inputs(spec.inputs)
+    arguments = parse_arguments(spec.kwargs)
+    recipe = open_zoo(spec, arguments)
+    if recipe is not None:
+        return _from_recipe(spec, recipe, device, ready)
+    source = open_source(spec) if earlier is None else replace(earlier, spec=spec, is_fresh=False)
+    with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
+        candidate = resolve(source, arguments)
+        built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
+    lines = definition_lines(source.tree) if source.tree is not None else {}
+    place = source.at(candidate.line)
+    forward = checked_forward(spec, built.model, place)
+    model = converted(spec, built.model)
+    finder = InputFinder(
+        spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
+        returned_inputs=built.inputs,
+        loader=find_loader(source, forward, lines),
+    )  # fmt: skip
+    names = vars(source.module)
+    notes = built.notes
+    flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
+    if flags:
+        notes += (
+            f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
+        )
+    return assemble(
+        finder, place, notes=notes, compiles=built.compiles, ready=ready,
+        loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
+        configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
+        cudnn_flags=tuple(parse_flag(flag) for flag in flags),
+        cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
+        again=lambda device, **options: load(replace(spec, **options), device=device, earlier=source),
+    )  # fmt: skip
+
+
+def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[[], None] | None = None) -> Target:
+    """The target of a model zoo's `recipe`, with random inputs."""
+    where = parse_device(device)
+    with recipe.surroundings(), seeded(spec.seed):
+        built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
+    model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
+    forward = checked_forward(spec, model, recipe.where)
+    model = converted(spec, model)
+    return assemble(
+        InputFinder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
+        recipe.where,
+        notes=recipe.notes + built.notes,
+        ready=ready,
+        again=lambda device, **options: load(replace(spec, **options), device=device),
+    )
+
+
+def from_model(
+    model: nn.Module | ExportedProgram,
+    args: tuple[Any, ...] | Tensor = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    labels: tuple[Any, ...] | Tensor = (),
+    loss_fn: Callable[..., Any] | None = None,
+    configure_optimizer: Callable[[nn.Module], Any] | None = None,
+    device: str = "meta",
+    **options: Any,
+) -> Target:
+    """A target with a copy of `model`, which is not changed. On ``meta`` the copy takes no memory.
+
+    `args` and `kwargs` are the arguments of `forward`; `labels` are those of ``loss_fn(output, *labels)``. `options` are
+    fields of `TargetSpec` (``mode``, ``loss``, ``optimizer``, ``dtype``, ``amp``, ``batch`` …).
+
+    Raises:
+        UsageError, TargetError
+    """
+    batch = Batch(
+        args=(args,) if isinstance(args, Tensor) else tuple(args),
+        kwargs=dict(kwargs or {}),
+        labels=(labels,) if isinstance(labels, Tensor) else tuple(labels),
+    )
+    return _from_model(model, batch, loss_fn, configure_optimizer, TargetSpec(spec=IN_PYTHON, **options), device)
+
+
+def _from_model(
+    model: nn.Module | ExportedProgram,
+    batch: Batch,
+    loss_fn: Callable[..., Any] | None,
+    configure_optimizer: Callable[[nn.Module], Any] | None,
+    spec: TargetSpec,
+    device: str,
+) -> Target:
+    where = parse_device(device)
+    check_options(spec)
+    if not is_model(model):
+        raise UsageError(
+            f"expected an nn.Module, got {type_with_article(model)}",
+            hint="pass the model and its inputs: profiler_kit.count(model, inputs)",
+        )
+    form = as_module(model)
+    name = type(form.model).__name__
+    forward = checked_forward(spec, form.model, name)
+    model_copy = as_written(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
+    model_copy = converted(spec, model_copy)
+    finder = InputFinder(
+        spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
+        caller_batch=batch if batch.args or batch.kwargs else None,
+    )  # fmt: skip
+
+    def rebuild(device: str, **options: Any) -> Target:
+        return _from_model(model, batch, loss_fn, configure_optimizer, replace(spec, **options), device)
+
+    tensors = [*form.model.parameters(), *form.model.buffers()]
+    has_values = not any(tensor.is_meta for tensor in tensors)
+    return assemble(
+        finder,
+        name,
+        notes=form.notes,
+        again=rebuild if has_values else None,
+        loss_fn=loss_fn,
+        configure=configure_optimizer,
+    )
+
+
+def _build(
+    source: Source, candidate: Candidate, arguments: Mapping[str, Any], *, on_meta: bool, compiled: bool
+) -> BuiltModel:
+    spec, where = source.spec, source.at(candidate.line)
+    if candidate.is_model:
+        if arguments:
+            raise UsageError(
+                f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
+                where=where,
+                hint="use the class or function that builds it: " + next_command(spec, target=f"{source.name}:Net"),
+            )
+        built = BuiltModel(model=candidate.value)
+    else:
+        functions = builder_functions(source.tree, candidate.name) if source.tree is not None else ()
+        alternative = f"{source.name}:{functions[0]}" if functions else None
+        check_arguments(spec, candidate.name, candidate.value, arguments, where, alternative)
+        built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
+    form = as_module(built.model)
+    model = form.model
+    if on_meta:
+        model = model if is_all_meta(model) and not candidate.is_model else meta_copy(model)
+    elif not (source.is_fresh or isinstance(candidate.value, type)):
+        model = copy_with_weights(model)
+    if not compiled:
+        model = as_written(model)
+    inputs = form.inputs if built.inputs is NO_INPUTS else built.inputs
+    compiles = form.compiles if compiled else None
+    return BuiltModel(model=model, inputs=inputs, notes=built.notes + form.notes, compiles=compiles)

@@ -1,0 +1,220 @@
+"""Memory predictions: adds the memory of a step, what-ifs and measured workspaces to a count."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import architecture_names, devices, find
+from profiler_kit.errors import KitError, TargetError
+from profiler_kit.process.protocol import OnProgress
+from profiler_kit.records.counts import MemoryQuestions, StaticCount
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import TargetInfo, TargetSpec
+
+if TYPE_CHECKING:
+    from profiler_kit.loading import Target
+
+# Errors that running the user's code again, or an optimizer, may raise. The count remains valid without the memory.
+EXPECTED: Final = (
+    ArithmeticError, AssertionError, AttributeError, KitError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+MEASURED_NOTE: Final = "the peaks measured on the device are not affected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A target with its counts, before any measurement.
+
+    `static` is the count in the requested convention, `by_kit` the count in the kit's convention. Both and `target` are None
+    if the target was loaded but could not be counted; a note of `info` gives the reason.
+    """
+
+    info: TargetInfo
+    static: StaticCount | None = None
+    by_kit: StaticCount | None = None
+    target: Target | None = None
+
+
+def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Counted:
+    """Load and count the target that will be measured on `device`; the result has no counts if counting fails.
+
+    Counting fails for control flow that depends on values, and for bugs in the counting code. Neither may prevent the
+    measurement. Errors of the target itself are raised, because the measurement would fail in the same way.
+    """
+    from profiler_kit.counting import count_both
+    from profiler_kit.loading import NeedsDataError, load
+    from profiler_kit.loading.place import first_line, is_out_of_memory
+
+    with as_target_errors(spec.spec):
+        target = load(spec, device="meta")
+        try:
+            simulated = simulated_device(torch_device=device)
+            static, by_kit = with_memory(*count_both(target, convention), target, simulated, is_measured=True)
+        except NeedsDataError as error:
+            note = f"Not counted; the measurements are not affected: {error}".replace("\nhint: ", "; ")
+        except KitError:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            note = (
+                f"Not counted because of an internal error in profiler_kit, please report it: {first_line(error)} "
+                f"at {Path(frame.filename).name}:{frame.lineno}. The measurements are not affected."
+            )
+        else:
+            info = target.info  # read after counting, because the first output determines the loss
+            return Counted(info=info, static=static, by_kit=by_kit, target=target)
+    return Counted(info=replace(target.info, notes=(*target.info.notes, note)))
+
+
+def with_memory(
+    static: StaticCount, by_kit: StaticCount, target: Target, simulated: Device, *, is_measured: bool = False
+) -> tuple[StaticCount, StaticCount]:
+    """Add the predicted memory of a step to both counts of `target`, or a note if it cannot be predicted.
+
+    With `is_measured`, the step also runs on the device, and notes about an inexact prediction say that measured peaks are
+    not affected.
+    """
+    from profiler_kit.memory import simulate
+
+    try:
+        memory, notes = simulate(target, simulated), static.notes
+        if is_measured and simulated.is_cuda and memory.traced_on != "meta":
+            memory = replace(memory, notes=(*memory.notes, MEASURED_NOTE))
+    except EXPECTED as error:
+        reason = f"memory is not predicted: {_short_message(error)}"
+        if is_measured and simulated.is_cuda:
+            reason += f"; {MEASURED_NOTE}"
+        memory, notes = None, (*static.notes, reason)
+    with_estimate = replace(static, memory=memory, notes=notes)
+    return with_estimate, with_estimate if static is by_kit else replace(by_kit, memory=memory)
+
+
+def with_measured_workspaces(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:
+    """Predict the memory of each run again with the library workspaces that its probe measured on `device`.
+
+    The probe's single calls are removed, because nothing else needs them. Runs without a probe do not change. If the step
+    cannot be simulated, no run gets a prediction; a note of the count gives the reason.
+    """
+    from profiler_kit.memory import LibraryConfig, simulate_measured
+
+    target, static = counted.target, counted.by_kit
+    probes = [
+        (run.memory, LibraryConfig(cudnn=run.config.enabled is not False))
+        for run in runs
+        if run.memory is not None
+        and run.memory.calls
+        and run.config.is_plain  # other configurations run a different step
+    ]
+    probed = simulated_device(torch_device=device)
+    predicted_memories = []
+    failure = ""
+    if probes and probed.is_cuda and target is not None and static is not None and static.memory is not None:
+        try:
+            predicted_memories = list(simulate_measured(target, probed, probes))
+        except EXPECTED as error:
+            failure = f"memory is not predicted with measured workspaces: {_short_message(error)}"
+    updated_runs, predictions = [], iter(predicted_memories)
+    for run in runs:
+        if run.memory is not None and run.memory.calls:
+            predicted = next(predictions, None) if run.config.is_plain else None
+            slim = replace(predicted, timeline=()) if predicted is not None else None
+            notes = (*run.notes, failure) if failure else run.notes
+            run = replace(run, predicted=slim, memory=replace(run.memory, calls=()), notes=notes)
+        updated_runs.append(run)
+    return updated_runs
+
+
+def with_what_ifs(
+    static: StaticCount,
+    target: Target,
+    simulated: Device,
+    *,
+    questions: MemoryQuestions,
+    recompute_ns: Callable[[StaticCount], float | None],
+    on_progress: OnProgress,
+) -> StaticCount:
+    """Add the answers to `questions` about memory to the count of `target`.
+
+    `recompute_ns` returns a lower bound of the time that a count's recomputation takes, or None.
+
+    Raises:
+        UsageError: a path is not the path of a module.
+    """
+    from profiler_kit.counting import count_target
+    from profiler_kit.loading.checkpointing import checkpointed
+    from profiler_kit.memory import simulate
+    from profiler_kit.memory.what_if import Study
+
+    def count_checkpointed(variant: Target, paths: tuple[str, ...]) -> StaticCount:
+        with checkpointed(variant.model, paths):
+            return count_target(variant)
+
+    if static.memory is None:
+        return static  # a note gives the reason
+    rebuild = target.again
+    assert rebuild is not None  # a target loaded from a spec can be rebuilt
+    study = Study(
+        target=target,
+        device=simulated,
+        static=static,
+        again=lambda options: rebuild("meta", **options),
+        simulate=simulate,
+        count=count_checkpointed,
+        fits_bytes=questions.fits_bytes,
+        batch=target.spec.batch,
+        price=recompute_ns,
+        say=on_progress,
+    )
+    answers = tuple(study.answers(questions))
+    return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))
+
+
+def simulated_device(gpu: str | None = None, torch_device: str | None = None) -> Device:
+    """The device whose memory is predicted: the device named `gpu`, or `torch_device` (``cuda:0``), or this machine's device.
+
+    Raises UsageError with the choices for an unknown `gpu`. Does not import torch if `gpu` is set.
+    """
+    if gpu is not None:
+        return find(gpu, "--gpu", devices(), also=f"; or an architecture: {architecture_names()}")
+    from profiler_kit.memory import device_here
+
+    return device_here(torch_device)
+
+
+@contextlib.contextmanager
+def as_target_errors(target: str) -> Iterator[None]:
+    """Turn sys.exit() in the user's code and out-of-memory errors inside the block into a TargetError."""
+    from profiler_kit.loading.place import exit_line, first_line, is_out_of_memory, user_place
+
+    try:
+        yield
+    except SystemExit as error:
+        raise TargetError(
+            exit_line(error),
+            where=user_place(error) or target,
+            hint="raise an exception instead of calling sys.exit()",
+        ) from error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TargetError(
+            f"out of memory while building or counting the model: {first_line(error)}",
+            where=user_place(error) or target,
+            hint="create tensors in the model's constructor or in get_model(), which run on meta; or use a smaller model",
+        ) from error
+
+
+def _short_message(error: BaseException) -> str:
+    """`error` in one line: the message of a KitError, otherwise the type and the message."""
+    from profiler_kit.loading.place import first_line
+
+    return str(error).partition("\n")[0] if isinstance(error, KitError) else first_line(error)
