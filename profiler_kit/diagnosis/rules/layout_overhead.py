@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import kernels
-from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
 from profiler_kit.diagnosis.words import layer, listing, plural, quoted, sentences, threshold
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -26,7 +26,7 @@ CHANNELS_LAST: Final = (
 
 DOC = f"""
 Layout kernels (NCHW to NHWC and back, padding of channels) take more than {threshold(SHARE)} of the baseline's device time,
-or of a trace's in which the device works for at least {threshold(WORKS)} of the span.
+or of a trace's in which the device works for at least {threshold(MIN_BUSY_SHARE)} of the span.
 cuDNN's tensor-core convolutions want channels last; where the tensors are not, it converts them before and after. These kernels
 compute nothing.
 """
@@ -104,7 +104,7 @@ def _is_layout(kernel: KernelStat | TraceKernel) -> bool:
 
 
 def _converts(trace: TraceSummary) -> float | None:
-    share = kernels_ns(trace, _is_layout) / trace.busy_ns if works(trace) else 0.0
+    share = kernels_ns(trace, _is_layout) / trace.busy_ns if is_mostly_busy(trace) else 0.0
     return share if share > SHARE else None
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -38,7 +38,7 @@ launching and for bytes moved more than once. Bytes are a lower bound, each oper
 
 A trace that `inspect` reads tells no bytes, but kinds of kernels that hardly compute are memory-bound by what they are: pointwise
 operations, normalisation, pooling, reductions, copies, indexing, the optimizer. They count by the same share, where the
-device works for at least {threshold(WORKS)} of the span.
+device works for at least {threshold(MIN_BUSY_SHARE)} of the span.
 """
 
 
@@ -115,7 +115,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _moving(trace: TraceSummary) -> float | None:
-    share = kernels_ns(trace, lambda kernel: kernel.family in MOVING) / trace.busy_ns if works(trace) else 0.0
+    share = kernels_ns(trace, lambda kernel: kernel.family in MOVING) / trace.busy_ns if is_mostly_busy(trace) else 0.0
     return share if share >= SHARE else None
 
 

@@ -10,7 +10,7 @@ from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import is_product, kernels, ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
@@ -30,7 +30,7 @@ third. The ceilings of both arithmetics are said where they were measured. TF32 
 
 In a trace the same shares count where the device is known to have tensor cores for such arithmetic: by its name in the table of
 datasheets, or because other kernels of the trace use TF32 or bfloat16. It has to work for at
-least {threshold(WORKS)} of the span.
+least {threshold(MIN_BUSY_SHARE)} of the span.
 """
 
 
@@ -130,7 +130,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 def _plain_share(trace: TraceSummary) -> float | None:
     peaks = [peaks_of(name) for name in trace.devices]
     has_them = any(row is not None and row.tf32 is not None for row in peaks)
-    if not works(trace) or not (has_them or any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)):
+    if not is_mostly_busy(trace) or not (has_them or any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)):
         return None
     share = kernels_ns(trace, _is_plain) / trace.busy_ns
     return share if share >= SHARE else None
