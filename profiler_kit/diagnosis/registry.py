@@ -12,7 +12,7 @@ _INTRODUCTION = f"""# Rules
 
 <!-- Written by scripts/docs/make_docs.py. Change the code it is read from, then run the script. -->
 
-What does a finding mean, and when does it appear? A rule reads a report or a trace and yields findings: a problem, the
+Which findings are there, and when do they appear? A rule reads a report or a trace and yields findings: a problem, the
 numbers that show it, and advice. A rule does not fire if a number that it needs is missing.
 
 - **Severity.**
@@ -27,8 +27,8 @@ numbers that show it, and advice. A rule does not fire if a number that it needs
 - **Noise.** Every configuration runs in two fresh processes, the second time in reverse order (A B C C B A), so that clock
   drift affects all of them equally. The noise is the largest difference between two processes of one configuration, over all
   configurations without `cudnn.benchmark` and the two that are compared. (With benchmark, the algorithm search may choose
-  differently each time.) The gain is the mean of both rounds, and each round must show at least half of it. If nothing ran
-  twice, the finding says this, and only the intervals and the {threshold(FLOOR)} decide.
+  differently each time.) The gain is the mean of both rounds, and each round must show at least half of it. Without repeats,
+  only the intervals and the {threshold(FLOOR)} decide, and the finding mentions this.
 - **Per example.** If two steps have different numbers of examples (`batch=2x`), times are compared per example.
 - **Trial.** If a configuration can try the advice, the finding names it; `--try` runs it. If several can, they are listed in
   order of preference. If the report has such a run, the finding shows the step before and after, the verdict (better, worse,

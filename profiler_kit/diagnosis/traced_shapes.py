@@ -48,8 +48,8 @@ def dominant_shape(report: TraceReport, min_share: float) -> Dominant | None:
             "" if is_single_layer else "These may be several layers of the same size.",
             worst.others(),
         ),
-        advice="Change this layer first: fewer channels or features, a smaller kernel or input. profiler-kit count MODEL predicts "
-        "the work that remains after each change.",
+        advice="Change this layer first: fewer channels or features, a smaller kernel or input. "
+        "profiler-kit count MODEL predicts the work that remains after each change.",
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=worst.where),

@@ -95,9 +95,9 @@ def test_the_case_study_is_one_layer_and_not_the_loss() -> None:
     findings = diagnose_traces(traces(convnet()))
     assert [finding.rule for finding in findings[:2]] == ["dominant_layer", "wrong_phase"]
     layer, loss = findings[:2]
-    assert "one convolution layer" in layer.title
+    assert "convolution layer" in layer.title
     assert layer.evidence[0].value == pytest.approx(100 * (27.39 + 26.38 + 17.54) / 80.21, rel=1e-4)
-    assert loss.title.startswith("Not the loss")
+    assert loss.evidence[0].name == "loss by host time"
     assert "the backward pass (61.5 %) and the forward pass (38.5 %)" in loss.explanation
 
 
@@ -122,9 +122,8 @@ LARGE = shaped(70.0, (8, 30, 257, 257), (50, 30, 16, 16), (50,))
 
 def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
     (finding,) = found(replace(convnet(), shapes=(LARGE, SMALL)), "dominant_layer")
-    assert finding.title == (
-        "One layer takes 87.3 % of the device time: a 16x16 convolution of 30 to 50 channels at 257x257"
-    )
+    assert "87.3 %" in finding.title
+    assert "a 16x16 convolution of 30 to 50 channels at 257x257" in finding.title
     parts = ("3 calls", "aten::conv2d", "3 steps", "70 ms", "forward 17.5 ms", "backward 52.5 ms")
     assert all(part in finding.explanation for part in parts)
     assert finding.evidence[0].value == pytest.approx(100 * 70.0 / 80.21, rel=1e-3)
@@ -133,7 +132,7 @@ def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
 
 def test_many_calls_of_one_shape_may_be_several_layers() -> None:
     (finding,) = found(replace(convnet(), shapes=(replace(LARGE, calls=12), SMALL)), "dominant_layer")
-    assert finding.title.startswith("Calls with the same shapes take 87.3 %")
+    assert finding.title.startswith("Calls with the same shapes")
     assert "12 calls" in finding.explanation
     assert "several layers" in finding.explanation
 
@@ -217,17 +216,17 @@ def test_a_phase_is_wrong_where_its_time_is_waiting(waited_ms: float, fires: boo
     assert bool(found(case, "wrong_phase")) is fires
 
 
-def test_a_full_queue_is_said_instead_of_a_wrong_phase() -> None:
+def test_a_full_queue_replaces_a_wrong_phase() -> None:
     case = full_queue()
     (finding,) = found(case, "launch_queue_full")
     assert finding.severity == "medium"
     assert "1,022 launches" in finding.title
-    assert "By the host the backward pass takes 120.7 ms, by the device 316.5 ms" in finding.explanation
+    assert all(part in finding.explanation for part in ("the backward pass", "120.7 ms", "316.5 ms"))
     assert found(replace(convnet(), queue=case.queue), "wrong_phase") == []
     assert found(convnet(), "launch_queue_full") == []
 
 
-def test_a_growing_queue_is_of_less_weight() -> None:
+def test_a_growing_queue_has_lower_severity() -> None:
     growing = Queue(max_depth=300, median_depth=100.0, delay_ns=30 * MS, full=False, growing=True, blocked_ns=0)
     assert severity(replace(full_queue(), queue=growing), "launch_queue_full") == "low"
 
@@ -288,9 +287,8 @@ def test_limits_of_waiting_for_the_device(gap_ms: float, said: str | None) -> No
     )
     assert severity(case, "sync_waits") == said
     if said:
-        assert (
-            "aten::item (cudaStreamSynchronize) in the loss: 7 calls, 60 ms" in found(case, "sync_waits")[0].explanation
-        )
+        parts = ("aten::item (cudaStreamSynchronize)", "the loss", "7 calls", "60 ms")
+        assert all(part in found(case, "sync_waits")[0].explanation for part in parts)
 
 
 @pytest.mark.parametrize(("exposed_ms", "said"), [(9.9, None), (10.1, "medium"), (34.0, "high")])
@@ -303,9 +301,9 @@ def test_limits_of_exposed_communication(exposed_ms: float, said: str | None) ->
 def test_a_straggler_is_named_with_what_it_does() -> None:
     (finding,) = found(two_ranks(), "stragglers")
     assert finding.severity == "high"
-    assert finding.title == "Rank 1 comes 6.5 ms late in each step (21.0 %), and the other ranks wait for it"
-    assert "5.9 ms more on backward than the median rank" in finding.explanation
-    assert "last in 270 of 300 collectives; the others wait for it, 6.1 ms (19.7 %) of each step" in finding.explanation
+    assert all(part in finding.title for part in ("Rank 1", "6.5 ms", "21.0 %"))
+    parts = ("5.9 ms more on backward", "270 of 300 collectives", "6.1 ms (19.7 %)")
+    assert all(part in finding.explanation for part in parts)
     ranks = two_ranks().ranks
     assert ranks is not None
     early = replace(ranks, stragglers=tuple(replace(one, cost_ns=ms(0.6)) for one in ranks.stragglers))
