@@ -100,7 +100,9 @@ def test_a_peak_that_measured_workspace_does_not_explain_names_category_and_op()
     assert "conv9" in finding.explanation
     probe = baseline.memory
     tensors = probe.saved_activations + probe.rest
-    assert ("activations and other tensors" if tensors > probe.workspace else "library workspace") in finding.explanation
+    assert (
+        "activations and other tensors" if tensors > probe.workspace else "library workspace"
+    ) in finding.explanation
 
 
 def test_a_prediction_that_holds_by_rules_only_is_a_coincidence() -> None:
