@@ -16,10 +16,10 @@ Which findings are there, and when do they appear? A rule reads a report or a tr
 numbers that show it, and advice. A rule does not fire if a number that it needs is missing.
 
 - **Severity.**
-  `high`: most of the step or of the memory peak is affected, or figures that a user sees are misleading.
-  `medium`: a gain or a risk that is worth acting on.
-  `low`: useful before a decision.
-  `info`: no action is needed.
+  - `high`: most of the step or of the memory peak is affected, or figures that a user sees are misleading.
+  - `medium`: a gain or a risk that is worth acting on.
+  - `low`: useful before a decision.
+  - `info`: no action is needed.
 - **Order.** Findings are sorted by severity, then by topic: failed runs, where the time goes, the cause, remedies,
   misleading figures, memory, notes. Within a topic, the largest share of the step (or of the peak) comes first.
 - **Faster and slower.** One run is faster than another if all three conditions hold: the 95 % bootstrap intervals of their

@@ -41,11 +41,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else f"The host runs ahead by up to {depth}: times on the host are shorter than the work"
         ),
         explanation=sentences(
-            f"{worst.place}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch. The queue holds "
-            f"up to {depth}.",
-            f"The queue is full. The host waited {text(queue.blocked_ns, 'ns')} for a free slot, at arbitrary lines of the loop."
+            f"{worst.place}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
+            f"The queue holds up to {depth}, and it is full: the host waited {text(queue.blocked_ns, 'ns')} for a free slot, at "
+            "arbitrary lines of the loop."
             if queue.full
-            else "The queue was still growing when the trace ended.",
+            else f"The queue holds up to {depth}, and it was still growing when the trace ended.",
             _largest_difference(trace),
             _step_marks(trace),
             worst.others(),

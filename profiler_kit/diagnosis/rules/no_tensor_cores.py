@@ -63,8 +63,8 @@ def check(report: Report) -> Iterator[Finding]:
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=sentences(
-            f"In {quoted(run)}, kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} per step, "
-            f"{text(convolution_ns, 'ns')} of it in convolutions.",
+            f"In {quoted(run)}, kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} per step"
+            f"{_convolution_part(convolution_ns)}.",
             f"They belong to {listing([layer(path) for path in paths])}." if paths else "",
             _peaks(report, run),
             trials.sentence(),
@@ -101,11 +101,15 @@ def _advice(has_convolutions: bool, has_products: bool) -> str:
     """Return the settings that make convolutions and matrix products use tensor cores."""
     options = []
     if has_convolutions:
-        options.append("for convolutions, torch.backends.cudnn.allow_tf32 = True")
+        options.append("torch.backends.cudnn.allow_tf32 = True (convolutions)")
     if has_products:
-        options.append("for matrix products, torch.set_float32_matmul_precision('high')")
-    options.append("for both, torch.autocast to bfloat16")
-    return f"If the error is acceptable, use tensor cores: {'; '.join(options)}."
+        options.append("torch.set_float32_matmul_precision('high') (matrix products)")
+    options.append("torch.autocast to bfloat16 (all layers)")
+    return f"If the error is acceptable, use tensor cores: {', or '.join(options)}."
+
+
+def _convolution_part(convolution_ns: int) -> str:
+    return f", {text(convolution_ns, 'ns')} of it in convolutions" if convolution_ns else ""
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
@@ -119,8 +123,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}, {text(convolution_ns, 'ns')} of it in "
-            "convolutions. The device has tensor cores for TF32 and bfloat16.",
+            f"{worst.place}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. "
+            "The device has tensor cores for TF32 and bfloat16.",
             worst.others(),
         ),
         advice=_advice(convolution_ns > 0, fp32_ns > convolution_ns),

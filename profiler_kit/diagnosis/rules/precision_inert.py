@@ -23,9 +23,10 @@ DOC = f"""
 Fires if precision flags have no effect, contradict each other, or cannot be read. It compares the flags with the names of the
 kernels, which show the arithmetic that was used.
 
-- `high`: TF32 is off for convolutions (by the configuration, or because `{LEGACY}` or `{PER_KIND}` reads so), but convolution
+- `high`: TF32 is off for convolutions (by the configuration, `{LEGACY}` or `{PER_KIND}`), but convolution
   kernels compute in TF32. Example: torch 2.11 after `cudnn.fp32_precision = "ieee"`.
-- `medium`: the configuration turns TF32 off, but `{PER_KIND}` still reads `tf32`. The two ways to set the precision disagree.
+- `medium`: the configuration turns TF32 off, but `{PER_KIND}` still reads `tf32`. The two ways to set the
+  precision disagree.
 - `low`: the environment variable `{OVERRIDE}=0` turns off TF32 that the flags allow.
 - `low`: a precision flag raises when it is read. Example: torch 2.13 after both ways to set the precision were used.
 

@@ -31,7 +31,7 @@ TRIES: Final = ("channels_last", "amp_bf16")
 # A fifth of the step is more than most changes of a model save.
 LARGE_SHARE: Final = 0.20
 # Families that cuDNN uses if nothing better is supported or fits.
-LAST_RESORTS: Final = {DIRECT: "these are older cuDNN kernels that do not use tensor cores"}
+LAST_RESORTS: Final = {DIRECT: "older cuDNN kernels that do not use tensor cores"}
 
 DOC = f"""
 Fires if a convolution that takes at least {threshold(MIN_LAYER_SHARE)} of the device time in one phase runs with a slow

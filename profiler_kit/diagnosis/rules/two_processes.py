@@ -22,7 +22,7 @@ Fires if the two fresh processes of a configuration take different times.
 
 - `low`: with `cudnn.benchmark=True`, their steps differ by more than {threshold(FLOOR)} plus the noise of the other
   configurations. The algorithm search times every algorithm once or twice, and it chose differently.
-- `medium`: without benchmark, their steps differ by more than {threshold(MAX_GAP)}. Other work uses the device, and the report
+- `medium`: without benchmark, their steps differ by more than {threshold(MAX_GAP)}. The device is noisy, and the report
   does not claim smaller differences.
 """
 

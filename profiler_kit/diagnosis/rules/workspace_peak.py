@@ -69,7 +69,6 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
     others = [quoted(other) for other, _ in group if other is not run]
     in_baseline = any(other is report.baseline() for other, _ in group)
     share = memory.workspace / memory.peak_bytes
-    user = family_words(family) if family is not None else "the library"
     exceeds_activations = memory.workspace > memory.saved_activations
     model_bytes = memory.parameters + memory.gradients + memory.optimizer_state
     lower = _lower_peak_run(report, run)
@@ -78,8 +77,8 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
         title=_title(run, memory, family),
         explanation=sentences(
             f"The memory peak of the step is {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
-            f"{layer(memory.peak_path)}. {percent(share)} of it is workspace of {user}, which {memory.peak_op} allocates while "
-            "it runs.",
+            f"{layer(memory.peak_path)}. {percent(share)} of it is {_workspace_name(family)} that {memory.peak_op} allocates "
+            "while it runs.",
             f"Activations take {text(memory.saved_activations, 'bytes')}; parameters, gradients and optimizer state take "
             f"{text(model_bytes, 'bytes')}.",
             f"The same holds for {listing(others)}." if others else "",
@@ -92,10 +91,12 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
     )
 
 
+def _workspace_name(family: str | None) -> str:
+    return f"{family_words(family).partition(' (')[0] if family is not None else 'library'} workspace"
+
+
 def _title(run: ConfigRun, memory: PeakMemory, family: str | None) -> str:
-    name = (
-        f"{capital(family_words(family).partition(' (')[0])} workspace" if family is not None else "Library workspace"
-    )
+    name = capital(_workspace_name(family))
     place, workspace = layer(memory.peak_path), text(memory.workspace, "bytes")
     if memory.workspace > memory.saved_activations:
         return f"{name}, not activations, causes the memory peak of {quoted(run)}: {workspace} in {place}"
