@@ -58,8 +58,8 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
             f"It is last in {straggler.last:,} of {straggler.collectives:,} collectives. The other ranks wait for "
             f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
         ),
-        advice="Compare this rank with the others: longer sequences or larger images, work that only one rank does (logging, "
-        "validation, checkpoints), a slower data loader, a device that throttles or is shared.",
+        advice="Compare this rank with the others: longer sequences, larger images, work that only one rank does (logging, "
+        "validation, checkpoints), a slower data loader, a throttled or shared device.",
         evidence=(
             Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
             Evidence(name="delay per step", value=straggler.late_ns, unit="ns", where=where),
