@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.devices.device import FIRST_WITH_TF32
-from profiler_kit.diagnosis.pairs import Flag, run_of, same_choice, with_flag, without
+from profiler_kit.diagnosis.pairs import Flag, is_same_configuration, run_of, with_flag, without
 from profiler_kit.diagnosis.words import listing
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Report, Trial
@@ -49,7 +49,7 @@ class Attempt:
         return f"Also tried: {listing(outcomes)}." if outcomes else ""
 
 
-UNTRIED: Final = Attempt()
+NO_TRIALS: Final = Attempt()
 
 
 def outcome(trial: Trial) -> str:
@@ -72,7 +72,7 @@ def attempt(report: Report, run: ConfigRun, words: Sequence[str]) -> Attempt:
     names, trials = [], []
     for config in (changed(run.config, word) for word in words if _applies(report, run, word)):
         measured_run = run_of(report, config)
-        if same_choice(config, run.config) or (measured_run is not None and measured_run.failure is not None):
+        if is_same_configuration(config, run.config) or (measured_run is not None and measured_run.failure is not None):
             continue  # rule `failed_runs` reports a failure; the configuration would fail again
         names.append(measured_run.config.name if measured_run is not None else config.name)
         if (trial := sweep_trial(run, measured_run, noise)) is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import Convolution, by
-from profiler_kit.diagnosis.roofline import FP32, floor_of
+from profiler_kit.diagnosis.roofline import FP32, floor_times_ns
 from profiler_kit.diagnosis.timing import device_share, layer_timing
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, ModuleNode
 from profiler_kit.records.families import FEWER_OPERATIONS, algorithm
@@ -134,4 +134,4 @@ def _floor_ns(
         read_bytes=round(cost.read_bytes * change.moved) + accesses * change.between_bytes // 2,
         write_bytes=round(cost.write_bytes * change.moved) + accesses * change.between_bytes // 2,
     )
-    return max(floor_of(changed_cost, arithmetic, roof))
+    return max(floor_times_ns(changed_cost, arithmetic, roof))

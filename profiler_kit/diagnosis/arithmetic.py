@@ -56,15 +56,15 @@ def arithmetic(target: TargetInfo, roof: Roof, run: ConfigRun | None) -> Arithme
     )
 
 
-def is_convolution(node: ModuleNode, static: StaticCount) -> bool:
+def uses_cudnn(node: ModuleNode, static: StaticCount) -> bool:
     """Return whether the contractions of `node` are convolutions or recurrent layers; by class if the model has both kinds."""
-    kinds = {is_cudnn(total.op) for total in static.ops if total.cost is not None and total.cost.macs}
+    kinds = {is_cudnn_op(total.op) for total in static.ops if total.cost is not None and total.cost.macs}
     if len(kinds) == 1:
         return kinds.pop()
-    return is_cudnn(node.class_name)
+    return is_cudnn_op(node.class_name)
 
 
-def kernel_math(kernels: Iterable[KernelStat]) -> str | None:
+def main_kernel_math(kernels: Iterable[KernelStat]) -> str | None:
     """Return the arithmetic with the most time among contraction kernels; None if no kernel name shows it."""
     times: Counter[str] = Counter()
     for kernel in kernels:
@@ -73,15 +73,15 @@ def kernel_math(kernels: Iterable[KernelStat]) -> str | None:
     return min(times, key=lambda math: (-times[math], math)) if times else None
 
 
-def layer_math(
+def contraction_math(
     node: ModuleNode, phase: CountPhase, kernels: Iterable[KernelStat], assumed: Arithmetic, static: StaticCount
 ) -> str | None:
     """Return the arithmetic of `node`'s contractions in `phase`, by its kernels or else as `assumed`; None without any."""
     if not node.cost(phase).macs:
         return None
-    return kernel_math(kernels) or assumed.of(is_convolution(node, static))
+    return main_kernel_math(kernels) or assumed.of(uses_cudnn(node, static))
 
 
-def is_cudnn(name: str) -> bool:
+def is_cudnn_op(name: str) -> bool:
     """Return whether an op or class of this name is a convolution or a recurrent layer, which cuDNN computes."""
     return any(word in name.lower() for word in _CUDNN_OPS)

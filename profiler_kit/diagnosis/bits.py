@@ -29,7 +29,7 @@ PARTS: Final = (
 )
 
 
-def differing(run: ConfigRun) -> bool:
+def differs_between_passes(run: ConfigRun) -> bool:
     """Return whether two passes of one process differed in any part."""
     return run.repeatable is False or bool(parts_that_differ(run))
 

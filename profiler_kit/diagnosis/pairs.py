@@ -39,7 +39,7 @@ def is_limited(config: RunConfig) -> bool:
     return any(config.setting(name) is not None for name in LIMIT_SETTINGS)
 
 
-def does_same_work(config: RunConfig) -> bool:
+def preserves_layer_work(config: RunConfig) -> bool:
     """Return whether all settings leave the work and the arithmetic of every layer unchanged."""
     return {item.name for item in config.settings} <= SAME_WORK_SETTINGS
 
@@ -53,7 +53,9 @@ def counterpart(report: Report, run: ConfigRun, flag: Flag, value: bool) -> Conf
 
 def run_of(report: Report, config: RunConfig) -> ConfigRun | None:
     """Return the run, failed or not, with the flags and settings of `config`, under any name; None without one."""
-    return next((r for r in report.runs if r.config.repeat_of is None and same_choice(r.config, config)), None)
+    return next(
+        (r for r in report.runs if r.config.repeat_of is None and is_same_configuration(r.config, config)), None
+    )
 
 
 def without(config: RunConfig, setting: str) -> RunConfig:
@@ -89,24 +91,24 @@ class Pair:
 
 def pairs(report: Report, flag: Flag) -> tuple[Pair, ...]:
     """Return all pairs of measured runs that differ in `flag` only: pairs of the baseline first, then plain runs."""
-    flag_pairs = []
+    matching_pairs = []
     for off in measured(report):
         on = counterpart(report, off, flag, True)
         if on is not None and on.failure is None and on.step_ns is not None and off.step_ns is not None:
-            flag_pairs.append(Pair(off, on, off.step_ns, on.step_ns))
+            matching_pairs.append(Pair(off, on, off.step_ns, on.step_ns))
     baseline = report.baseline()
-    flag_pairs.sort(
+    matching_pairs.sort(
         key=lambda pair: (baseline is not pair.off and baseline is not pair.on, not pair.off.config.is_plain)
     )
-    return tuple(flag_pairs)
+    return tuple(matching_pairs)
 
 
-def changed_flags(a: RunConfig, b: RunConfig) -> int:
+def count_differences(a: RunConfig, b: RunConfig) -> int:
     """Return the number of flags and settings that differ between two configurations."""
     flags = sum(getattr(a, flag) is not getattr(b, flag) for flag in _FLAGS)
     return flags + len({item.name for item in {*a.settings} ^ {*b.settings}})
 
 
-def same_choice(a: RunConfig, b: RunConfig) -> bool:
+def is_same_configuration(a: RunConfig, b: RunConfig) -> bool:
     """Return whether two configurations have the same flags and settings, under any names."""
-    return changed_flags(a, b) == 0
+    return count_differences(a, b) == 0

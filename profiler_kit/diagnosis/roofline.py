@@ -13,8 +13,8 @@ from typing import Final
 
 from profiler_kit.devices.device import Peaks
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.arithmetic import Arithmetic, arithmetic, is_cudnn, layer_math
-from profiler_kit.diagnosis.pairs import does_same_work
+from profiler_kit.diagnosis.arithmetic import Arithmetic, arithmetic, contraction_math, is_cudnn_op
+from profiler_kit.diagnosis.pairs import preserves_layer_work
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
 from profiler_kit.records.report import Report
@@ -72,7 +72,7 @@ def rooflines(report: Report, ceilings: Ceilings | None) -> tuple[Roofline, ...]
         return ()
     device_roofs = roofs(baseline.environment.device_name, ceilings)
     successful = (run for run in report.runs if run.failure is None and run.unattributed_ns is not None)
-    traced = [run for run in successful if does_same_work(run.config)]
+    traced = [run for run in successful if preserves_layer_work(run.config)]
     return tuple(
         roofline(report.static, report.target, roof, run)
         for run in traced or [baseline]
@@ -84,7 +84,7 @@ def rooflines(report: Report, ceilings: Ceilings | None) -> tuple[Roofline, ...]
 def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun | None = None) -> Roofline:
     """Return floors of the counted step under `roof`, with the device times of `run` if it was traced."""
     assumed = arithmetic(target, roof, run)
-    works = _works(static, assumed, run)
+    works = _layer_works(static, assumed, run)
     phases: list[PhaseBound] = [
         _phase_bound(phase, [work for work in works if work.phase == phase], roof)
         for phase in COUNT_PHASES
@@ -103,7 +103,7 @@ def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun
     )
 
 
-def _works(static: StaticCount, assumed: Arithmetic, run: ConfigRun | None) -> list[_Work]:
+def _layer_works(static: StaticCount, assumed: Arithmetic, run: ConfigRun | None) -> list[_LayerWork]:
     """Return the counted work of every module and phase, with arithmetic and time from the trace of `run`."""
     traced = run.modules if run is not None and run.unattributed_ns is not None else ()
     timings = {(timing.path, timing.phase): timing for timing in traced}
@@ -115,14 +115,14 @@ def _works(static: StaticCount, assumed: Arithmetic, run: ConfigRun | None) -> l
                 continue
             timing = timings.get((node.path, phase))
             kernels = timing.kernels if timing is not None else ()
-            math = layer_math(node, phase, kernels, assumed, static)
+            math = contraction_math(node, phase, kernels, assumed, static)
             time_ns = (timing.kernel_ns or None) if timing is not None else None
-            works.append(_Work(path=node.path, phase=phase, cost=cost, math=math, time_ns=time_ns))
+            works.append(_LayerWork(path=node.path, phase=phase, cost=cost, math=math, time_ns=time_ns))
     return works
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _LayerWork:
     path: str
     phase: CountPhase
     cost: Cost
@@ -130,7 +130,7 @@ class _Work:
     time_ns: int | None
 
 
-def floor_of(cost: Cost, math: str | None, roof: Roof) -> tuple[float, float]:
+def floor_times_ns(cost: Cost, math: str | None, roof: Roof) -> tuple[float, float]:
     """Return the shortest compute time and the shortest memory time of `cost`, with contractions in arithmetic `math`.
 
     **Units**: ns.
@@ -145,8 +145,8 @@ def floor_of(cost: Cost, math: str | None, roof: Roof) -> tuple[float, float]:
     return 1e9 * compute, 1e9 * cost.bytes_moved / roof.bandwidth_bytes_per_s
 
 
-def _layer_bound(work: _Work, roof: Roof) -> LayerBound:
-    compute, memory = floor_of(work.cost, work.math, roof)
+def _layer_bound(work: _LayerWork, roof: Roof) -> LayerBound:
+    compute, memory = floor_times_ns(work.cost, work.math, roof)
     return LayerBound(
         path=work.path,
         phase=work.phase,
@@ -162,8 +162,8 @@ def _op_bounds(static: StaticCount, assumed: Arithmetic, roof: Roof) -> Iterator
     for total in static.ops:
         if total.cost is None or not (total.cost.flops or total.cost.bytes_moved):
             continue
-        math = assumed.of(is_cudnn(total.op)) if total.cost.macs else None
-        compute, memory = floor_of(total.cost, math, roof)
+        math = assumed.of(is_cudnn_op(total.op)) if total.cost.macs else None
+        compute, memory = floor_times_ns(total.cost, math, roof)
         yield OpBound(
             op=total.op,
             phase=total.phase,
@@ -173,8 +173,8 @@ def _op_bounds(static: StaticCount, assumed: Arithmetic, roof: Roof) -> Iterator
         )
 
 
-def _phase_bound(phase: BoundPhase, works: Sequence[_Work], roof: Roof) -> PhaseBound:
-    floors = [floor_of(work.cost, work.math, roof) for work in works]
+def _phase_bound(phase: BoundPhase, works: Sequence[_LayerWork], roof: Roof) -> PhaseBound:
+    floors = [floor_times_ns(work.cost, work.math, roof) for work in works]
     compute, memory = sum(c for c, _ in floors), sum(m for _, m in floors)
     times = [work.time_ns for work in works if work.time_ns is not None]
     timed_floor = sum(max(pair) for work, pair in zip(works, floors, strict=True) if work.time_ns is not None)
@@ -196,7 +196,7 @@ def _binds(compute: float, memory: float) -> Resource:
     return "compute" if compute >= memory else "memory"
 
 
-def _notes(target: TargetInfo, works: Sequence[_Work], roof: Roof) -> Iterator[str]:
+def _notes(target: TargetInfo, works: Sequence[_LayerWork], roof: Roof) -> Iterator[str]:
     unknown = sorted({work.math for work in works if work.math is not None and roof.peak(work.math) is None})
     if unknown:
         yield f"The {', '.join(unknown)} peak of {roof.hardware} is unknown; the fp32 peak is used instead."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.diagnosis.advice import UNTRIED, Attempt
+from profiler_kit.diagnosis.advice import NO_TRIALS, Attempt
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.units import Unit
 
@@ -42,7 +42,7 @@ class Rule:
         advice: str,
         evidence: Iterable[Evidence],
         paths: Iterable[str] = (),
-        attempt: Attempt = UNTRIED,
+        attempt: Attempt = NO_TRIALS,
         weight: float = 0.0,
         computed: bool = False,
     ) -> Finding:

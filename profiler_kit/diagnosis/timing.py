@@ -84,10 +84,10 @@ def tf32_convolution_ns(run: ConfigRun) -> int:
 
 def median_kernel_ns(run: ConfigRun) -> float | None:
     """Return the median duration of the launched kernels, from the mean duration and the calls of each kernel."""
-    return median_length((k.kernel_ns / k.calls, k.calls) for k in kernels(run) if k.calls > 0)
+    return weighted_median((k.kernel_ns / k.calls, k.calls) for k in kernels(run) if k.calls > 0)
 
 
-def median_length(lengths: Iterable[tuple[float, int]]) -> float | None:
+def weighted_median(lengths: Iterable[tuple[float, int]]) -> float | None:
     """Return the median length of calls, from pairs (length, calls); None without any."""
     ordered = sorted(lengths)
     total_calls = sum(calls for _, calls in ordered)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from profiler_kit.diagnosis.timing import median_length
+from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.diagnosis.words import listing, plural
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
@@ -84,7 +84,9 @@ def kernels_ns(trace: TraceSummary, matches: Callable[[TraceKernel], bool]) -> i
 
 def median_kernel_ns(kernels: Iterable[TraceKernel]) -> float | None:
     """Return the median duration of kernels, from the mean and the calls of each name; copies and fills are not counted."""
-    return median_length((k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset")
+    return weighted_median(
+        (k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset"
+    )
 
 
 def step_count(trace: TraceSummary) -> int:

@@ -25,7 +25,7 @@ _PASS_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dominant:
+class DominantLayer:
     """The text and the evidence of a finding about a dominant layer. `share`: the layer's share of the busy time."""
 
     share: float
@@ -36,7 +36,7 @@ class Dominant:
     paths: tuple[str, ...] = ()
 
 
-def dominant_module(report: TraceReport, min_share: float) -> Dominant | None:
+def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | None:
     """Return the module whose self time is at least `min_share` of the busy time; None without one, or with one module."""
 
     def look(trace: TraceSummary) -> tuple[str, float] | None:
@@ -51,7 +51,7 @@ def dominant_module(report: TraceReport, min_share: float) -> Dominant | None:
     path, share = worst.found
     phases = [module for module in worst.trace.modules if module.path == path and module.kernel_ns]
     parts = [f"{phase(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
-    return Dominant(
+    return DominantLayer(
         share=share,
         title=f"{opening(path)} takes {percent(share)} of the device time",
         explanation=sentences(
@@ -71,7 +71,7 @@ def dominant_module(report: TraceReport, min_share: float) -> Dominant | None:
     )
 
 
-def dominant_calls(report: TraceReport, min_share: float) -> Dominant | None:
+def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | None:
     """Return the kernels that run once per step and take at least `min_share` of the busy time; None without any.
 
     **Counts**: at most three kernels, in traces without modules only.
@@ -84,7 +84,7 @@ def dominant_calls(report: TraceReport, min_share: float) -> Dominant | None:
     subject = "One kernel that runs once per step takes"
     if len(kernels) > 1:
         subject = f"{'Three' if len(kernels) > 2 else 'Two'} kernels that run once per step take"
-    return Dominant(
+    return DominantLayer(
         share=share,
         title=f"{subject} {percent(share)} of the device time{_layer_guess(kernels)}",
         explanation=sentences(

@@ -7,7 +7,7 @@ from typing import Final
 from profiler_kit.diagnosis.convolution import by
 from profiler_kit.diagnosis.rule import known
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
-from profiler_kit.diagnosis.traced_layers import Dominant
+from profiler_kit.diagnosis.traced_layers import DominantLayer
 from profiler_kit.diagnosis.words import listing, plural, sentences
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
@@ -17,7 +17,7 @@ from profiler_kit.units import percent, text
 LAYER_FAMILIES: Final = ("conv", "gemm", "attention", "rnn")
 
 
-def dominant_shape(report: TraceReport, min_share: float) -> Dominant | None:
+def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | None:
     """Return the operator whose calls with equal shapes take at least `min_share` of the busy time; None without one.
 
     **Counts**: traces without modules only.
@@ -37,7 +37,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> Dominant | None:
     )
     parts = [f"{name} {text(ns, 'ns')}" for name, ns in passes if ns]
     in_steps = f" in {plural(steps, 'step')}" if steps else ""
-    return Dominant(
+    return DominantLayer(
         share=share,
         title=f"{subject} {percent(share)} of the device time: {words(operator)}",
         explanation=sentences(

@@ -276,7 +276,7 @@ def test_an_unknown_tuning_cost_is_not_made_up() -> None:
 # --- slow_algorithm
 
 
-def test_the_heuristic_picked_badly_for_v0() -> None:
+def test_the_heuristic_selected_a_slow_algorithm_for_v0() -> None:
     picked, last = of_rule(diagnose(V0), "slow_algorithm")
     assert picked.paths == last.paths == ("conv2",)
     assert picked.severity == "high"
@@ -298,14 +298,14 @@ def test_v0_without_tf32_falls_back_to_direct_convolution() -> None:
     assert last.trial.verdict == "better"
 
 
-def test_a_change_of_arithmetic_is_no_better_algorithm() -> None:
+def test_a_change_of_arithmetic_is_not_a_better_algorithm() -> None:
     # without TF32 both configurations run direct convolution; the TF32 runs are faster, in other arithmetic
     only_fp32 = report(*(r for r in V0.runs if "no-tf32" in r.config.name), counts=V0.static)
     (finding,) = of_rule(diagnose(only_fp32), "slow_algorithm")
     assert not any(e.name == "factor" for e in finding.evidence)
 
 
-def test_fft_is_given_no_share_of_the_peak() -> None:
+def test_fft_has_no_share_of_the_peak() -> None:
     only_fft = report(*(r for r in V1.runs if "no-tf32" in r.config.name), counts=V1.static)
     finding = one(only_fft, "dominant_layer")
     assert "FFT" in finding.explanation
@@ -313,7 +313,7 @@ def test_fft_is_given_no_share_of_the_peak() -> None:
     assert value(finding, "effective rate").value == pytest.approx(84e12, rel=0.2)
 
 
-def test_small_layers_are_left_alone() -> None:
+def test_small_layers_are_ignored() -> None:
     run = baseline(V0)
     small = (layer("small", "forward", 9 * MS, DIRECT), LayerTiming(path="", phase="forward", kernel_ns=91 * MS))
     assert silent(report(replace(run, modules=small, unattributed_ns=0)), "slow_algorithm")
@@ -416,14 +416,14 @@ def test_tf32_is_recognized_by_kernels_not_by_flags() -> None:
     assert '"no-tf32"' in finding.title
 
 
-def test_a_large_tf32_error_is_graver() -> None:
+def test_a_large_tf32_error_has_higher_severity() -> None:
     assert one(report(replace(baseline(V0), max_relative_error=2e-2)), "tf32_in_use").severity == "medium"
 
 
 @pytest.mark.parametrize(
     "about", [target(dtype="float16"), replace(target(), amp="bfloat16"), replace(target(), dtype="float64")]
 )
-def test_tf32_is_no_matter_for_other_types(about: object) -> None:
+def test_tf32_does_not_concern_other_types(about: object) -> None:
     assert silent(replace(V0, target=about), "tf32_in_use")  # type: ignore[arg-type]
 
 
@@ -516,7 +516,7 @@ def test_differing_gradients_are_named_and_the_remedy_tried() -> None:
     assert value(finding, "repeatable gradients", "default").value is False
 
 
-def test_deterministic_that_does_not_repeat_is_graver() -> None:
+def test_unrepeatable_deterministic_runs_have_higher_severity() -> None:
     strict = replace(V0.runs[2], repeatable=False, repeatable_gradients=False)
     finding = one(report(strict), "not_repeatable")
     assert finding.severity == "medium"
@@ -543,7 +543,7 @@ def test_the_search_peaks_three_times_higher_than_v1_itself() -> None:
     assert all(part in finding.title for part in ("1.474 GiB", "430 MiB", "3.51x"))
 
 
-def test_a_first_peak_near_the_devices_memory_is_graver() -> None:
+def test_a_first_peak_near_the_devices_memory_has_higher_severity() -> None:
     run = V1.runs[1]
     assert run.environment is not None
     small = replace(run, environment=replace(run.environment, device_memory_bytes=1600 * MIB))

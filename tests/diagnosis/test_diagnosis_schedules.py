@@ -176,7 +176,7 @@ def threaded(first_ms: float, steady_ms: float, config: str = "default") -> Repo
     return replace(report, runs=runs)
 
 
-def test_a_new_thread_chooses_again() -> None:
+def test_a_new_thread_selects_algorithms_again() -> None:
     finding = only(v1_over_shapes(), "new_thread")
     assert finding.severity == "low"
     assert all(part in finding.title for part in ("15x", "30 ms", "2 ms"))
@@ -194,7 +194,7 @@ def test_thresholds_of_new_threads(first_ms: float, steady_ms: float, severity: 
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
-def test_a_thread_that_searches_is_told_where_the_baseline_s_does_not() -> None:
+def test_a_thread_that_repeats_the_search_without_the_baseline() -> None:
     finding = only(threaded(3200, 1, "benchmark"), "new_thread")
     assert finding.severity == "low"
     assert "algorithm search" in finding.explanation

@@ -120,7 +120,7 @@ SMALL = shaped(3.0, (8, 3, 256, 256), (30, 3, 4, 4))
 LARGE = shaped(70.0, (8, 30, 257, 257), (50, 30, 16, 16), (50,))
 
 
-def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
+def test_a_layer_without_a_name_is_identified_by_its_shape() -> None:
     (finding,) = found(replace(convnet(), shapes=(LARGE, SMALL)), "dominant_layer")
     assert "87.3 %" in finding.title
     assert "a 16x16 convolution of 30 to 50 channels at 257x257" in finding.title
@@ -137,7 +137,7 @@ def test_many_calls_of_one_shape_may_be_several_layers() -> None:
     assert "several layers" in finding.explanation
 
 
-def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> None:
+def test_shapes_are_ignored_with_modules_and_for_single_or_small_layers() -> None:
     without = replace(convnet(), kernels=())
     assert found(replace(without, shapes=(LARGE,)), "dominant_layer") == []
     assert found(replace(without, shapes=(replace(LARGE, kernel_ns=ms(40.0)), SMALL)), "dominant_layer") == []
@@ -149,7 +149,7 @@ def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> N
 
 
 @pytest.mark.parametrize(
-    ("one", "said"),
+    ("operator", "expected"),
     [
         (shaped(1.0, (8, 64, 28, 28), (64, 1, 3, 3)), "a 3x3 convolution of 64 to 64 channels in 64 groups at 28x28"),
         (shaped(1.0, (8, 4, 100), (6, 4, 5), name="aten::conv1d"), "a 5-wide convolution of 4 to 6 channels at 100"),
@@ -163,8 +163,8 @@ def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> N
         (shaped(1.0, (4, 8)), "aten::conv2d of 4x8"),
     ],
 )
-def test_what_is_computed_is_said_with_its_sizes(one: ShapedOperator, said: str) -> None:
-    assert words(one) == said
+def test_operators_in_words_with_their_sizes(operator: ShapedOperator, expected: str) -> None:
+    assert words(operator) == expected
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_named_module_is_the_dominant_layer() -> None:
     assert found(alone, "dominant_layer") == []
 
 
-def test_kernels_of_many_calls_are_no_single_layer() -> None:
+def test_kernels_of_many_calls_are_not_a_single_layer() -> None:
     several = [replace(one, calls=12) for one in convnet().kernels]
     assert found(replace(convnet(), kernels=tuple(several)), "dominant_layer") == []
     assert found(replace(convnet(), steps=()), "dominant_layer") == []
@@ -246,7 +246,7 @@ def test_limits_of_waiting_for_data(waited_ms: float, said: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy_ms", "mean_us", "events", "said"),
+    ("busy_ms", "mean_us", "events", "expected"),
     [
         (59.0, 5, 1000, "high"),
         (61.0, 5, 1000, "medium"),
@@ -256,7 +256,7 @@ def test_limits_of_waiting_for_data(waited_ms: float, said: str | None) -> None:
         (59.0, 5, 29, None),
     ],
 )
-def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, said: str | None) -> None:
+def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, expected: str | None) -> None:
     calls = round(busy_ms * MS / (mean_us * US))
     case = trace(
         phases={"forward": (100.0, busy_ms, 0.0)},
@@ -264,10 +264,10 @@ def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, said:
         kernels=[kernel("pointwise", busy_ms, calls)],
         events=events,
     )
-    assert severity(case, "launch_bound") == said
+    assert severity(case, "launch_bound") == expected
 
 
-def test_what_waits_for_data_or_ranks_is_not_launch_bound() -> None:
+def test_a_device_that_waits_for_data_is_not_launch_bound() -> None:
     gaps: dict[object, float] = {("waiting for data", "forward"): 30.0, ("op dispatch", "forward"): 11.0}
     case = trace(
         phases={"forward": (100.0, 59.0, 0.0)},
@@ -277,16 +277,16 @@ def test_what_waits_for_data_or_ranks_is_not_launch_bound() -> None:
     assert found(case, "launch_bound") == []
 
 
-@pytest.mark.parametrize(("gap_ms", "said"), [(4.9, None), (5.1, "medium"), (26.0, "high")])
-def test_limits_of_waiting_for_the_device(gap_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("gap_ms", "expected"), [(4.9, None), (5.1, "medium"), (26.0, "high")])
+def test_limits_of_waiting_for_the_device(gap_ms: float, expected: str | None) -> None:
     wait = SyncWait(
         name="aten::item", call="cudaStreamSynchronize", phase="loss", calls=7, wait_ns=ms(60.0), waited_for=()
     )
     case = trace(
         phases={"forward": (1.0, 100.0 - gap_ms, 0.0)}, idle={("synchronisation", "forward"): gap_ms}, syncs=(wait,)
     )
-    assert severity(case, "sync_waits") == said
-    if said:
+    assert severity(case, "sync_waits") == expected
+    if expected:
         parts = ("aten::item (cudaStreamSynchronize)", "the loss", "7 calls", "60 ms")
         assert all(part in found(case, "sync_waits")[0].explanation for part in parts)
 
@@ -298,7 +298,7 @@ def test_limits_of_exposed_communication(exposed_ms: float, said: str | None) ->
     assert severity(case, "communication_exposed") == said
 
 
-def test_a_straggler_is_named_with_what_it_does() -> None:
+def test_a_straggler_is_named_with_the_cause() -> None:
     (finding,) = found(two_ranks(), "stragglers")
     assert finding.severity == "high"
     assert all(part in finding.title for part in ("Rank 1", "6.5 ms", "21.0 %"))
@@ -311,22 +311,23 @@ def test_a_straggler_is_named_with_what_it_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost_ms", "unlinked_ms", "said"), [(0.9, 4.9, None), (1.1, 0.0, "low"), (0.0, 5.1, "low"), (10.1, 0.0, "medium")]
+    ("lost_ms", "unlinked_ms", "expected"),
+    [(0.9, 4.9, None), (1.1, 0.0, "low"), (0.0, 5.1, "low"), (10.1, 0.0, "medium")],
 )
-def test_limits_of_a_partial_trace(lost_ms: float, unlinked_ms: float, said: str | None) -> None:
+def test_limits_of_a_partial_trace(lost_ms: float, unlinked_ms: float, expected: str | None) -> None:
     case = trace(
         phases={"forward": (1.0, 100.0 - lost_ms, 0.0)},
         unattributed_ms=lost_ms,
         unlinked_ns=ms(unlinked_ms),
         linked=990,
     )
-    assert severity(case, "partial_trace") == said
+    assert severity(case, "partial_trace") == expected
 
 
-@pytest.mark.parametrize(("again_ms", "said"), [(4.9, None), (5.0, "low"), (20.0, "medium")])
-def test_limits_of_recomputing(again_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("again_ms", "expected"), [(4.9, None), (5.0, "low"), (20.0, "medium")])
+def test_limits_of_recomputing(again_ms: float, expected: str | None) -> None:
     case = trace(phases={"forward": (1.0, 100.0 - again_ms, 0.0), "recompute": (None, again_ms, 0.0)})
-    assert severity(case, "recompute_share") == said
+    assert severity(case, "recompute_share") == expected
 
 
 @pytest.mark.parametrize(
@@ -341,14 +342,14 @@ def test_limits_of_copies(copies: int, spent_ms: float, marked: int, said: str |
     assert found(replace(case, kernels=(within,)), "host_copies") == []
 
 
-@pytest.mark.parametrize(("spent_ms", "said"), [(4.9, None), (5.1, "medium")])
-def test_limits_of_layouts(spent_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "medium")])
+def test_limits_of_layouts(spent_ms: float, expected: str | None) -> None:
     case = trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("conv:layout", spent_ms, 10)])
-    assert severity(case, "layout_overhead") == said
+    assert severity(case, "layout_overhead") == expected
 
 
 @pytest.mark.parametrize(
-    ("spent_ms", "device", "said"),
+    ("spent_ms", "device", "expected"),
     [
         (9.0, "NVIDIA H100 80GB HBM3", None),
         (11.0, "NVIDIA H100 80GB HBM3", "medium"),
@@ -357,35 +358,35 @@ def test_limits_of_layouts(spent_ms: float, said: str | None) -> None:
         (34.0, "AMD Instinct MI300X", None),
     ],
 )
-def test_limits_of_products_outside_tensor_cores(spent_ms: float, device: str, said: str | None) -> None:
+def test_limits_of_products_outside_tensor_cores(spent_ms: float, device: str, expected: str | None) -> None:
     case = trace(
         phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("gemm", spent_ms, 10, math="fp32")], devices=(device,)
     )
-    assert severity(case, "no_tensor_cores") == said
+    assert severity(case, "no_tensor_cores") == expected
 
 
-@pytest.mark.parametrize(("spent_ms", "said"), [(4.9, None), (5.1, "medium"), (20.1, "high")])
+@pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "medium"), (20.1, "high")])
 @pytest.mark.parametrize("name", ["aten::_slow_conv2d_forward", "aten::slow_conv_dilated2d", "aten::thnn_conv2d"])
-def test_limits_of_own_convolutions(spent_ms: float, said: str | None, name: str) -> None:
+def test_limits_of_fallback_convolutions(spent_ms: float, expected: str | None, name: str) -> None:
     own = TraceOperator(name=name, family="conv", calls=3, kernel_ns=ms(spent_ms), host_self_ns=0)
     case = trace(phases={"forward": (1.0, 100.0, 0.0)}, operators=(own,))
-    assert severity(case, "not_on_cudnn") == said
+    assert severity(case, "not_on_cudnn") == expected
 
 
-@pytest.mark.parametrize(("spent_ms", "said"), [(49.0, None), (51.0, "medium")])
-def test_limits_of_moving_bytes(spent_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("spent_ms", "expected"), [(49.0, None), (51.0, "medium")])
+def test_limits_of_moving_bytes(spent_ms: float, expected: str | None) -> None:
     moving = [kernel("norm", spent_ms - 10.0, 10), kernel("pointwise", 10.0, 10)]
-    assert severity(trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=moving), "memory_bound") == said
+    assert severity(trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=moving), "memory_bound") == expected
 
 
-@pytest.mark.parametrize(("span_ms", "said"), [(100.0, None), (130.0, "medium")])
-def test_limits_of_a_host_outside_operators(span_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("span_ms", "expected"), [(100.0, None), (130.0, "medium")])
+def test_limits_of_a_host_outside_operators(span_ms: float, expected: str | None) -> None:
     case = replace(host_only(), span_ns=ms(span_ms))
-    assert severity(case, "host_overhead") == said
+    assert severity(case, "host_overhead") == expected
     assert found(replace(convnet(), span_ns=ms(500.0)), "host_overhead") == []
 
 
-def test_one_finding_speaks_for_all_traces() -> None:
+def test_one_finding_covers_all_traces() -> None:
     four = traces(*(replace(nested(), file=f"rank{rank}.json") for rank in range(4)))
     (finding,) = found(four, "communication_exposed")
     assert "rank0" in finding.explanation

@@ -10,7 +10,7 @@ from profiler_kit.diagnosis.pairs import is_limited, with_settings
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, median_kernel_ns, phase_shares
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
-from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
+from profiler_kit.diagnosis.traced import median_kernel_ns as trace_median_kernel_ns
 from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -159,7 +159,7 @@ def _launch_bound(trace: TraceSummary) -> tuple[float, float] | None:
     """Return the busy share and the median kernel duration of a launch-bound trace; None for other traces."""
     if not on_device(trace):
         return None
-    busy, median = trace.busy_ns / trace.span_ns, median_of(trace.kernels)
+    busy, median = trace.busy_ns / trace.span_ns, trace_median_kernel_ns(trace.kernels)
     if median is None or busy >= PARTLY_BOUND_BUSY_SHARE or median >= SHORT_KERNEL_NS:
         return None
     if trace.device_events < MIN_DEVICE_EVENTS:

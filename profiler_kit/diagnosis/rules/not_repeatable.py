@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.bits import PARTS, differing, parts_that_differ
+from profiler_kit.diagnosis.bits import PARTS, differs_between_passes, parts_that_differ
 from profiler_kit.diagnosis.pairs import counterpart, measured
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences
@@ -26,7 +26,7 @@ not show a problem of the convolutions. Rule `false_reproducibility` covers diff
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with the deterministic flag, and one for runs without it."""
-    unrepeatable = [run for run in measured(report) if differing(run)]
+    unrepeatable = [run for run in measured(report) if differs_between_passes(run)]
     for deterministic in (True, False):
         runs = [run for run in unrepeatable if (run.config.deterministic is True) is deterministic]
         if runs:

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import Attempt, attempt
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
-from profiler_kit.diagnosis.pairs import changed_flags, counterpart, plain
+from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold, times
@@ -125,7 +125,7 @@ def _faster_run(report: Report, run: ConfigRun, timing: LayerTiming, used: Algor
         return None
     best_ns = min(item.timing.kernel_ns for item in candidates)
     similar = [item for item in candidates if item.timing.kernel_ns <= SIMILAR_FACTOR * best_ns]
-    return min(similar, key=lambda item: changed_flags(run.config, item.run.config))
+    return min(similar, key=lambda item: count_differences(run.config, item.run.config))
 
 
 def _same_math(run: ConfigRun, used: Algorithm, other: ConfigRun, other_used: Algorithm) -> bool:
