@@ -115,14 +115,10 @@ def test_further_axes_come_with_their_numbers_the_highest_gain_first() -> None:
     assert finding.title == '"amp_bf16" takes 65.7 % less time, the best of 4 further configurations'
     assert finding.tries == ("amp_bf16", "channels_last", "batch=2x", "compile")
     assert finding.severity == "high"
-    said = finding.explanation
-    assert "error against float64 0.0004 to 0.03; the outputs differ in their bits" in said
-    assert (
-        '"batch=2x": 3.275 ms to 3.188 ms per example (16 examples in a step of 51 ms), 2.7 % less time per example'
-        in said
-    )
-    assert "peak 480 MiB to 900 MiB" in said
-    assert '"compile": 26.2 ms to 26.3 ms' in said
+    assert "error against float64 0.0004 to 0.03" in finding.explanation
+    assert "3.275 ms to 3.188 ms per example (16 examples in a step of 51 ms)" in finding.explanation
+    assert "peak 480 MiB to 900 MiB" in finding.explanation
+    assert '"compile": 26.2 ms to 26.3 ms' in finding.explanation
     assert finding.trial is not None
     assert (finding.trial.before_error, finding.trial.after_error, finding.trial.same_bits) == (4e-4, 3e-2, False)
 

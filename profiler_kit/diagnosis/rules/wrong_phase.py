@@ -194,8 +194,8 @@ def _phases_during_wait(trace: TraceSummary, name: str) -> str:
         if part.phase:
             times[part.phase] += part.ns
     shares = [
-        f"{phase(phase_name)} ({percent(ns / total_ns)})"
-        for phase_name, ns in times.most_common()
+        f"{phase(kernel_phase)} ({percent(ns / total_ns)})"
+        for kernel_phase, ns in times.most_common()
         if ns / total_ns >= MIN_NAMED_SHARE
     ]
     return f"The kernels of {listing(shares)} run during this wait." if shares else ""
