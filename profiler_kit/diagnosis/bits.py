@@ -30,12 +30,12 @@ PARTS: Final = (
 
 
 def differs_between_passes(run: ConfigRun) -> bool:
-    """Return whether two passes of one process differed in any part."""
+    """Return whether the passes of one process differed in any part."""
     return run.repeatable is False or bool(parts_that_differ(run))
 
 
 def parts_that_differ(run: ConfigRun) -> tuple[str, ...]:
-    """Return the names of the parts that differed between two passes of one process."""
+    """Return the names of the parts that differed between the passes of one process."""
     return tuple(part.name for part in PARTS if part.repeats(run) is False)
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from diagnose_cases import CPU, MS, cpu
-from diagnose_lab import moving, twice
+from diagnose_lab import moving, roofed, twice
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.arithmetic import arithmetic
@@ -24,12 +24,12 @@ def unsteady_cpu() -> Report:
     """A memory-bound model on a noisy CPU: 5 ms of operators in steps of 11 ms, whose results differ from pass to pass."""
     source = moving(0.8)
     drifting = (10 * MS,) * 10 + (12 * MS,) * 10
-    modules = tuple(replace(item, kernel_ns=item.kernel_ns // 2) for item in source.runs[0].modules)
+    modules = tuple(replace(item, kernel_ns=item.kernel_ns // 2, kernels=()) for item in source.runs[0].modules)
     run = replace(
         source.runs[0], config=RunConfig(name="default"), environment=CPU, clock="operator", kernels=(), modules=modules,
         steps_ns=drifting, repeatable=False, repeatable_gradients=False,
     )  # fmt: skip
-    return replace(source, runs=(twice(run, 1.2),))
+    return roofed(replace(source, runs=(twice(run, 1.2),), roofline=()))
 
 
 def words(finding: Finding) -> str:

@@ -13,7 +13,7 @@ from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
-Fires if two forward and backward passes of one process differ in any bit, although they have the same weights and inputs.
+Fires if three forward and backward passes of one process differ in any bit, although they have the same weights and inputs.
 Outputs, loss and gradients are compared separately, and the finding names the parts that differ.
 
 - `medium`: `cudnn.deterministic=True` is set, and outputs or gradients differ. The flag covers cuDNN's algorithms only.
@@ -52,15 +52,15 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
     matters = any(set(parts_that_differ(r)) != {"loss"} for r in runs)
     return RULE.finding(
         severity="medium" if deterministic and matters else "info",
-        title=f"Not bitwise reproducible: two passes over the same batch give different {parts} in {names}"
+        title=f"Not bitwise reproducible: passes over the same batch give different {parts} in {names}"
         + (", although cudnn.deterministic is set" if deterministic else ""),
         explanation=sentences(
-            "Both passes ran in one process, with the same weights and inputs and no optimizer step between them.",
+            "Three passes ran in one process, with the same weights and inputs and no optimizer step between them.",
             _equal_parts(run),
             "The usual cause: threads add partial sums in an order that changes from run to run."
             if on_cpu
             else "The usual cause: kernels add with atomics, in an order that changes from run to run.",
-            f"With cudnn.deterministic=True ({quoted(remedy)}) both passes are bitwise equal."
+            f"With cudnn.deterministic=True ({quoted(remedy)}) all passes are bitwise equal."
             if remedy_works and remedy is not None
             else "",
         ),
