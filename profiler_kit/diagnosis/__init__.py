@@ -1,4 +1,4 @@
-"""Report facts to findings: plain sentences, each with the numbers that fired it."""
+"""Turn the facts of a report into findings: a problem, the numbers that show it, and advice."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ __all__ = ["all_rules", "diagnose", "diagnose_traces", "rules_page"]
 
 
 def diagnose(report: Report) -> tuple[Finding, ...]:
-    """All rules' findings on `report`, the gravest first; among equals by topic, then by the share they are about (`weight`).
+    """Return the findings of all rules on `report`, ordered by severity, then topic, then affected share (`weight`).
 
-    The topics come in the order a reader asks: where the step goes, why, what was tried and saves how much, which figure
-    misleads, memory.
+    `TOPICS` holds the order of the topics.
     """
-    return _in_order([(rule, finding) for rule in all_rules() for finding in rule.check(report)])
+    return _sorted_findings([(rule, finding) for rule in all_rules() for finding in rule.check(report)])
 
 
 def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
-    """The findings on traces of those rules that know what to look for in one, ordered as `diagnose` does."""
+    """Return the findings of all rules that read traces, in the order of `diagnose`."""
     rules = [(rule, rule.check_trace) for rule in all_rules()]
-    return _in_order([(rule, finding) for rule, check in rules if check is not None for finding in check(report)])
+    return _sorted_findings(
+        [(rule, finding) for rule, check in rules if check is not None for finding in check(report)]
+    )
 
 
-def _in_order(found: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:
-    found.sort(key=lambda pair: (SEVERITIES.index(pair[1].severity), TOPICS.index(pair[0].topic), -pair[1].weight))
-    return tuple(finding for _, finding in found)
+def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:
+    findings.sort(key=lambda pair: (SEVERITIES.index(pair[1].severity), TOPICS.index(pair[0].topic), -pair[1].weight))
+    return tuple(finding for _, finding in findings)

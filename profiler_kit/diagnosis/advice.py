@@ -1,4 +1,4 @@
-"""Advice that is a configuration: what it is called, whether it means anything here, and which runs try it."""
+"""Configurations that try a piece of advice: their names, whether they apply to the target, and the trials in a report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.devices.device import FIRST_WITH_TF32
-from profiler_kit.diagnosis.pairs import Flag, run_of, same_choice, with_flag, without
+from profiler_kit.diagnosis.pairs import Flag, is_same_configuration, run_of, with_flag, without
 from profiler_kit.diagnosis.words import listing
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Report, Trial
@@ -16,22 +16,22 @@ from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent
 
-ON: Final = "on"  # the value of a setting that is a switch
+ON: Final = "on"  # value of a setting that is only switched on or off
 _FLAG_WORDS: Final[dict[str, tuple[Flag, bool]]] = {
     "benchmark": ("benchmark", True),
     "deterministic": ("deterministic", True),
     "no-tf32": ("allow_tf32", False),
     "default": ("allow_tf32", True),
 }
-_TRAINING: Final = ("fused_optimizer", "no_item", "checkpoint")
-_IMAGES: Final = (4, 5)  # dimensions of what has channels to put last
+_TRAINING_SETTINGS: Final = ("fused_optimizer", "no_item", "checkpoint")
+_IMAGE_DIMENSIONS: Final = (4, 5)  # NCHW and NCDHW: the tensors that have a channels-last layout
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Configurations that try a piece of advice: `tries` by name, in order of preference; what came of those that ran.
+    """The configurations that try a piece of advice, and the trials of those that ran.
 
-    `trial` is of the one that gained most of those that ran.
+    `tries`: names of the configurations, in order of preference. `trial`: the best trial. `others`: the other trials.
     """
 
     tries: tuple[str, ...] = ()
@@ -40,39 +40,42 @@ class Attempt:
 
     @property
     def config(self) -> str | None:
-        """The configuration of the trial, else the first that would try it."""
+        """Name of the best trial's configuration, or the first of `tries` if none ran."""
         return self.trial.config if self.trial is not None else next(iter(self.tries), None)
 
     def sentence(self) -> str:
-        """What came of the others that ran, in words; empty without any."""
+        """Return a sentence with the results of the other trials; empty without other trials."""
         outcomes = [f'"{trial.config}" ({outcome(trial)})' for trial in self.others]
         return f"Also tried: {listing(outcomes)}." if outcomes else ""
 
 
-UNTRIED: Final = Attempt()
+NO_TRIALS: Final = Attempt()
 
 
-def outcome(tried: Trial) -> str:
-    """What came of a trial, in a few words: ``12.1 % less time``, ``no sure difference``."""
-    if tried.verdict == "failed":
+def outcome(trial: Trial) -> str:
+    """Return the result of a trial in a few words: ``12.1 % less time``, ``no significant difference``."""
+    if trial.verdict == "failed":
         return "failed"
-    if tried.verdict == "same" or tried.gain_percent is None:
-        return "no sure difference"
-    each = " per example" if tried.per_example else ""
-    share = tried.gain_percent / 100.0
-    return f"{percent(share)} less time{each}" if share > 0 else f"{percent(-share)} more time{each}"
+    if trial.verdict == "same" or trial.gain_percent is None:
+        return "no significant difference"
+    per_example = " per example" if trial.per_example else ""
+    saving = trial.gain_percent / 100.0
+    return f"{percent(saving)} less time{per_example}" if saving > 0 else f"{percent(-saving)} more time{per_example}"
 
 
 def attempt(report: Report, run: ConfigRun, words: Sequence[str]) -> Attempt:
-    """How `words` of advice (``amp_bf16``, ``batch=2x``, ``benchmark``) are tried beside `run`, those that mean something."""
+    """Return the configurations that add one of `words` (``amp_bf16``, ``batch=2x``, ``benchmark``) to `run`, with trials.
+
+    Words that do not apply to the target or the device are skipped, and so are configurations that failed.
+    """
     noise = noise_of(report)
     names, trials = [], []
-    for config in (changed(run.config, word) for word in words if not _pointless(report, run, word)):
-        swept = run_of(report, config)
-        if same_choice(config, run.config) or (swept is not None and swept.failure is not None):
-            continue  # what failed has a finding of its own, and would fail again
-        names.append(swept.config.name if swept is not None else config.name)
-        if (trial := sweep_trial(run, swept, noise)) is not None:
+    for config in (changed(run.config, word) for word in words if _applies(report, run, word)):
+        measured_run = run_of(report, config)
+        if is_same_configuration(config, run.config) or (measured_run is not None and measured_run.failure is not None):
+            continue  # rule `failed_runs` reports a failure; the configuration would fail again
+        names.append(measured_run.config.name if measured_run is not None else config.name)
+        if (trial := sweep_trial(run, measured_run, noise)) is not None:
             trials.append(trial)
     rank = ("failed", "worse", "same", "better")
     best = max(trials, key=lambda trial: (rank.index(trial.verdict), trial.gain_percent or 0.0), default=None)
@@ -81,9 +84,9 @@ def attempt(report: Report, run: ConfigRun, words: Sequence[str]) -> Attempt:
 
 
 def changed(config: RunConfig, word: str) -> RunConfig:
-    """`config` with one word of a configuration's name on top, named as such configurations are: ``benchmark+channels_last``.
+    """Return `config` with the flag or setting `word` added, and its new name: ``benchmark+channels_last``.
 
-    ``default`` stands for TF32 allowed, which is what the default does.
+    ``default`` means that TF32 is allowed.
     """
     flag, on = _FLAG_WORDS.get(word, (None, True))
     if flag is not None:
@@ -93,10 +96,10 @@ def changed(config: RunConfig, word: str) -> RunConfig:
         setting = NamedValue(name=name, value=value if has_value else ON)
         settings = sorted([*without(config, name).settings, setting], key=lambda item: item.name)
         config = replace(config, settings=tuple(settings))
-    return replace(config, name="+".join(_words(config)) or "default")
+    return replace(config, name="+".join(_name_parts(config)) or "default")
 
 
-def _words(config: RunConfig) -> Iterator[str]:
+def _name_parts(config: RunConfig) -> Iterator[str]:
     if config.enabled is False:
         yield "cudnn-off"
     else:
@@ -108,34 +111,35 @@ def _words(config: RunConfig) -> Iterator[str]:
             yield item.name if value == ON else f"{item.name}={value}"
 
 
-def _pointless(report: Report, run: ConfigRun, word: str) -> bool:
-    """Whether `word` means nothing for the target, or on the run's device."""
+def _applies(report: Report, run: ConfigRun, word: str) -> bool:
+    """Return whether `word` can change anything for the target on the run's device."""
     name, target = word.partition("=")[0], report.target
     device = run.environment.device if run.environment is not None else "cuda"
     if name in _FLAG_WORDS:
-        return getattr(run.config, _FLAG_WORDS[name][0]) is None
+        return getattr(run.config, _FLAG_WORDS[name][0]) is not None
     if name == "channels_last":
-        return target.channels_last or not any(len(given.shape) in _IMAGES for given in target.inputs)
+        return not target.channels_last and any(len(item.shape) in _IMAGE_DIMENSIONS for item in target.inputs)
     if name == "amp_bf16":
-        return target.amp is not None or not is_float32(report) or (device == "cuda" and has_tensor_cores(run) is False)
+        has_fast_bf16 = device != "cuda" or has_tensor_cores(run) is not False
+        return target.amp is None and is_float32(report) and has_fast_bf16
     if name == "batch":
-        return target.has_loader  # which decides how large its batches are
+        return not target.has_loader  # the data loader sets the batch size
     if name == "cuda_graph":
-        return not device.startswith("cuda")
-    return name in _TRAINING and target.mode != "train"
+        return device.startswith("cuda")
+    return name not in _TRAINING_SETTINGS or target.mode == "train"
 
 
 def is_float32(report: Report) -> bool:
-    """Whether the target computes in float32: by its dtype, else by its inputs of floating point."""
+    """Return whether the target computes in float32, by its dtype or else by its floating-point inputs."""
     target = report.target
     if target.amp is not None or target.dtype not in (None, "float32"):
         return False
-    floating = [given.dtype for given in target.inputs if "float" in given.dtype or given.dtype == "double"]
-    return all(dtype == "float32" for dtype in floating)
+    dtypes = [item.dtype for item in target.inputs if "float" in item.dtype or item.dtype == "double"]
+    return all(dtype == "float32" for dtype in dtypes)
 
 
 def has_tensor_cores(run: ConfigRun) -> bool | None:
-    """Whether the run's device has tensor cores for TF32 and bfloat16; None where its capability is not known."""
+    """Return whether the run's device has tensor cores for TF32 and bfloat16; None if its compute capability is unknown."""
     if run.environment is None or run.environment.capability is None:
         return None
     parts = run.environment.capability.split(".")

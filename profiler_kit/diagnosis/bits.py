@@ -1,4 +1,4 @@
-"""Which parts of a pass repeat to the bit: outputs, the loss, gradients; in one process, and from one to the next."""
+"""Bitwise reproducibility of outputs, loss and gradients, within one process and between two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from profiler_kit.records.runs import ConfigRun
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a pass: its name, whether it repeats in one process, its hash there and in the second process."""
+    """One result of a pass.
+
+    `repeats`: whether it is bitwise reproducible within the process of a run. `digest`: its hash in a process.
+    """
 
     name: str
     repeats: Callable[[ConfigRun], bool | None]
@@ -26,24 +29,27 @@ PARTS: Final = (
 )
 
 
-def differing(run: ConfigRun) -> bool:
-    """Whether three passes of one process differed in anything."""
+def differs_between_passes(run: ConfigRun) -> bool:
+    """Return whether the passes of one process differed in any part."""
     return run.repeatable is False or bool(parts_that_differ(run))
 
 
 def parts_that_differ(run: ConfigRun) -> tuple[str, ...]:
-    """The names of the parts that differed between three passes of one process."""
+    """Return the names of the parts that differed between the passes of one process."""
     return tuple(part.name for part in PARTS if part.repeats(run) is False)
 
 
 def only_within(first: ConfigRun, second: ConfigRun | Repeat) -> tuple[Part, ...]:
-    """The parts that repeat within the first process (and the second, where it says), and differ between the two."""
+    """Return the parts that are reproducible within each process but differ between the two.
+
+    A second process that is only a `Repeat` has no record of its own reproducibility, and is assumed to be reproducible.
+    """
     parts = []
     for part in PARTS:
         runs = [run for run in (first, second) if isinstance(run, ConfigRun)]
-        # what holds for all of a run where the part alone is not known
+        # older reports record one value for the run instead of one per part
         repeats = [run.repeatable if part.repeats(run) is None else part.repeats(run) for run in runs]
-        a, b = part.digest(first), part.digest(second)
-        if all(repeats) and a is not None and b is not None and a != b:
+        digests = (part.digest(first), part.digest(second))
+        if all(repeats) and None not in digests and digests[0] != digests[1]:
             parts.append(part)
     return tuple(parts)

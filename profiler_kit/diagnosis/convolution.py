@@ -1,4 +1,4 @@
-"""What a convolution or linear layer multiplies, read from its module node, and what of it tensor cores pad."""
+"""Sizes of a convolution or linear layer, parsed from its module node, and the share that tensor cores pad."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 
 from profiler_kit.records.counts import ModuleNode
 
-# Tensor cores load rows of 16 bytes: 8 values of 2 bytes, or 4 of TF32; tiles of both are multiples of 8 values.
+# Tensor cores load rows of 16 bytes: 8 values of 2 bytes, or 4 of TF32. The tiles of both are multiples of 8 values.
 MULTIPLE: Final = 8
 _CHANNELS: Final = re.compile(r"\A(?P<first>\d+)->(?P<second>\d+)(?:,.*?\bg(?P<groups>\d+))?")
-_KINDS: Final = ("Conv", "Linear")
-# What the count writes about a convolution module: "30->50, k16, p7", "8->8, k3x5, s2, g8, no bias"
-_WRITTEN: Final = re.compile(r"\A(?P<cin>\d+)->(?P<cout>\d+), k(?P<kernel>\d+(?:x\d+)*)(?:,.*?\bg(?P<groups>\d+))?")
+_CLASS_NAME_PARTS: Final = ("Conv", "Linear")
+# The count describes a convolution as "30->50, k16, p7" or "8->8, k3x5, s2, g8, no bias".
+_CONVOLUTION: Final = re.compile(r"\A(?P<cin>\d+)->(?P<cout>\d+), k(?P<kernel>\d+(?:x\d+)*)(?:,.*?\bg(?P<groups>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Channels, kernel, groups and output grid; `images` is the batch times the calls."""
+    """Sizes of a convolution. `grid`: spatial size of the output. `images`: batch size times calls."""
 
     channels_in: int
     channels_out: int
@@ -30,70 +30,70 @@ class Convolution:
 
     @property
     def macs_per_image(self) -> int:
-        """Cin / groups x Cout x kernel x output grid."""
+        """MACs for one image: input channels / groups x output channels x kernel x output grid."""
         return self.channels_in // self.groups * self.channels_out * math.prod(self.kernel) * math.prod(self.grid)
 
     def product(self) -> str:
-        """The closed form in figures: ``30 x 50 x 16x16 x 256x256``."""
-        each = self.channels_in // self.groups
-        return f"{each} x {self.channels_out} x {by(self.kernel)} x {by(self.grid)}"
+        """Return `macs_per_image` as a formula: ``30 x 50 x 16x16 x 256x256``."""
+        group_channels = self.channels_in // self.groups
+        return f"{group_channels} x {self.channels_out} x {by(self.kernel)} x {by(self.grid)}"
 
 
 def by(sizes: tuple[int, ...]) -> str:
-    """Sizes joined as people write them: ``16x16``."""
+    """Return sizes joined by "x": ``16x16``."""
     return "x".join(map(str, sizes))
 
 
 def convolution_of(node: ModuleNode) -> Convolution | None:
-    """The convolution that `node` is, where its counted MACs are the closed form; None where anything does not fit."""
-    written = _WRITTEN.match(node.config)
+    """Return the sizes of the convolution `node`; None if it is not one, or if its counted MACs differ from the formula."""
+    match = _CONVOLUTION.match(node.config)
     shape = node.output_shape
-    if written is None or "Transpose" in node.class_name or shape is None or len(shape) < 3 or node.calls < 1:
+    if match is None or "Transpose" in node.class_name or shape is None or len(shape) < 3 or node.calls < 1:
         return None
     dimensions = len(shape) - 2
-    sizes = tuple(int(size) for size in written["kernel"].split("x"))
+    sizes = tuple(int(size) for size in match["kernel"].split("x"))
     kernel = sizes * dimensions if len(sizes) == 1 else sizes
-    if len(kernel) != dimensions or shape[1] != int(written["cout"]):
+    if len(kernel) != dimensions or shape[1] != int(match["cout"]):
         return None  # an unbatched input, or a subclass that returns something else
-    found = Convolution(
-        channels_in=int(written["cin"]),
-        channels_out=int(written["cout"]),
+    convolution = Convolution(
+        channels_in=int(match["cin"]),
+        channels_out=int(match["cout"]),
         kernel=kernel,
-        groups=max(1, int(written["groups"] or 1)),
+        groups=max(1, int(match["groups"] or 1)),
         grid=shape[2:],
         images=shape[0] * node.calls,
     )
-    return found if 0 < found.macs_per_image * found.images == node.forward.macs else None
+    return convolution if 0 < convolution.macs_per_image * convolution.images == node.forward.macs else None
 
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """What a layer multiplies: channels (features) in and out, of one group where it has several."""
+    """Input and output channels (features) of a layer; of one group if it has several."""
 
     inputs: int
     outputs: int
 
     @property
     def uneven(self) -> tuple[int, ...]:
-        """Those of the two that are no multiple of `MULTIPLE`."""
+        """The channel counts that are not a multiple of `MULTIPLE`."""
         return tuple(count for count in (self.inputs, self.outputs) if count % MULTIPLE)
 
     @property
     def padded_share(self) -> float:
-        """The share of the multiplications that is padding, where both are filled up to the next multiple."""
+        """The share of the multiplications that is padding if both counts are rounded up to the next multiple."""
         return 1.0 - self.inputs * self.outputs / (padded(self.inputs) * padded(self.outputs))
 
 
 def padded(count: int) -> int:
-    """`count` filled up to the next multiple."""
+    """Return `count` rounded up to the next multiple of `MULTIPLE`."""
     return -(-count // MULTIPLE) * MULTIPLE
 
 
 def channels_of(node: ModuleNode) -> Channels | None:
-    """The channels of the convolution or linear layer that `node` is; None for anything else, and for depthwise ones."""
-    written = _CHANNELS.match(node.config)
-    if written is None or not any(kind in node.class_name for kind in _KINDS):
+    """Return the channels of the convolution or linear layer `node`; None for other layers and depthwise convolutions."""
+    match = _CHANNELS.match(node.config)
+    if match is None or not any(part in node.class_name for part in _CLASS_NAME_PARTS):
         return None
-    groups = max(1, int(written["groups"] or 1))
-    inputs, outputs = int(written["first"]) // groups, int(written["second"]) // groups
+    groups = max(1, int(match["groups"] or 1))
+    inputs, outputs = int(match["first"]) // groups, int(match["second"]) // groups
     return Channels(inputs, outputs) if inputs > 1 and outputs > 1 else None

@@ -1,4 +1,4 @@
-"""How fast a layer's counted work was done: effective FLOP/s, by which algorithm, beside the device's peak."""
+"""The effective FLOP/s of a layer: its counted FLOPs over its device time, compared with the device's peak."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from profiler_kit.units import percent, text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """One layer in one phase of one run. `rate_flops_per_s` is the counted work over its device time, not executed work.
+    """One layer in one phase of one run.
 
-    `peak_flops_per_s` is the datasheet's for the kernels' arithmetic; None where either is unknown, or where the algorithm
-    executes fewer operations than are counted, so that a share of the peak would say nothing.
+    `peak_flops_per_s`: the datasheet peak for the arithmetic of the kernels. None if it is unknown, or if the algorithm
+    executes fewer operations than are counted (FFT, Winograd): a share of the peak would have no meaning.
     """
 
     path: str
@@ -36,24 +36,22 @@ class Efficiency:
 
     @property
     def rate_flops_per_s(self) -> float:
-        """Counted FLOPs over device time."""
+        """Counted (not executed) FLOPs over device time."""
         return self.flops / (self.ns * 1e-9)
 
     def sentence(self) -> str:
-        """A sentence's end: ``runs 402.7 GFLOP in 9.7 ms, an effective 41.5 TFLOP/s …, by implicit GEMM (xmma).``"""
+        """Return a predicate: ``computes 402.7 GFLOP in 9.7 ms with implicit GEMM (xmma): 41.5 TFLOP/s, 8.4 % of …``."""
         rate, peak = self.rate_flops_per_s, self.peak_flops_per_s
-        beside = ""
+        share = ""
         if peak is not None:
-            beside = (
-                f", {percent(rate / peak)} of the {text(peak, 'flops/s')} that {self.device} reaches in {self.math}"
-            )
+            share = f", {percent(rate / peak)} of the {self.math} peak of {self.device} ({text(peak, 'flops/s')})"
         return (
-            f"does {work(self.flops, 'FLOP')} in {text(self.ns, 'ns')}, an effective {text(rate, 'flops/s')}{beside}, by "
-            f"{family_words(self.family)}."
+            f"computes {work(self.flops, 'FLOP')} in {text(self.ns, 'ns')} with {family_words(self.family)}: "
+            f"{text(rate, 'flops/s')}{share}."
         )
 
     def evidence(self) -> Iterator[Evidence]:
-        """Time, rate, and share of the peak where it is known."""
+        """Return time, rate and algorithm, and the share of the peak if it is known."""
         where = f"{self.path}, {self.phase}, {self.config}"
         rate, peak = self.rate_flops_per_s, self.peak_flops_per_s
         return known(
@@ -66,25 +64,25 @@ class Efficiency:
 
 
 def efficiency(report: Report, run: ConfigRun, path: str, phase: CountPhase) -> Efficiency | None:
-    """The layer's efficiency in `run`; None without a count, without device time, or on a CPU's operator clock."""
+    """Return the efficiency of a layer in `run`; None without a count, without device time, or on a CPU."""
     timing = layer_timing(run, path, phase)
     node = node_of(report.static, path)
     if timing is None or node is None or run.clock != "kernel" or timing.kernel_ns <= 0:
         return None
-    found = algorithm(timing.kernels)
+    used = algorithm(timing.kernels)
     flops = node.cost(phase).flops
-    if found is None or flops <= 0:
+    if used is None or flops <= 0:
         return None
     device = run.environment.device_name if run.environment is not None else None
-    peaks = peaks_of(device) if found.family not in FEWER_OPERATIONS else None
+    peaks = peaks_of(device) if used.family not in FEWER_OPERATIONS else None
     return Efficiency(
         path=path,
         phase=phase,
         config=run.config.name,
         ns=timing.kernel_ns,
         flops=flops,
-        family=found.family,
-        math=found.math,
+        family=used.family,
+        math=used.math,
         device=device or "",
-        peak_flops_per_s=peaks.for_math(found.math) if peaks is not None else None,
+        peak_flops_per_s=peaks.for_math(used.math) if peaks is not None else None,
     )

@@ -1,4 +1,4 @@
-"""Runs found by what they do, cuDNN's flags and other settings, never by their names."""
+"""Look up runs by their cuDNN flags and other settings, never by their names."""
 
 from __future__ import annotations
 
@@ -14,55 +14,57 @@ from profiler_kit.units import text
 
 Flag = Literal["benchmark", "deterministic", "allow_tf32"]
 _FLAGS: Final = ("enabled", "benchmark", "deterministic", "allow_tf32")
-# Settings that leave each layer's work and arithmetic as they are, so that its times can be compared, layer by layer.
-SAME_WORK: Final = frozenset({"channels_last", "benchmark_limit"})
-LIMITS: Final = frozenset({"benchmark_limit", "memory_limit"})
+# Settings that change neither the work nor the arithmetic of a layer, so that times can be compared layer by layer.
+SAME_WORK_SETTINGS: Final = frozenset({"channels_last", "benchmark_limit"})
+LIMIT_SETTINGS: Final = frozenset({"benchmark_limit", "memory_limit"})
 
 
 def measured(report: Report) -> tuple[ConfigRun, ...]:
-    """The runs that have samples, repetitions left out, in the report's order (the baseline first)."""
+    """Return the runs with samples in the report's order, without repeats of a configuration."""
     return tuple(run for run in report.runs if run.failure is None and run.config.repeat_of is None)
 
 
 def plain(report: Report) -> tuple[ConfigRun, ...]:
-    """The measured runs in which nothing but cuDNN's flags differs."""
+    """Return the measured runs whose configuration consists of cuDNN flags only."""
     return tuple(run for run in measured(report) if run.config.is_plain)
 
 
 def with_settings(report: Report) -> tuple[ConfigRun, ...]:
-    """The measured runs in which more than cuDNN's flags differs."""
+    """Return the measured runs with settings other than cuDNN flags, such as ``channels_last``."""
     return tuple(run for run in measured(report) if not run.config.is_plain)
 
 
 def is_limited(config: RunConfig) -> bool:
-    """Whether a setting only limits the choice: nothing that one would take to be faster, and with a rule of its own."""
-    return any(config.setting(name) is not None for name in LIMITS)
+    """Return whether a setting limits the choice of algorithms. Such runs are not candidates for a faster step."""
+    return any(config.setting(name) is not None for name in LIMIT_SETTINGS)
 
 
-def does_same_work(config: RunConfig) -> bool:
-    """Whether no setting changes what the layers are to do, or in which arithmetic."""
-    return {item.name for item in config.settings} <= SAME_WORK
+def preserves_layer_work(config: RunConfig) -> bool:
+    """Return whether all settings leave the work and the arithmetic of every layer unchanged."""
+    return {item.name for item in config.settings} <= SAME_WORK_SETTINGS
 
 
 def counterpart(report: Report, run: ConfigRun, flag: Flag, value: bool) -> ConfigRun | None:
-    """The run, failed or not, whose flags are those of `run` but for `flag`, which is `value`; None where there is none."""
+    """Return the run, failed or not, that differs from `run` only in that `flag` is `value`; None without one."""
     if getattr(run.config, flag) is not (not value) or run.config.enabled is False:
         return None
     return run_of(report, with_flag(run.config, flag, value))
 
 
-def run_of(report: Report, wanted: RunConfig) -> ConfigRun | None:
-    """The run, failed or not, that does what `wanted` does, however it is called; None where there is none."""
-    return next((r for r in report.runs if r.config.repeat_of is None and same_choice(r.config, wanted)), None)
+def run_of(report: Report, config: RunConfig) -> ConfigRun | None:
+    """Return the run, failed or not, with the flags and settings of `config`, under any name; None without one."""
+    return next(
+        (r for r in report.runs if r.config.repeat_of is None and is_same_configuration(r.config, config)), None
+    )
 
 
 def without(config: RunConfig, setting: str) -> RunConfig:
-    """`config` without the setting of that name; its name stays."""
+    """Return `config` without the setting called `setting`; the configuration keeps its name."""
     return replace(config, settings=tuple(item for item in config.settings if item.name != setting))
 
 
 def with_flag(config: RunConfig, flag: Flag, value: bool) -> RunConfig:
-    """`config` with one flag changed; its name stays."""
+    """Return `config` with `flag` set to `value`; the configuration keeps its name."""
     match flag:
         case "benchmark":
             return replace(config, benchmark=value)
@@ -74,7 +76,7 @@ def with_flag(config: RunConfig, flag: Flag, value: bool) -> RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two measured runs that differ in one flag alone: `off` without it, `on` with it, and their steps."""
+    """Two measured runs that differ in one flag only: `off` without it, `on` with it. `before`, `after`: their steps."""
 
     off: ConfigRun
     on: ConfigRun
@@ -82,29 +84,31 @@ class Pair:
     after: Interval
 
     def words(self) -> str:
-        """Both names and steps: ``"default" to "benchmark" 26.2 ms to 15 ms``."""
+        """Return both names and steps: ``"default" to "benchmark": 26.2 ms to 15 ms``."""
         steps = f"{text(self.before.median, 'ns')} to {text(self.after.median, 'ns')}"
-        return f"{quoted(self.off)} to {quoted(self.on)} {steps}"
+        return f"{quoted(self.off)} to {quoted(self.on)}: {steps}"
 
 
 def pairs(report: Report, flag: Flag) -> tuple[Pair, ...]:
-    """All pairs of measured runs with a step time that differ in `flag` alone: the baseline's first, then the plain ones."""
-    found = []
+    """Return all pairs of measured runs that differ in `flag` only: pairs of the baseline first, then plain runs."""
+    matching_pairs = []
     for off in measured(report):
         on = counterpart(report, off, flag, True)
         if on is not None and on.failure is None and on.step_ns is not None and off.step_ns is not None:
-            found.append(Pair(off, on, off.step_ns, on.step_ns))
+            matching_pairs.append(Pair(off, on, off.step_ns, on.step_ns))
     baseline = report.baseline()
-    found.sort(key=lambda pair: (baseline is not pair.off and baseline is not pair.on, not pair.off.config.is_plain))
-    return tuple(found)
+    matching_pairs.sort(
+        key=lambda pair: (baseline is not pair.off and baseline is not pair.on, not pair.off.config.is_plain)
+    )
+    return tuple(matching_pairs)
 
 
-def changed_flags(a: RunConfig, b: RunConfig) -> int:
-    """How many flags and settings differ between two configurations."""
+def count_differences(a: RunConfig, b: RunConfig) -> int:
+    """Return the number of flags and settings that differ between two configurations."""
     flags = sum(getattr(a, flag) is not getattr(b, flag) for flag in _FLAGS)
     return flags + len({item.name for item in {*a.settings} ^ {*b.settings}})
 
 
-def same_choice(a: RunConfig, b: RunConfig) -> bool:
-    """Whether two configurations do the same, however they are called."""
-    return changed_flags(a, b) == 0
+def is_same_configuration(a: RunConfig, b: RunConfig) -> bool:
+    """Return whether two configurations have the same flags and settings, under any names."""
+    return count_differences(a, b) == 0

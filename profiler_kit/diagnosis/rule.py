@@ -1,4 +1,4 @@
-"""What a rule is: a name, what it looks for, and a function from a report to findings."""
+"""The `Rule` class: a name, its documentation, and functions from a report or a trace to findings."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.diagnosis.advice import UNTRIED, Attempt
+from profiler_kit.diagnosis.advice import NO_TRIALS, Attempt
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.units import Unit
 
 Topic = Literal["runs", "place", "cause", "remedy", "reading", "memory", "note"]
 
-# The order in which a reader asks: did it run at all; where does the step go; why; what was tried and helps; which figure
-# misleads; what about memory; what else. A share of the peak or of a stopwatch's reading is no share of the step, so
-# weights alone would put these side by side wrongly.
+# The order of a reader's questions: did it run; where does the time go; why; which remedies help; which figure misleads;
+# memory; notes. Weights alone cannot order findings, because a share of the memory peak is not a share of the step.
 TOPICS: Final[tuple[Topic, ...]] = ("runs", "place", "cause", "remedy", "reading", "memory", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One drop-in of `diagnosis/rules/`.
+    """A rule of `diagnosis/rules/`, one per file.
 
-    `name` is the file's name and stands in every finding. `doc` is Markdown for people: what fires it, at which threshold,
-    and what it does not say. `check` takes any report, also one without counts, without runs or with nothing but failures;
-    it yields nothing where a number it needs is missing, and never raises. `topic` is which question it answers: among
-    findings of one severity it comes before their weight. `check_trace` does for the traces that `inspect` read what `check`
-    does for a report, where a trace holds the evidence; a rule about traces alone has `never` for `check`.
+    `name`: the file's name, part of every finding. `doc`: Markdown with the conditions, the thresholds and the limits of the
+    rule. `check`: yields findings for a report. It accepts any report, also without counts, without runs or with failures
+    only; it yields nothing if a number is missing, and never raises. `topic`: orders findings of one severity, before their
+    weight. `check_trace`: yields findings for the traces of `inspect`. A rule about traces only has `check=never`.
     """
 
     name: str
@@ -44,11 +42,14 @@ class Rule:
         advice: str,
         evidence: Iterable[Evidence],
         paths: Iterable[str] = (),
-        attempt: Attempt = UNTRIED,
+        attempt: Attempt = NO_TRIALS,
         weight: float = 0.0,
         computed: bool = False,
     ) -> Finding:
-        """A finding of this rule: each path once, `weight` cut to 0 to 1, with what came of trying its advice."""
+        """Return a finding of this rule, with unique paths and `weight` clamped to 0 to 1.
+
+        `attempt`: the configurations that try the advice, and their trials. `computed`: the gain is computed, not measured.
+        """
         return Finding(
             rule=self.name,
             severity=severity,
@@ -66,12 +67,12 @@ class Rule:
 
 
 def never(report: Report) -> Iterable[Finding]:
-    """The check of a rule whose evidence stands in no report of measured runs."""
+    """Yield no findings: the check of a rule that reads traces only."""
     return ()
 
 
 def known(where: str, *measures: tuple[str, int | float | str | bool | None, Unit]) -> Iterator[Evidence]:
-    """Those of `measures` (name, value, unit) whose value is not None, as evidence from `where`."""
+    """Yield evidence from `where` for each of `measures` (name, value, unit) whose value is not None."""
     for name, value, unit in measures:
         if value is not None:
             yield Evidence(name=name, value=value, unit=unit, where=where)

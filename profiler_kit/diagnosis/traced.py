@@ -1,4 +1,4 @@
-"""What rules read off inspected traces, and how one finding speaks for many traces."""
+"""Times and shares of inspected traces, and the choice of the worst trace for a finding."""
 
 from __future__ import annotations
 
@@ -7,88 +7,95 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from profiler_kit.diagnosis.timing import median_length
+from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.diagnosis.words import listing, plural
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
 
-Found = TypeVar("Found")
+Match = TypeVar("Match")
 
-# Below half of the span, a device that did its work in no time would still leave most of the time as it is.
-WORKS: Final = 0.5
+MAX_LISTED_TRACES: Final = 4
+
+# A device that is busy for less than half of the span does not limit it: infinitely fast kernels would save less than half.
+MIN_BUSY_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gravest(Generic[Found]):
-    """What a rule found in the trace where it is gravest. `where`: its name, "" where it is the only one; `also`: the others'."""
+class Gravest(Generic[Match]):
+    """The worst of the traces on which a rule fires.
+
+    `found`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `also`: names of the other
+    traces on which the rule fires.
+    """
 
     trace: TraceSummary
-    found: Found
+    found: Match
     where: str
     also: tuple[str, ...]
 
     @property
     def place(self) -> str:
-        """The beginning of a sentence that says which trace it is about; empty where there is only one."""
+        """Prefix of a sentence that names the trace; empty for a single trace."""
         return f"In {self.where}: " if self.where else ""
 
     def others(self) -> str:
-        """Which other traces have the same, as a sentence; empty for none."""
-        if len(self.also) > 4:
-            return f"{plural(len(self.also), 'other trace')} of these have it too."
-        return f"It is so in {listing(self.also)} too." if self.also else ""
+        """Return a sentence that names the other traces on which the rule fires; empty without any."""
+        if len(self.also) > MAX_LISTED_TRACES:
+            return f"The same holds for {plural(len(self.also), 'other trace')}."
+        return f"The same holds for {listing(self.also)}." if self.also else ""
 
 
 def gravest(
-    report: TraceReport, look: Callable[[TraceSummary], Found | None], weight: Callable[[Found], float]
-) -> Gravest[Found] | None:
-    """What `look` finds, in the trace where it weighs most; None where it finds nothing in any."""
-    seen = [(trace, found) for trace in report.traces if (found := look(trace)) is not None]
-    if not seen:
+    report: TraceReport, look: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
+) -> Gravest[Match] | None:
+    """Return the trace whose result of `look` has the largest `weight`; None if `look` returns None for every trace."""
+    matches = [(trace, match) for trace in report.traces if (match := look(trace)) is not None]
+    if not matches:
         return None
-    trace, found = max(seen, key=lambda pair: weight(pair[1]))
-    several = len(report.traces) > 1
+    trace, match = max(matches, key=lambda pair: weight(pair[1]))
     return Gravest(
         trace=trace,
-        found=found,
-        where=report.name(trace) if several else "",
-        also=tuple(report.name(other) for other, _ in seen if other is not trace),
+        found=match,
+        where=report.name(trace) if len(report.traces) > 1 else "",
+        also=tuple(report.name(other) for other, _ in matches if other is not trace),
     )
 
 
 def on_device(trace: TraceSummary) -> bool:
-    """Whether the trace holds work of a device, and time in which it ran."""
+    """Return whether the trace has device events with a duration."""
     return trace.clock == "device" and trace.busy_ns > 0 and trace.span_ns > 0
 
 
-def works(trace: TraceSummary) -> bool:
-    """Whether the device works for at least half of the span, so that what it works on decides how long everything takes."""
-    return on_device(trace) and trace.busy_ns >= WORKS * trace.span_ns
+def is_mostly_busy(trace: TraceSummary) -> bool:
+    """Return whether the device is busy for at least half of the span, so that kernels decide its length."""
+    return on_device(trace) and trace.busy_ns >= MIN_BUSY_SHARE * trace.span_ns
 
 
 def idle_ns(trace: TraceSummary, *causes: IdleCause) -> int:
-    """Idle time of `causes`."""
+    """Return the idle time attributed to `causes`."""
     return sum(idle.ns for idle in trace.idle if idle.cause in causes)
 
 
-def kernels_ns(trace: TraceSummary, which: Callable[[TraceKernel], bool]) -> int:
-    """Busy time of the kernels that `which` takes."""
-    return sum(kernel.kernel_ns for kernel in trace.kernels if which(kernel))
+def kernels_ns(trace: TraceSummary, matches: Callable[[TraceKernel], bool]) -> int:
+    """Return the busy time of the kernels that `matches` accepts."""
+    return sum(kernel.kernel_ns for kernel in trace.kernels if matches(kernel))
 
 
 def median_kernel_ns(kernels: Iterable[TraceKernel]) -> float | None:
-    """The duration that half of all kernels stay below, from each name's mean and its calls; copies and fills left out."""
-    return median_length((k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset")
+    """Return the median duration of kernels, from the mean and the calls of each name; copies and fills are not counted."""
+    return weighted_median(
+        (k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset"
+    )
 
 
 def step_count(trace: TraceSummary) -> int:
-    """How many steps the trace is of: the marked ones, or one where none is."""
+    """Return the number of marked steps, or 1 without step marks."""
     return max(1, len(trace.steps))
 
 
 def module_times(trace: TraceSummary) -> Counter[str]:
-    """Busy time of each module's own work, over all phases; work in no module, and owners that are none, left out."""
+    """Return the self time of each module over all phases; unattributed work and pseudo paths are not counted."""
     times: Counter[str] = Counter()
     for module in trace.modules:
         if module.path and module.path not in PSEUDO_PATHS:

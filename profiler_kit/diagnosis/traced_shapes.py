@@ -1,4 +1,4 @@
-"""Which one layer a trace's time goes into, by the shapes of its operators: what is left where modules have no names."""
+"""The dominant layer of a trace by the shapes of its operators, for traces without module names."""
 
 from __future__ import annotations
 
@@ -7,70 +7,76 @@ from typing import Final
 from profiler_kit.diagnosis.convolution import by
 from profiler_kit.diagnosis.rule import known
 from profiler_kit.diagnosis.traced import gravest, module_times, on_device
-from profiler_kit.diagnosis.traced_layers import Dominant
+from profiler_kit.diagnosis.traced_layers import DominantLayer
 from profiler_kit.diagnosis.words import listing, plural, sentences
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text
 
-# What a layer of a network is; all else goes with one.
-LAYERS: Final = ("conv", "gemm", "attention", "rnn")
+# Kernel families of whole layers. Pointwise kernels, norms and copies accompany a layer.
+LAYER_FAMILIES: Final = ("conv", "gemm", "attention", "rnn")
 
 
-def dominant_shape(report: TraceReport, least: float) -> Dominant | None:
-    """The operator whose calls with the same shapes take at least `least` of the busy time of a trace without modules."""
-    if (seen := gravest(report, lambda trace: _dominant(trace, least), lambda one: one.kernel_ns)) is None:
+def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | None:
+    """Return the operator whose calls with equal shapes take at least `min_share` of the busy time; None without one.
+
+    **Counts**: traces without modules only.
+    """
+    if (worst := gravest(report, lambda trace: _dominant(trace, min_share), lambda match: match.kernel_ns)) is None:
         return None
-    trace, one = seen.trace, seen.found
-    share = one.kernel_ns / trace.busy_ns
+    trace, operator = worst.trace, worst.found
+    share = operator.kernel_ns / trace.busy_ns
     steps = len(trace.steps)
-    # The profiler may begin within a step, so that there is a call more than marks.
-    single = one.calls <= max(steps, 1) + (steps > 1)
-    what = words(one)
-    spent = (("forward", one.forward_ns), ("backward", one.backward_ns), ("recomputation", one.recompute_ns))
-    parts = [f"{name} {text(ns, 'ns')}" for name, ns in spent if ns]
-    marked = f" in {plural(steps, 'step')}" if steps else ""
-    many = f"{plural(one.calls, 'call')}{marked}"
-    return Dominant(
+    # The profiler may start within a step, so there may be one more call than step marks.
+    is_single_layer = operator.calls <= max(steps, 1) + (steps > 1)
+    subject = "One layer takes" if is_single_layer else "Calls with the same shapes take"
+    passes = (
+        ("forward", operator.forward_ns),
+        ("backward", operator.backward_ns),
+        ("recomputation", operator.recompute_ns),
+    )
+    parts = [f"{name} {text(ns, 'ns')}" for name, ns in passes if ns]
+    in_steps = f" in {plural(steps, 'step')}" if steps else ""
+    return DominantLayer(
         share=share,
-        title=f"One layer takes {percent(share)} of the device time: {what}"
-        if single
-        else f"Calls with the same shapes take {percent(share)} of the device time: {what}",
+        title=f"{subject} {percent(share)} of the device time: {words(operator)}",
         explanation=sentences(
-            f"{seen.place}Of {text(trace.busy_ns, 'ns')} {many} of {one.name} take {text(one.kernel_ns, 'ns')}"
+            f"{worst.place}{plural(operator.calls, 'call')} of {operator.name}{in_steps} "
+            f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(trace.busy_ns, 'ns')}"
             f"{f': {listing(parts)}' if parts else ''}.",
-            "The trace names no modules; which layer that is, its shapes say.",
-            "" if single else "It may be several layers of the same size.",
-            seen.others(),
+            "The trace has no module names; the input shapes identify the layer.",
+            "" if is_single_layer else "These may be several layers of the same size.",
+            worst.others(),
         ),
-        advice="Change this layer first: fewer channels or features, a smaller kernel or input. profiler-kit count MODEL says "
-        "what each change would leave of its work.",
+        advice="Change this layer first: fewer channels or features, a smaller kernel or input. "
+        "profiler-kit count MODEL predicts the work that remains after each change.",
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
-            Evidence(name=one.name, value=one.kernel_ns, unit="ns", where=seen.where),
-            *known(seen.where, *((f"{name} of {one.name}", ns or None, "ns") for name, ns in spent[:2])),
+            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
+            Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=worst.where),
+            *known(worst.where, *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2])),
         ),
     )
 
 
-def _dominant(trace: TraceSummary, least: float) -> ShapedOperator | None:
-    layers = [one for one in trace.shapes if one.family in LAYERS]
-    # A model of a single layer is all about that layer: no news.
+def _dominant(trace: TraceSummary, min_share: float) -> ShapedOperator | None:
+    layers = [operator for operator in trace.shapes if operator.family in LAYER_FAMILIES]
+    # In a model of one layer, that layer is always dominant: a finding would not help.
     if len(layers) < 2 or not on_device(trace) or module_times(trace):
         return None
-    top = max(layers, key=lambda one: one.kernel_ns)
-    return top if top.kernel_ns >= least * trace.busy_ns else None
+    longest = max(layers, key=lambda operator: operator.kernel_ns)
+    return longest if longest.kernel_ns >= min_share * trace.busy_ns else None
 
 
-def words(one: ShapedOperator) -> str:
-    """What is computed, with its sizes: ``a 16x16 convolution of 30 to 50 channels at 257x257``."""
-    return _convolution(one) or _linear(one) or f"{one.name} of {listing([by(shape) for shape in one.shapes[:3]])}"
+def words(operator: ShapedOperator) -> str:
+    """Return the operator and its sizes in words: ``a 16x16 convolution of 30 to 50 channels at 257x257``."""
+    shapes = listing([by(shape) for shape in operator.shapes[:3]])
+    return _convolution(operator) or _linear(operator) or f"{operator.name} of {shapes}"
 
 
-def _convolution(one: ShapedOperator) -> str | None:
-    if one.name not in ("aten::conv1d", "aten::conv2d", "aten::conv3d") or len(one.shapes) < 2:
+def _convolution(operator: ShapedOperator) -> str | None:
+    if operator.name not in ("aten::conv1d", "aten::conv2d", "aten::conv3d") or len(operator.shapes) < 2:
         return None
-    data, weight = one.shapes[:2]
+    data, weight = operator.shapes[:2]
     if not 3 <= len(weight) == len(data) or not weight[1] or data[1] % weight[1]:
         return None
     kernel = by(weight[2:]) if len(weight) > 3 else f"{weight[2]}-wide"
@@ -79,10 +85,10 @@ def _convolution(one: ShapedOperator) -> str | None:
     return f"a {kernel} convolution of {data[1]} to {weight[0]} channels{split} at {by(data[2:])}"
 
 
-def _linear(one: ShapedOperator) -> str | None:
-    if one.name != "aten::linear" or len(one.shapes) < 2 or len(one.shapes[1]) != 2:
+def _linear(operator: ShapedOperator) -> str | None:
+    if operator.name != "aten::linear" or len(operator.shapes) < 2 or len(operator.shapes[1]) != 2:
         return None
-    data, (features_out, features_in) = one.shapes[:2]
+    data, (features_out, features_in) = operator.shapes[:2]
     if data[-1] != features_in:
         return None
     rows = f" for {by(data[:-1])} rows" if len(data) > 1 else ""

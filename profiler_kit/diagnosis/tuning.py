@@ -1,4 +1,4 @@
-"""What a search for algorithms costs, and what a run of so many steps takes with it and without."""
+"""The cost of the algorithm search of ``cudnn.benchmark``, and the time of a planned number of steps with and without it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
 
-# A search that takes more of a run than this is a cost of its own, whatever the steps gain.
+# A search that takes more than this share of the planned run is reported, even if the run is faster with it.
 TUNING_SHARE: Final = 0.10
 
 
 def start_up_ns(run: ConfigRun) -> int | None:
-    """What the first step takes beyond a steady one; None where either is not known."""
+    """Return how much longer the first step takes than a median step; None if either is unknown."""
     return run.first_step_ns - run.step_ns.median if run.first_step_ns is not None and run.step_ns is not None else None
 
 
 def tuning_ns(off: ConfigRun, on: ConfigRun) -> int | None:
-    """What the search of `on` costs: its start-up less that of `off`, which searches nothing; never below 0."""
-    with_it, without = start_up_ns(on), start_up_ns(off)
+    """Return the time of the algorithm search of `on`: its start-up minus that of `off`, at least 0; None if unknown."""
     if on.tuning_ns is not None:
         return max(0, on.tuning_ns)
-    return max(0, with_it - without) if with_it is not None and without is not None else None
+    on_ns, off_ns = start_up_ns(on), start_up_ns(off)
+    return max(0, on_ns - off_ns) if on_ns is not None and off_ns is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """So many steps of one input shape: their time without the search and with it, the search included, in ns."""
+    """A planned number of steps of one input shape: their time without the search, and with it including the search."""
 
     steps: int
     off_ns: int
@@ -35,17 +35,17 @@ class Planned:
 
     @property
     def pays(self) -> bool:
-        """Whether the search is paid back within the steps."""
+        """Whether the planned steps take less time with the search, that is, reach break-even."""
         return self.on_ns < self.off_ns
 
     @property
     def share(self) -> float:
-        """The tuning's share of the time with it."""
+        """The share of the search in the time with it."""
         return self.tuning_ns / self.on_ns if self.on_ns > 0 else 0.0
 
 
 def planned(off: ConfigRun, on: ConfigRun, steps: int | None) -> Planned | None:
-    """The time of `steps` steps under both; None where no number is planned, or a time is not known."""
+    """Return the time of `steps` steps with the flags of `off` and `on`; None without `steps`, or if a time is unknown."""
     cost_ns = tuning_ns(off, on)
     if not steps or steps < 1 or cost_ns is None or off.step_ns is None or on.step_ns is None:
         return None

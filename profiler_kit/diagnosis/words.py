@@ -1,4 +1,4 @@
-"""The words findings are made of: layers, phases, lists, shares and intervals as a person reads them."""
+"""Format layers, phases, lists, shares and intervals for the text of findings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final, Literal
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
-from profiler_kit.units import percent, scaled, text  # one of these words, which reports use too
-from profiler_kit.units import plural as plural
+from profiler_kit.units import percent, scaled, text
+from profiler_kit.units import plural as plural  # rules import it together with the words below
 
-_OWNERS: Final = {
+_PSEUDO_LAYERS: Final = {
     "": "the model's own forward code",
     LOSS_PATH: "the loss function",
     OPTIMIZER_PATH: "the optimizer",
@@ -31,46 +31,46 @@ _PHASES: Final = {
 
 
 def layer(path: str) -> str:
-    """The owner at `path`: its path, with the word before it where it is a mere number, or words for root and pseudo paths.
+    """Return the layer at `path` in words: its path, or a description of the root and of pseudo paths.
 
-    A member of an ``nn.Sequential`` is called ``0``, which in a sentence would be read as a figure.
+    A numeric path gets the prefix "layer": ``0``, a member of an ``nn.Sequential``, would look like a figure in a sentence.
     """
-    return _OWNERS.get(path) or (f"layer {path}" if path.replace(".", "").isdecimal() else path)
+    return _PSEUDO_LAYERS.get(path) or (f"layer {path}" if path.replace(".", "").isdecimal() else path)
 
 
 def opening(path: str) -> str:
-    """`layer` as the beginning of a sentence: words get a capital, a path stays as it is written."""
-    said = layer(path)
-    return said if said == path else capital(said)
+    """Return `layer` for the start of a sentence: words get a capital letter, a path stays unchanged."""
+    name = layer(path)
+    return name if name == path else capital(name)
 
 
 def phase(name: str) -> str:
-    """The phase called `name`, with its article."""
+    """Return the phase `name` in words, with an article: ``the backward pass``."""
     return _PHASES.get(name, name)
 
 
 def threshold(share: float) -> str:
-    """A share that is a limit, as ``"20 %"``."""
+    """Return a limit as percent: ``20 %`` for 0.2."""
     return f"{100.0 * share:g} %"
 
 
 def times(factor: float) -> str:
-    """A factor: ``"3.93x"``."""
+    """Return a factor as text: ``3.93x``."""
     return text(factor, "ratio")
 
 
 def span(low: float, high: float) -> str:
-    """Two shares as ``"54.0 % to 95.0 %"``, or one where they read the same."""
+    """Return a range of shares: ``54.0 % to 95.0 %``, or one number if both look the same."""
     return percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
 
 
-def capital(said: str) -> str:
-    """`said` as the beginning of a sentence."""
-    return said[:1].upper() + said[1:]
+def capital(sentence: str) -> str:
+    """Return `sentence` with its first letter in upper case."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def listing(items: Sequence[str], most: int = 4) -> str:
-    """`items` as ``"a, b and c"``, with ``"and 3 more"`` past `most`."""
+    """Return `items` as ``a, b and c``; more than `most` items as ``a, b, c, d and 3 more``."""
     if len(items) > most:
         return f"{', '.join(items[:most])} and {len(items) - most} more"
     if len(items) < 2:
@@ -79,21 +79,21 @@ def listing(items: Sequence[str], most: int = 4) -> str:
 
 
 def quoted(run: ConfigRun) -> str:
-    """The configuration's name in quotes, as the configuration table shows it."""
+    """Return the configuration's name in quotes."""
     return f'"{run.config.name}"'
 
 
 def work(value: float, unit: Literal["FLOP", "MACs"]) -> str:
-    """A count of work with its prefix: ``"402.7 GFLOP"``, ``"12 MACs"``."""
+    """Return a count of FLOPs or MACs with a prefix: ``402.7 GFLOP``, ``12 MACs``."""
     number, _, prefix = scaled(value).partition(" ")
     return f"{number} {prefix}{unit}"
 
 
 def interval(value: Interval) -> str:
-    """A median with its interval: ``"26.2 ms (26.1 ms to 26.3 ms)"``."""
+    """Return a median with its interval: ``26.2 ms (26.1 ms to 26.3 ms)``."""
     return f"{text(value.median, 'ns')} ({text(value.low, 'ns')} to {text(value.high, 'ns')})"
 
 
 def sentences(*parts: str) -> str:
-    """The non-empty parts, joined to one paragraph."""
+    """Return the non-empty parts, joined by spaces."""
     return " ".join(part for part in parts if part)

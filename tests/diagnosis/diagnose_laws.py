@@ -1,4 +1,4 @@
-"""What every finding must be, and records with fields taken away, for the laws that hold for all rules."""
+"""Laws that hold for every finding, and records with fields removed at random to test them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiler_kit.units import text
 
 
 def sound_finding(finding: Finding) -> None:
-    """`finding` is fit to be shown: its number stands in its sentences, its JSON is plain."""
+    """Assert that `finding` can be shown: its text has its main number, and its JSON is plain."""
     json.dumps(to_json(finding), allow_nan=False)
     assert finding.evidence
     assert 0.0 <= finding.weight <= 1.0
@@ -29,25 +29,25 @@ def sound_finding(finding: Finding) -> None:
     assert finding.explanation.endswith(".")
     assert finding.advice.endswith(".")
     assert not finding.title.endswith(".")
-    assert says(finding, f"{finding.title}\n{finding.explanation}")
+    assert states_main_number(finding, f"{finding.title}\n{finding.explanation}")
 
 
-def says(finding: Finding, said: str) -> bool:
-    """Whether the first piece of evidence, the number that fired the rule, stands in the sentences."""
-    key = finding.evidence[0]
-    return key.unit in ("bool", "text") or text(key.value, key.unit).lstrip("-") in said
+def states_main_number(finding: Finding, sentences: str) -> bool:
+    """Return whether the sentences contain the first piece of evidence, the number that fired the rule."""
+    main = finding.evidence[0]
+    return main.unit in ("bool", "text") or text(main.value, main.unit).lstrip("-") in sentences
 
 
 def thinned(record: Any, chance: random.Random, rate: float) -> Any:
-    """`record` with fields dropped at random: optional ones to None, lists shortened, numbers to 0, 1 or far too large."""
+    """Return `record` with random fields changed: optional ones to None, shorter lists, numbers to 0, 1 or far too large."""
     hints = typing.get_type_hints(type(record))
     values: dict[str, Any] = {}
     for field in dataclasses.fields(record):
         value, kind = getattr(record, field.name), hints[field.name]
         hit = chance.random() < rate
         if isinstance(value, tuple):
-            kept = tuple(thinned(v, chance, rate) if dataclasses.is_dataclass(v) else v for v in value)
-            values[field.name] = tuple(v for v in kept if chance.random() >= rate) if hit else kept
+            items = tuple(thinned(v, chance, rate) if dataclasses.is_dataclass(v) else v for v in value)
+            values[field.name] = tuple(v for v in items if chance.random() >= rate) if hit else items
         elif hit and optional(kind):
             values[field.name] = None
         elif isinstance(value, Cost):

@@ -120,7 +120,7 @@ def test_a_file_without_its_rule_is_an_error_that_names_it(
         all_rules()
 
 
-def test_the_page_tells_every_rule_and_its_thresholds() -> None:
+def test_the_page_documents_every_rule_and_its_thresholds() -> None:
     page = rules_page()
     for rule in RULES:
         assert f"## {rule.name}\n" in page

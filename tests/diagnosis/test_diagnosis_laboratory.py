@@ -163,12 +163,12 @@ def test_advice_that_means_nothing_is_not_given(word: str, change: dict[str, obj
     assert (attempt(source, DEFAULT, (word,)).tries == (word,)) is offered
 
 
-def test_of_several_tries_the_best_is_shown_and_the_others_are_said() -> None:
+def test_of_several_trials_the_best_comes_first() -> None:
     source = report(DEFAULT, also(DEFAULT, 25.0, compile="on"), also(DEFAULT, 20.0, cuda_graph="on"))
     found = attempt(source, DEFAULT, ("batch=2x", "compile", "cuda_graph"))
     assert found.tries == ("batch=2x", "compile", "cuda_graph")
     assert (found.config, found.trial is not None and found.trial.verdict) == ("cuda_graph", "better")
-    assert found.sentence() == 'Also tried: "compile" (4.6 % less time).'
+    assert '"compile" (4.6 % less time)' in found.sentence()
 
 
 def test_what_failed_is_not_advised_again() -> None:
@@ -192,17 +192,16 @@ def test_names_of_changed_configurations(start: str, word: str, name: str) -> No
 # --- second processes
 
 
-def test_a_search_that_ended_otherwise_is_said() -> None:
+def test_a_search_that_chose_differently() -> None:
     unlucky = twice(BENCHMARK, 1.1)
     finding = one(report(twice(DEFAULT), unlucky), "two_processes")
-    assert finding.title == (
-        'Two processes of "benchmark" differ by 10.0 %: 15.03 ms and 16.53 ms a step, as the search chose otherwise'
-    )
+    assert finding.severity == "low"
+    assert all(part in finding.title for part in ("search", '"benchmark"', "10.0 %", "15.03 ms", "16.53 ms"))
     assert silent(report(twice(DEFAULT), twice(BENCHMARK, 1.011)), "two_processes")
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(1.029, False), (1.031, True)])
-def test_a_device_that_is_not_quiet_is_said(factor: float, fires: bool) -> None:
+def test_a_noisy_device(factor: float, fires: bool) -> None:
     assert silent(report(twice(DEFAULT, factor)), "two_processes") is not fires
 
 
@@ -224,11 +223,11 @@ def test_false_reproducibility_by_the_second_process_of_any_configuration() -> N
     assert silent(report(steady, loose), "false_reproducibility")
 
 
-def test_a_loss_that_does_not_repeat_is_told_apart() -> None:
+def test_a_loss_that_does_not_repeat_alone() -> None:
     run = replace(repeating(DEFAULT), repeatable=False, repeatable_loss=False)
     finding = one(report(run), "not_repeatable")
-    assert "different loss in" in finding.title
-    assert "The outputs and gradients are the same." in finding.explanation
+    assert "loss" in finding.title
+    assert "outputs and gradients" in finding.explanation
 
 
 # --- precision
@@ -236,7 +235,7 @@ def test_a_loss_that_does_not_repeat_is_told_apart() -> None:
 
 def test_forbidden_by_a_flag_that_reads_back_and_computed_nevertheless() -> None:
     finding = next(f for f in of_rule(diagnose(TROUBLED), "precision_inert") if f.severity == "high")
-    assert "cudnn.conv.fp32_precision = ieee forbids it" in finding.explanation
+    assert "cudnn.conv.fp32_precision = ieee" in finding.explanation
     assert value(finding, "TF32 convolution kernels", "default").value == sum(
         k.kernel_ns for k in TROUBLED.runs[0].kernels if k.math == "tf32"
     )
@@ -247,7 +246,7 @@ def test_a_flag_that_raises_and_one_that_an_older_torch_lacks() -> None:
         flags = (NamedValue(name="cudnn.allow_tf32", value=value),)
         return report(replace(DEFAULT, environment=replace(AMPERE, flags=flags)))
 
-    assert "Reading cudnn.allow_tf32 raises" in one(reading("unreadable: mixed use"), "precision_inert").title
+    assert "cudnn.allow_tf32" in one(reading("unreadable: mixed use"), "precision_inert").title
     assert silent(reading("unreadable: module 'torch' has no attribute 'conv'"), "precision_inert")
     assert silent(reading("True"), "precision_inert")
 
@@ -290,8 +289,8 @@ def test_convolutions_beside_cudnn_by_share(share: int, expected: str | None) ->
     assert all(f.paths == ("dilated",) for f in found)
 
 
-def test_a_fallback_is_told_once_with_its_dilation() -> None:
-    assert "dilated is Conv2d(30->50, k3, d8)" in one(TROUBLED, "not_on_cudnn").explanation
+def test_a_fallback_has_one_finding_with_its_dilation() -> None:
+    assert "Conv2d(30->50, k3, d8)" in one(TROUBLED, "not_on_cudnn").explanation
     assert silent(TROUBLED, "slow_algorithm")
 
 
@@ -363,9 +362,7 @@ def test_memory_bound_by_share(share: float, fires: bool) -> None:
     if fires:
         finding = one(source, "memory_bound")
         assert finding.tries == ("compile", "amp_bf16", "channels_last")
-        assert value(finding, "share of the bandwidth reached").value == pytest.approx(
-            100 * 2e9 / 3e12 / 5.1e-3, rel=1e-3
-        )
+        assert value(finding, "share of peak bandwidth").value == pytest.approx(100 * 2e9 / 3e12 / 5.1e-3, rel=1e-3)
         assert silent(replace(source, roofline=()), "memory_bound")
 
 
@@ -407,7 +404,7 @@ def test_what_ifs_give_the_step_between_bounds() -> None:
     assert value(finding, "step with half the kernel size, at most").value == pytest.approx(rest + spent / 4)
     floor = 3 * 2 * 8 * 25_165_824_000 / 4 / 370e12 * 1e9  # forward and two gradients, at the ceiling
     assert value(finding, "step with half the kernel size, at least").value == pytest.approx(rest + floor, rel=1e-3)
-    two = value(finding, "step with two layers in its place, at most").value
+    two = value(finding, "step with two layers instead of one, at most").value
     assert two == pytest.approx(rest + spent * (30 * 50 * 16 + 50 * 50 * 16) / (30 * 50 * 256))
     assert finding.computed
 
@@ -431,21 +428,22 @@ def test_an_fft_takes_as_long_for_a_smaller_kernel() -> None:
 # --- memory
 
 
-def test_a_cap_changes_the_algorithm_or_fails() -> None:
-    slower = one(CAPPED, "under_a_cap")  # first, though the fallback fails altogether
+def test_a_memory_limit_changes_the_algorithm_or_fails() -> None:
+    slower = one(CAPPED, "under_a_cap")  # first, although the fallback fails
     assert '"cudnn-off+memory_limit=1GiB" ran out of memory' in slower.explanation
     fallback = one(replace(CAPPED, runs=CAPPED.runs[2:]), "under_a_cap")
-    assert (fallback.title, fallback.severity) == ('With at most 1 GiB "cudnn-off" runs out of memory', "low")
+    assert all(part in fallback.title for part in ("memory limit", "1 GiB", '"cudnn-off"'))
+    assert fallback.severity == "low"
     as_choice = tuple(replace(run, config=replace(run.config, enabled=True)) for run in CAPPED.runs[2:])
     assert one(replace(CAPPED, runs=as_choice), "under_a_cap").severity == "high"
-    assert slower.title == 'With at most 1 GiB "no-tf32" takes 57.1 % longer: 12.23 ms becomes 19.21 ms'
+    assert all(part in slower.title for part in ('"no-tf32"', "57.1 %", "1 GiB", "12.23 ms", "19.21 ms"))
     assert slower.severity == "medium"
-    assert "conv_r1 goes from FFT to direct convolution (older cuDNN kernels)" in slower.explanation
-    assert "the peak 1.473 GiB becomes 186 MiB" in slower.explanation
+    parts = ("conv_r1", "FFT to direct convolution (older cuDNN kernels)", "1.473 GiB", "186 MiB")
+    assert all(part in slower.explanation for part in parts)
     assert (slower.config, slower.trial is not None and slower.trial.verdict) == ("no-tf32+memory_limit=1GiB", "worse")
 
 
-def test_a_cap_by_parts_and_one_that_changes_nothing() -> None:
+def test_a_memory_limit_by_parts_and_one_without_effect() -> None:
     def part(family: str, ns: int) -> tuple[ConvolutionTiming, ...]:
         return (
             ConvolutionTiming(path="c", part="dgrad", calls=1, kernel_ns=ns, layout_ns=0, family=family, kernel="k"),
@@ -453,11 +451,13 @@ def test_a_cap_by_parts_and_one_that_changes_nothing() -> None:
 
     free, cap = CAPPED.runs[:2]
     source = report(replace(free, convolutions=part(FFT, 2 * MS)), replace(cap, convolutions=part(DIRECT, 9 * MS)))
-    said = one(source, "under_a_cap").explanation
-    assert "Gradient by data of c goes from FFT to direct convolution (older cuDNN kernels) (2 ms becomes 9 ms)" in said
-    same = report(free, also(free, 12.23, memory_limit="4GiB"))
-    assert one(same, "under_a_cap").severity == "info"
-    assert "no layer is seen to take another algorithm" in one(same, "under_a_cap").explanation
+    finding = one(source, "under_a_cap")
+    parts = ("of c", "FFT to direct convolution (older cuDNN kernels)", "2 ms becomes 9 ms")
+    assert all(part in finding.explanation for part in parts)
+    assert len([piece for piece in finding.evidence if piece.name == "algorithm"]) == 1
+    same = one(report(free, also(free, 12.23, memory_limit="4GiB")), "under_a_cap")
+    assert same.severity == "info"
+    assert [piece for piece in same.evidence if piece.name == "algorithm"] == []
     assert silent(report(cap), "under_a_cap")  # nothing to compare with
 
 
@@ -492,11 +492,12 @@ def test_steps_that_drift_by_their_halves(change: float, fires: bool) -> None:
     assert silent(report(replace(DEFAULT, steps_ns=steps[3:17])), "unsteady")  # too few to say
 
 
-def test_a_clock_that_was_held_down() -> None:
-    drifted, held = of_rule(diagnose(TROUBLED), "unsteady")
-    assert "by 5.0 %" in drifted.title
-    assert "a clock of 1,200 MHz and 88 degrees Celsius" in drifted.explanation
-    assert held.title.endswith('in "default" and "cudnn-off": power cap and hardware slowdown')
+def test_a_throttled_clock() -> None:
+    drifted, throttled = of_rule(diagnose(TROUBLED), "unsteady")
+    assert "5.0 %" in drifted.title
+    assert "1,200 MHz and 88 degrees Celsius" in drifted.explanation
+    parts = ('"default" and "cudnn-off"', "power cap and hardware slowdown")
+    assert all(part in throttled.title for part in parts)
     cool = replace(TROUBLED.runs[0], device_state=DeviceState(sm_clock_hz=1), steps_ns=())
     assert silent(replace(TROUBLED, runs=(cool,)), "unsteady")
 
@@ -511,7 +512,7 @@ def test_launching_shows_what_was_tried_and_leaves_waiting_for_data_alone() -> N
     source = report(run, also(run, 5.0, cuda_graph="on"), also(run, 6.0, compile="on"))
     finding = one(source, "launch_bound")
     assert (finding.config, finding.trial is not None and finding.trial.verdict) == ("cuda_graph", "better")
-    assert 'Also tried: "compile" (40.0 % less time).' in finding.explanation
+    assert '"compile" (40.0 % less time)' in finding.explanation
     data = tuple(
         replace(timing, phase="data", stopwatch_ns=8 * MS) if timing.phase == "loss" else timing
         for timing in run.phases

@@ -112,14 +112,15 @@ def test_where_why_what_to_do_and_what_misleads_come_in_this_order(source: Repor
 
 
 @pytest.mark.parametrize(("source", "watch"), [(V0, "90.9 %"), (V1, "69.0 %")], ids=["v0", "v1"])
-def test_the_loss_takes_no_device_time_though_the_stopwatch_says_so(source: Report, watch: str) -> None:
+def test_a_loss_that_is_slow_on_the_stopwatch_only(source: Report, watch: str) -> None:
     finding = one(source, "wrong_phase")
-    assert finding.title == f"Not the loss: a stopwatch gives the loss {watch} of the step, its kernels take 0.0 %"
+    assert all(part in finding.title for part in ("loss", watch, "0.0 %"))
+    assert finding.evidence[0].name == "loss by stopwatch"
     assert "loss.item()" in finding.explanation
     assert finding.severity == "high"
 
 
-def test_the_stopwatchs_range_over_all_configurations_is_told() -> None:
+def test_the_range_of_the_stopwatch_over_all_configurations() -> None:
     assert "54.0 % to 95.0 %" in one(V0, "wrong_phase").explanation
     assert "42.0 % to 78.8 %" in one(V1, "wrong_phase").explanation
 
@@ -137,11 +138,11 @@ def test_clocks_within_twenty_points_are_no_finding() -> None:
     assert silent(report(replace(baseline(V0), phases=phases)), "wrong_phase")
 
 
-def test_an_idle_device_is_not_said_to_be_waited_for() -> None:
+def test_the_host_does_not_wait_for_an_idle_device() -> None:
     run = baseline(V0)
     quarter = tuple(replace(m, kernel_ns=m.kernel_ns // 4) for m in run.modules)
     finding = one(report(replace(run, modules=quarter, unattributed_ns=0)), "wrong_phase")
-    assert "waits for all kernels" not in finding.explanation
+    assert "loss.item()" not in finding.explanation
 
 
 # --- dominant_layer
@@ -284,12 +285,11 @@ def test_an_unknown_tuning_cost_is_not_made_up() -> None:
 # --- slow_algorithm
 
 
-def test_the_heuristic_picked_badly_for_v0() -> None:
+def test_the_heuristic_selected_a_slow_algorithm_for_v0() -> None:
     picked, last = of_rule(diagnose(V0), "slow_algorithm")
     assert picked.paths == last.paths == ("conv2",)
     assert picked.severity == "high"
-    assert "implicit GEMM (CUTLASS)" in picked.title
-    assert "implicit GEMM (xmma)" in picked.title
+    assert all(part in picked.title for part in ("conv2", "implicit GEMM (CUTLASS)", "implicit GEMM (xmma)"))
     assert value(picked, "factor", "backward").value == pytest.approx(1.55, abs=0.02)
     assert value(picked, "factor", "forward").value == pytest.approx(2.2, abs=0.05)
     # of two configurations as fast as each other, the one that changes fewer flags is tried
@@ -299,7 +299,7 @@ def test_the_heuristic_picked_badly_for_v0() -> None:
 def test_v0_without_tf32_falls_back_to_direct_convolution() -> None:
     _, last = of_rule(diagnose(V0), "slow_algorithm")
     assert last.severity == "low"
-    assert 'runs as direct convolution (older cuDNN kernels) in "no-tf32"' in last.title
+    assert all(part in last.title for part in ("conv2", "direct convolution (older cuDNN kernels)", '"no-tf32"'))
     assert value(last, "effective rate", "forward").value == pytest.approx(18e12, rel=0.1)
     assert value(last, "share of fp32 peak", "forward").value == pytest.approx(29, abs=1)
     assert last.config == "default"
@@ -307,22 +307,22 @@ def test_v0_without_tf32_falls_back_to_direct_convolution() -> None:
     assert last.trial.verdict == "better"
 
 
-def test_a_change_of_arithmetic_is_no_better_algorithm() -> None:
+def test_a_change_of_arithmetic_is_not_a_better_algorithm() -> None:
     # without TF32 both configurations run direct convolution; the TF32 runs are faster, in other arithmetic
     only_fp32 = report(*(r for r in V0.runs if "no-tf32" in r.config.name), counts=V0.static)
     (finding,) = of_rule(diagnose(only_fp32), "slow_algorithm")
     assert not any(e.name == "factor" for e in finding.evidence)
 
 
-def test_fft_is_given_no_share_of_the_peak() -> None:
+def test_fft_has_no_share_of_the_peak() -> None:
     only_fft = report(*(r for r in V1.runs if "no-tf32" in r.config.name), counts=V1.static)
     finding = one(only_fft, "dominant_layer")
-    assert "by FFT" in finding.explanation
+    assert "FFT" in finding.explanation
     assert not any("peak" in e.name for e in finding.evidence)
     assert value(finding, "effective rate").value == pytest.approx(84e12, rel=0.2)
 
 
-def test_small_layers_are_left_alone() -> None:
+def test_small_layers_are_ignored() -> None:
     run = baseline(V0)
     small = (layer("small", "forward", 9 * MS, DIRECT), LayerTiming(path="", phase="forward", kernel_ns=91 * MS))
     assert silent(report(replace(run, modules=small, unattributed_ns=0)), "slow_algorithm")
@@ -342,14 +342,13 @@ def test_cudnn_off_is_not_blamed_for_its_fallback() -> None:
 
 def test_fft_workspace_not_activations_makes_v1s_peak_without_tf32() -> None:
     finding = one(V1, "workspace_peak")
-    assert finding.title == 'FFT workspace of conv_r1, 1.184 GiB, not activations, makes the peak in "no-tf32"'
-    assert "69 MiB are activations" in finding.explanation
+    assert all(part in finding.title for part in ("FFT", "conv_r1", "1.184 GiB", '"no-tf32"'))
+    assert "69 MiB" in finding.explanation
     assert finding.paths == ("conv_r1",)
     assert value(finding, "workspace").value == 1212 * MIB
     assert value(finding, "activations at the peak").value == 69 * MIB
     assert value(finding, "share of the peak").value == pytest.approx(80.4, abs=0.05)
     assert '"benchmark+no-tf32"' in finding.explanation
-    assert "next algorithm" in finding.advice
 
 
 def test_v0s_peak_is_activations() -> None:
@@ -360,7 +359,7 @@ def test_workspace_larger_than_few_activations_counts() -> None:
     run = baseline(V1)
     assert run.memory is not None
     infer = replace(run, memory=replace(run.memory, saved_activations=MIB, workspace=60 * MIB))
-    assert "makes the peak" in one(report(infer), "workspace_peak").title
+    assert one(report(infer), "workspace_peak").severity == "high"
     little = replace(run, memory=replace(run.memory, saved_activations=MIB, workspace=20 * MIB))
     assert silent(report(little), "workspace_peak")
 
@@ -370,7 +369,7 @@ def test_workspace_beside_more_activations_is_a_share_not_the_maker() -> None:
     assert run.memory is not None
     shared = replace(run, memory=replace(run.memory, saved_activations=400 * MIB, workspace=200 * MIB))
     finding = one(report(shared), "workspace_peak")
-    assert "is 29.2 % of the memory peak" in finding.title
+    assert "29.2 %" in finding.title
     assert finding.severity == "medium"
 
 
@@ -408,34 +407,32 @@ def test_the_layer_that_pays_is_named_with_both_kernels() -> None:
 # --- tf32_in_use
 
 
-def test_tf32_is_told_with_error_and_speed() -> None:
+def test_tf32_comes_with_error_and_speed() -> None:
     finding = one(V0, "tf32_in_use")
     assert finding.severity == "info"
-    assert "0.0004" in finding.explanation
-    assert "1e-06 without TF32" in finding.explanation
-    assert "49.54 ms instead of 26.2 ms" in finding.explanation
+    assert all(part in finding.explanation for part in ("0.0004", "1e-06", "49.54 ms", "26.2 ms"))
     assert (finding.config, finding.trial is not None and finding.trial.verdict) == ("no-tf32", "worse")
     assert finding.paths == ("conv2",)
 
 
-def test_tf32_is_told_from_kernels_not_from_flags() -> None:
+def test_tf32_is_recognized_by_kernels_not_by_flags() -> None:
     run = replace(V0.runs[4], config=config("default"))
     assert silent(report(run), "tf32_in_use")  # allowed, but no kernel used it
     inert = replace(baseline(V0), config=config("no-tf32"))
     assert silent(report(inert), "tf32_in_use")
     finding = one(report(inert), "precision_inert")
     assert finding.severity == "high"
-    assert "forbidden" in finding.title
+    assert '"no-tf32"' in finding.title
 
 
-def test_a_large_tf32_error_is_graver() -> None:
+def test_a_large_tf32_error_has_higher_severity() -> None:
     assert one(report(replace(baseline(V0), max_relative_error=2e-2)), "tf32_in_use").severity == "medium"
 
 
 @pytest.mark.parametrize(
     "about", [target(dtype="float16"), replace(target(), amp="bfloat16"), replace(target(), dtype="float64")]
 )
-def test_tf32_is_no_matter_for_other_types(about: object) -> None:
+def test_tf32_does_not_concern_other_types(about: object) -> None:
     assert silent(replace(V0, target=about), "tf32_in_use")  # type: ignore[arg-type]
 
 
@@ -456,24 +453,23 @@ def test_a_failed_float32_run_leaves_no_trial() -> None:
 def test_uncounted_ops_make_counts_lower_bounds() -> None:
     ops = (UncountedOp(op="aten.svd", calls=2, paths=("head",)), UncountedOp(op="my.op", calls=5, paths=("head", "")))
     finding = one(report(counts=static(conv("c", 1, 1, 1, 8), uncounted=ops)), "uncounted_ops")
-    assert finding.title == "2 ops have no FLOP formula (7 calls a step)"
+    assert all(part in finding.title for part in ("lower bounds", "2 ops", "7 calls"))
     assert "my.op and aten.svd" in finding.explanation
-    assert "lower bounds" in finding.explanation
     assert finding.paths == ("head", "")
-    assert value(finding, "calls a step", "my.op").value == 5
+    assert value(finding, "calls per step", "my.op").value == 5
 
 
 # --- nothing_to_choose
 
 
-def test_no_choice_says_where_to_look() -> None:
+def test_equal_flags_point_to_other_kernels() -> None:
     finding = one(single_conv(), "nothing_to_choose")
     assert "6.07 ms to 6.08 ms" in finding.title
     assert "pointwise operations" in finding.explanation
     assert "torch.compile" in finding.advice
 
 
-def test_a_launch_bound_model_is_told_to_look_at_launching() -> None:
+def test_equal_flags_of_a_launch_bound_model_point_to_launches() -> None:
     runs = tuple(
         measured(
             name, big="c", first_ms=9, step_ms=ms, kernel=(30, 5, 60, 5), watch=(40, 2, 53, 5), peak_mib=9, families=(XMMA, XMMA),
@@ -482,8 +478,8 @@ def test_a_launch_bound_model_is_told_to_look_at_launching() -> None:
         for name, ms in (("default", 5.0), ("benchmark", 5.01), ("deterministic", 4.99))
     )  # fmt: skip
     finding = one(report(*runs, again(runs[0], 1.01)), "nothing_to_choose")
-    assert "Kernels run for 4" in finding.explanation
-    assert "launching" in finding.advice
+    assert "40.0 %" in finding.explanation
+    assert "launches" in finding.advice
 
 
 def test_one_configuration_is_no_choice() -> None:
@@ -519,15 +515,16 @@ def test_cudnn_off_that_is_faster_is_advice() -> None:
 # --- not_repeatable
 
 
-def test_differing_gradients_are_named_and_the_cure_tried() -> None:
+def test_differing_gradients_are_named_and_the_remedy_tried() -> None:
     finding = one(V0, "not_repeatable")
-    assert "different gradients" in finding.title
-    assert "The outputs are the same." in finding.explanation
+    assert "gradients" in finding.title
+    assert "outputs" in finding.explanation
+    assert "atomics" in finding.explanation
     assert finding.config == "deterministic"
     assert value(finding, "repeatable gradients", "default").value is False
 
 
-def test_deterministic_that_does_not_repeat_is_graver() -> None:
+def test_unrepeatable_deterministic_runs_have_higher_severity() -> None:
     strict = replace(V0.runs[2], repeatable=False, repeatable_gradients=False)
     finding = one(report(strict), "not_repeatable")
     assert finding.severity == "medium"
@@ -551,16 +548,16 @@ def test_the_search_peaks_three_times_higher_than_v1_itself() -> None:
     finding = one(V1, "startup_peak")
     assert finding.severity == "low"
     assert value(finding, "factor").value == pytest.approx(1509 / 430)
-    assert "1.474 GiB, later ones at 430 MiB (3.51x)" in finding.title
+    assert all(part in finding.title for part in ("1.474 GiB", "430 MiB", "3.51x"))
 
 
-def test_a_first_peak_near_the_devices_memory_is_graver() -> None:
+def test_a_first_peak_near_the_devices_memory_has_higher_severity() -> None:
     run = V1.runs[1]
     assert run.environment is not None
     small = replace(run, environment=replace(run.environment, device_memory_bytes=1600 * MIB))
     finding = one(report(baseline(V1), small), "startup_peak")
     assert finding.severity == "medium"
-    assert "94.3 % of the device's memory" in finding.explanation
+    assert "94.3 %" in finding.explanation
 
 
 def test_a_first_step_a_little_higher_is_no_finding() -> None:
@@ -588,9 +585,9 @@ def launch_bound(kernel_ns: int, busy: float) -> Report:
 def test_short_kernels_on_an_idle_device_are_launch_bound() -> None:
     finding = one(launch_bound(4_000, 0.4), "launch_bound")
     assert "40.0 %" in finding.title
-    assert "half of them at most 4 us" in finding.explanation
+    assert "4 us" in finding.explanation
     assert "launch latency 2 ms" in finding.explanation
-    assert value(finding, "kernels a step").value == 500
+    assert value(finding, "kernels per step").value == 500
 
 
 @pytest.mark.parametrize(("kernel_ns", "busy"), [(4_000, 0.91), (20_000, 0.4)])
@@ -656,7 +653,7 @@ def test_one_failure_leaves_the_others_standing() -> None:
 def test_a_step_outside_operators_on_a_cpu() -> None:
     run = replace(baseline(cpu()), step_ns=around(2 * 7_000 * MS))
     finding = one(report(run), "host_overhead")
-    assert finding.title == "At least 50.0 % of the step is spent outside operators"
+    assert "50.0 %" in finding.title
     assert silent(cpu(), "host_overhead")
     assert silent(V0, "host_overhead")
 
@@ -695,4 +692,4 @@ def test_the_recorded_runs_are_read_in_the_order_a_user_needs(report: Report, pa
     assert "breaks even after" in remedy.title
     assert remedy.trial is not None
     assert remedy.trial.verdict == "better"
-    assert loss.title.startswith("Not the loss: a stopwatch gives the loss ")
+    assert (loss.rule, loss.evidence[0].name) == ("wrong_phase", "loss by stopwatch")

@@ -176,10 +176,10 @@ def threaded(first_ms: float, steady_ms: float, config: str = "default") -> Repo
     return replace(report, runs=runs)
 
 
-def test_a_new_thread_chooses_again() -> None:
+def test_a_new_thread_selects_algorithms_again() -> None:
     finding = only(v1_over_shapes(), "new_thread")
     assert finding.severity == "low"
-    assert finding.title == "The first forward pass in a new thread takes 15x a later one: 30 ms, then 2 ms"
+    assert all(part in finding.title for part in ("15x", "30 ms", "2 ms"))
     assert '"benchmark" (3200x)' in finding.explanation
     assert "DistributedDataParallel" in finding.advice
     assert value(finding, "first pass in a new thread", "benchmark").value == 3200 * MS
@@ -194,10 +194,10 @@ def test_thresholds_of_new_threads(first_ms: float, steady_ms: float, severity: 
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
-def test_a_thread_that_searches_is_told_where_the_baseline_s_does_not() -> None:
+def test_a_thread_that_repeats_the_search_without_the_baseline() -> None:
     finding = only(threaded(3200, 1, "benchmark"), "new_thread")
     assert finding.severity == "low"
-    assert "searches its algorithms again" in finding.explanation
+    assert "algorithm search" in finding.explanation
 
 
 def growing(growth_kib: list[float], device: str = "cuda") -> Report:

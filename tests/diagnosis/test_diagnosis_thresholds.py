@@ -164,7 +164,7 @@ def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> 
     found = first(report(slow), "host_overhead")
     assert (found is not None) is fires
     if found is not None:
-        assert "data loading aside" in found.title
+        assert "data loading" in found.title
         assert "31.0 %" in found.title
         assert found.weight == pytest.approx(0.31 / 3, rel=0.01)
 
@@ -253,7 +253,7 @@ def test_a_way_out_of_the_peak_has_to_be_clearly_lower(peak: float, named: bool)
     lower = replace(v1().runs[0], peak_allocated_bytes=round(1508 * peak) * MIB)
     found = first(report(lower, hog), "workspace_peak")
     assert found is not None
-    assert ("need less memory" in found.advice) is named
+    assert (f'"{lower.config.name}"' in found.advice) is named
 
 
 @pytest.mark.parametrize(("points", "fires"), [(19, False), (21, True)])
@@ -270,4 +270,4 @@ def test_the_host_waits_for_a_busy_device(busy: float, waits: bool) -> None:
     assert DEFAULT.device_ns is not None
     found = first(report(replace(DEFAULT, step_ns=around(round(DEFAULT.device_ns / busy)))), "wrong_phase")
     assert found is not None
-    assert ("waits for all kernels" in found.explanation) is waits
+    assert ("loss.item()" in found.explanation) is waits

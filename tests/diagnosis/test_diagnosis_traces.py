@@ -95,9 +95,9 @@ def test_the_case_study_is_one_layer_and_not_the_loss() -> None:
     findings = diagnose_traces(traces(convnet()))
     assert [finding.rule for finding in findings[:2]] == ["dominant_layer", "wrong_phase"]
     layer, loss = findings[:2]
-    assert "one convolution layer" in layer.title
+    assert "convolution layer" in layer.title
     assert layer.evidence[0].value == pytest.approx(100 * (27.39 + 26.38 + 17.54) / 80.21, rel=1e-4)
-    assert loss.title.startswith("Not the loss")
+    assert loss.evidence[0].name == "loss by host time"
     assert "the backward pass (61.5 %) and the forward pass (38.5 %)" in loss.explanation
 
 
@@ -120,24 +120,24 @@ SMALL = shaped(3.0, (8, 3, 256, 256), (30, 3, 4, 4))
 LARGE = shaped(70.0, (8, 30, 257, 257), (50, 30, 16, 16), (50,))
 
 
-def test_a_layer_without_a_name_is_told_by_its_shape() -> None:
+def test_a_layer_without_a_name_is_identified_by_its_shape() -> None:
     (finding,) = found(replace(convnet(), shapes=(LARGE, SMALL)), "dominant_layer")
-    assert finding.title == (
-        "One layer takes 87.3 % of the device time: a 16x16 convolution of 30 to 50 channels at 257x257"
-    )
-    assert "3 calls in 3 steps of aten::conv2d take 70 ms: forward 17.5 ms and backward 52.5 ms" in finding.explanation
+    assert "87.3 %" in finding.title
+    assert "a 16x16 convolution of 30 to 50 channels at 257x257" in finding.title
+    parts = ("3 calls", "aten::conv2d", "3 steps", "70 ms", "forward 17.5 ms", "backward 52.5 ms")
+    assert all(part in finding.explanation for part in parts)
     assert finding.evidence[0].value == pytest.approx(100 * 70.0 / 80.21, rel=1e-3)
     assert finding.severity == "high"
 
 
 def test_many_calls_of_one_shape_may_be_several_layers() -> None:
     (finding,) = found(replace(convnet(), shapes=(replace(LARGE, calls=12), SMALL)), "dominant_layer")
-    assert finding.title.startswith("Calls with the same shapes take 87.3 %")
-    assert "12 calls in 3 steps" in finding.explanation
-    assert "several layers of the same size" in finding.explanation
+    assert finding.title.startswith("Calls with the same shapes")
+    assert "12 calls" in finding.explanation
+    assert "several layers" in finding.explanation
 
 
-def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> None:
+def test_shapes_are_ignored_with_modules_and_for_single_or_small_layers() -> None:
     without = replace(convnet(), kernels=())
     assert found(replace(without, shapes=(LARGE,)), "dominant_layer") == []
     assert found(replace(without, shapes=(replace(LARGE, kernel_ns=ms(40.0)), SMALL)), "dominant_layer") == []
@@ -149,7 +149,7 @@ def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> N
 
 
 @pytest.mark.parametrize(
-    ("one", "said"),
+    ("operator", "expected"),
     [
         (shaped(1.0, (8, 64, 28, 28), (64, 1, 3, 3)), "a 3x3 convolution of 64 to 64 channels in 64 groups at 28x28"),
         (shaped(1.0, (8, 4, 100), (6, 4, 5), name="aten::conv1d"), "a 5-wide convolution of 4 to 6 channels at 100"),
@@ -163,8 +163,8 @@ def test_shapes_tell_no_layer_that_modules_name_or_that_is_alone_or_small() -> N
         (shaped(1.0, (4, 8)), "aten::conv2d of 4x8"),
     ],
 )
-def test_what_is_computed_is_said_with_its_sizes(one: ShapedOperator, said: str) -> None:
-    assert words(one) == said
+def test_operators_in_words_with_their_sizes(operator: ShapedOperator, expected: str) -> None:
+    assert words(operator) == expected
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_named_module_is_the_dominant_layer() -> None:
     assert found(alone, "dominant_layer") == []
 
 
-def test_kernels_of_many_calls_are_no_single_layer() -> None:
+def test_kernels_of_many_calls_are_not_a_single_layer() -> None:
     several = [replace(one, calls=12) for one in convnet().kernels]
     assert found(replace(convnet(), kernels=tuple(several)), "dominant_layer") == []
     assert found(replace(convnet(), steps=()), "dominant_layer") == []
@@ -218,17 +218,17 @@ def test_a_phase_is_wrong_where_its_time_is_waiting(waited_ms: float, fires: boo
     assert bool(found(case, "wrong_phase")) is fires
 
 
-def test_a_full_queue_is_said_instead_of_a_wrong_phase() -> None:
+def test_a_full_queue_replaces_a_wrong_phase() -> None:
     case = full_queue()
     (finding,) = found(case, "launch_queue_full")
     assert finding.severity == "medium"
     assert "1,022 launches" in finding.title
-    assert "By the host the backward pass takes 120.7 ms, by the device 316.5 ms" in finding.explanation
+    assert all(part in finding.explanation for part in ("the backward pass", "120.7 ms", "316.5 ms"))
     assert found(replace(convnet(), queue=case.queue), "wrong_phase") == []
     assert found(convnet(), "launch_queue_full") == []
 
 
-def test_a_growing_queue_is_of_less_weight() -> None:
+def test_a_growing_queue_has_lower_severity() -> None:
     growing = Queue(max_depth=300, median_depth=100.0, delay_ns=30 * MS, full=False, growing=True, blocked_ns=0)
     assert severity(replace(full_queue(), queue=growing), "launch_queue_full") == "low"
 
@@ -248,7 +248,7 @@ def test_limits_of_waiting_for_data(waited_ms: float, said: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy_ms", "mean_us", "events", "said"),
+    ("busy_ms", "mean_us", "events", "expected"),
     [
         (59.0, 5, 1000, "high"),
         (61.0, 5, 1000, "medium"),
@@ -258,7 +258,7 @@ def test_limits_of_waiting_for_data(waited_ms: float, said: str | None) -> None:
         (59.0, 5, 29, None),
     ],
 )
-def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, said: str | None) -> None:
+def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, expected: str | None) -> None:
     calls = round(busy_ms * MS / (mean_us * US))
     case = trace(
         phases={"forward": (100.0, busy_ms, 0.0)},
@@ -266,10 +266,10 @@ def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, said:
         kernels=[kernel("pointwise", busy_ms, calls)],
         events=events,
     )
-    assert severity(case, "launch_bound") == said
+    assert severity(case, "launch_bound") == expected
 
 
-def test_what_waits_for_data_or_ranks_is_not_launch_bound() -> None:
+def test_a_device_that_waits_for_data_is_not_launch_bound() -> None:
     gaps: dict[object, float] = {("waiting for data", "forward"): 30.0, ("op dispatch", "forward"): 11.0}
     case = trace(
         phases={"forward": (100.0, 59.0, 0.0)},
@@ -279,19 +279,18 @@ def test_what_waits_for_data_or_ranks_is_not_launch_bound() -> None:
     assert found(case, "launch_bound") == []
 
 
-@pytest.mark.parametrize(("gap_ms", "said"), [(4.9, None), (5.1, "medium"), (26.0, "high")])
-def test_limits_of_waiting_for_the_device(gap_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("gap_ms", "expected"), [(4.9, None), (5.1, "medium"), (26.0, "high")])
+def test_limits_of_waiting_for_the_device(gap_ms: float, expected: str | None) -> None:
     wait = SyncWait(
         name="aten::item", call="cudaStreamSynchronize", phase="loss", calls=7, wait_ns=ms(60.0), waited_for=()
     )
     case = trace(
         phases={"forward": (1.0, 100.0 - gap_ms, 0.0)}, idle={("synchronisation", "forward"): gap_ms}, syncs=(wait,)
     )
-    assert severity(case, "sync_waits") == said
-    if said:
-        assert (
-            "aten::item (cudaStreamSynchronize) in the loss: 7 calls, 60 ms" in found(case, "sync_waits")[0].explanation
-        )
+    assert severity(case, "sync_waits") == expected
+    if expected:
+        parts = ("aten::item (cudaStreamSynchronize)", "the loss", "7 calls", "60 ms")
+        assert all(part in found(case, "sync_waits")[0].explanation for part in parts)
 
 
 @pytest.mark.parametrize(("exposed_ms", "said"), [(9.9, None), (10.1, "medium"), (34.0, "high")])
@@ -301,12 +300,12 @@ def test_limits_of_exposed_communication(exposed_ms: float, said: str | None) ->
     assert severity(case, "communication_exposed") == said
 
 
-def test_a_straggler_is_named_with_what_it_does() -> None:
+def test_a_straggler_is_named_with_the_cause() -> None:
     (finding,) = found(two_ranks(), "stragglers")
     assert finding.severity == "high"
-    assert finding.title == "Rank 1 comes 6.5 ms late in each step (21.0 %), and the other ranks wait for it"
-    assert "5.9 ms more on backward than the median rank" in finding.explanation
-    assert "last in 270 of 300 collectives; the others wait for it, 6.1 ms (19.7 %) of each step" in finding.explanation
+    assert all(part in finding.title for part in ("Rank 1", "6.5 ms", "21.0 %"))
+    parts = ("5.9 ms more on backward", "270 of 300 collectives", "6.1 ms (19.7 %)")
+    assert all(part in finding.explanation for part in parts)
     ranks = two_ranks().ranks
     assert ranks is not None
     early = replace(ranks, stragglers=tuple(replace(one, cost_ns=ms(0.6)) for one in ranks.stragglers))
@@ -314,22 +313,23 @@ def test_a_straggler_is_named_with_what_it_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost_ms", "unlinked_ms", "said"), [(0.9, 4.9, None), (1.1, 0.0, "low"), (0.0, 5.1, "low"), (10.1, 0.0, "medium")]
+    ("lost_ms", "unlinked_ms", "expected"),
+    [(0.9, 4.9, None), (1.1, 0.0, "low"), (0.0, 5.1, "low"), (10.1, 0.0, "medium")],
 )
-def test_limits_of_a_partial_trace(lost_ms: float, unlinked_ms: float, said: str | None) -> None:
+def test_limits_of_a_partial_trace(lost_ms: float, unlinked_ms: float, expected: str | None) -> None:
     case = trace(
         phases={"forward": (1.0, 100.0 - lost_ms, 0.0)},
         unattributed_ms=lost_ms,
         unlinked_ns=ms(unlinked_ms),
         linked=990,
     )
-    assert severity(case, "partial_trace") == said
+    assert severity(case, "partial_trace") == expected
 
 
-@pytest.mark.parametrize(("again_ms", "said"), [(4.9, None), (5.0, "low"), (20.0, "medium")])
-def test_limits_of_recomputing(again_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("again_ms", "expected"), [(4.9, None), (5.0, "low"), (20.0, "medium")])
+def test_limits_of_recomputing(again_ms: float, expected: str | None) -> None:
     case = trace(phases={"forward": (1.0, 100.0 - again_ms, 0.0), "recompute": (None, again_ms, 0.0)})
-    assert severity(case, "recompute_share") == said
+    assert severity(case, "recompute_share") == expected
 
 
 @pytest.mark.parametrize(
@@ -344,14 +344,14 @@ def test_limits_of_copies(copies: int, spent_ms: float, marked: int, said: str |
     assert found(replace(case, kernels=(within,)), "host_copies") == []
 
 
-@pytest.mark.parametrize(("spent_ms", "said"), [(4.9, None), (5.1, "medium")])
-def test_limits_of_layouts(spent_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "medium")])
+def test_limits_of_layouts(spent_ms: float, expected: str | None) -> None:
     case = trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("conv:layout", spent_ms, 10)])
-    assert severity(case, "layout_overhead") == said
+    assert severity(case, "layout_overhead") == expected
 
 
 @pytest.mark.parametrize(
-    ("spent_ms", "device", "said"),
+    ("spent_ms", "device", "expected"),
     [
         (9.0, "NVIDIA H100 80GB HBM3", None),
         (11.0, "NVIDIA H100 80GB HBM3", "medium"),
@@ -360,42 +360,42 @@ def test_limits_of_layouts(spent_ms: float, said: str | None) -> None:
         (34.0, "AMD Instinct MI300X", None),
     ],
 )
-def test_limits_of_products_outside_tensor_cores(spent_ms: float, device: str, said: str | None) -> None:
+def test_limits_of_products_outside_tensor_cores(spent_ms: float, device: str, expected: str | None) -> None:
     case = trace(
         phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("gemm", spent_ms, 10, math="fp32")], devices=(device,)
     )
-    assert severity(case, "no_tensor_cores") == said
+    assert severity(case, "no_tensor_cores") == expected
 
 
-@pytest.mark.parametrize(("spent_ms", "said"), [(4.9, None), (5.1, "medium"), (20.1, "high")])
+@pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "medium"), (20.1, "high")])
 @pytest.mark.parametrize("name", ["aten::_slow_conv2d_forward", "aten::slow_conv_dilated2d", "aten::thnn_conv2d"])
-def test_limits_of_own_convolutions(spent_ms: float, said: str | None, name: str) -> None:
+def test_limits_of_fallback_convolutions(spent_ms: float, expected: str | None, name: str) -> None:
     own = TraceOperator(name=name, family="conv", calls=3, kernel_ns=ms(spent_ms), host_self_ns=0)
     case = trace(phases={"forward": (1.0, 100.0, 0.0)}, operators=(own,))
-    assert severity(case, "not_on_cudnn") == said
+    assert severity(case, "not_on_cudnn") == expected
 
 
-@pytest.mark.parametrize(("spent_ms", "said"), [(49.0, None), (51.0, "medium")])
-def test_limits_of_moving_bytes(spent_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("spent_ms", "expected"), [(49.0, None), (51.0, "medium")])
+def test_limits_of_moving_bytes(spent_ms: float, expected: str | None) -> None:
     moving = [kernel("norm", spent_ms - 10.0, 10), kernel("pointwise", 10.0, 10)]
-    assert severity(trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=moving), "memory_bound") == said
+    assert severity(trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=moving), "memory_bound") == expected
 
 
-@pytest.mark.parametrize(("span_ms", "said"), [(100.0, None), (130.0, "medium")])
-def test_limits_of_a_host_outside_operators(span_ms: float, said: str | None) -> None:
+@pytest.mark.parametrize(("span_ms", "expected"), [(100.0, None), (130.0, "medium")])
+def test_limits_of_a_host_outside_operators(span_ms: float, expected: str | None) -> None:
     case = replace(host_only(), span_ns=ms(span_ms))
-    assert severity(case, "host_overhead") == said
+    assert severity(case, "host_overhead") == expected
     assert found(replace(convnet(), span_ns=ms(500.0)), "host_overhead") == []
 
 
-def test_one_finding_speaks_for_all_traces() -> None:
+def test_one_finding_covers_all_traces() -> None:
     four = traces(*(replace(nested(), file=f"rank{rank}.json") for rank in range(4)))
     (finding,) = found(four, "communication_exposed")
-    assert "In rank0: " in finding.explanation
-    assert "It is so in rank1, rank2 and rank3 too." in finding.explanation
+    assert "rank0" in finding.explanation
+    assert "rank1, rank2 and rank3" in finding.explanation
     assert finding.evidence[0].where == "rank0"
     six = traces(*(replace(nested(), file=f"rank{rank}.json") for rank in range(6)))
-    assert "5 other traces of these have it too." in found(six, "communication_exposed")[0].explanation
+    assert "5 other traces" in found(six, "communication_exposed")[0].explanation
 
 
 @pytest.mark.parametrize("make", [convnet, full_queue, waits_for_data, nested, host_only])

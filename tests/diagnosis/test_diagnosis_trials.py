@@ -21,7 +21,7 @@ def run(name: str, step_ms: float) -> ConfigRun:
     )  # fmt: skip
 
 
-def test_a_trial_of_another_batch_is_told_per_example() -> None:
+def test_a_trial_of_another_batch_size_compares_per_example() -> None:
     small = ConfigRun(config=config("default"), step_ns=around(10 * MS), samples=8)
     large = ConfigRun(config=config("batch"), step_ns=around(15 * MS), samples=16)
     tried = sweep_trial(small, large, Noise(0.0))
@@ -30,7 +30,7 @@ def test_a_trial_of_another_batch_is_told_per_example() -> None:
     assert tried.gain_percent == pytest.approx(25.0)
 
 
-def test_a_trial_holds_both_steps_and_says_the_noise() -> None:
+def test_a_trial_has_both_steps_and_the_noise() -> None:
     whole = v0()
     before, after = whole.run("default"), whole.run("benchmark")
     assert before is not None
@@ -41,7 +41,7 @@ def test_a_trial_holds_both_steps_and_says_the_noise() -> None:
     assert "0.2 %" in tried.note
 
 
-def test_there_is_no_trial_of_what_was_not_run() -> None:
+def test_failed_and_missing_runs_have_no_trial() -> None:
     before = run("default", 10.0)
     assert sweep_trial(before, None, Noise(None)) is None
     assert (

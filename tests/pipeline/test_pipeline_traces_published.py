@@ -28,7 +28,7 @@ def test_the_case_study_is_one_convolution_and_not_the_loss() -> None:
     assert findings[0].title.endswith("a 16x16 convolution of 30 to 50 channels at 257x257")
     assert findings[0].weight > 0.9
     assert findings[0].weight > 0.85
-    assert findings[1].title.startswith("Not the loss")
+    assert (findings[1].rule, findings[1].evidence[0].name) == ("wrong_phase", "loss by host time")
     loss = trace.phase("loss")
     assert loss is not None
     assert loss.kernel_ns < 0.01 * trace.busy_ns
@@ -50,9 +50,7 @@ def test_a_full_launch_queue_makes_the_hosts_clock_lie() -> None:
     assert trace.queue is not None
     assert trace.queue.full
     full = next(finding for finding in findings if finding.rule == "launch_queue_full")
-    assert (
-        "Single steps take 35.12 ms to 95.7 ms by their marks on the host, 95.62 ms on the device." in full.explanation
-    )
+    assert all(part in full.explanation for part in ("35.12 ms", "95.7 ms", "95.62 ms"))
 
 
 def test_what_is_no_trace_is_said_in_a_sentence() -> None:

@@ -106,7 +106,7 @@ def test_the_page_on_measuring_has_the_numbers_of_the_code() -> None:
         f"No advice about cuDNN's flags is given for less than {noise.WORTH:.0%}".replace("%", " %"),
         f"at most {trials.MAX_TRIALS} configurations",
         f"a gain or loss of {WORTH_A_LINE_PERCENT:g} %",
-        f"first and second half differ by more than {unsteady.HALVES:.0%}".replace("%", " %"),
+        f"first and second half differ by more than {unsteady.MAX_DRIFT:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []
     assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)

@@ -1,4 +1,4 @@
-"""A device that waits for the host to launch many short kernels."""
+"""A device that is idle because the host cannot launch its short kernels fast enough."""
 
 from __future__ import annotations
 
@@ -10,94 +10,97 @@ from profiler_kit.diagnosis.pairs import is_limited, with_settings
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels, median_kernel_ns, phase_shares
 from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
-from profiler_kit.diagnosis.traced import median_kernel_ns as median_of
-from profiler_kit.diagnosis.words import capital, listing, plural, quoted, sentences, threshold
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.traced import median_kernel_ns as trace_median_kernel_ns
+from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleCause, TraceSummary, idle_by_cause
 from profiler_kit.statistics.noise import mean_saving, noise_of, verdict
 from profiler_kit.units import percent, text
 
-# Below this, launching decides how long the step takes.
-BUSY: Final = 0.6
-# Below this, launching less still saves up to a tenth; a device that is busier leaves nothing to gain at that side.
-PARTLY: Final = 0.9
-# What of the partly launch-bound is worth acting on: idle for more than a fifth of the step.
-WORTH_ACTING: Final = 0.8
-# Launching a kernel costs the host some 5 to 10 us through PyTorch; shorter kernels end before the next one is there.
-SHORT_NS: Final = 10_000
-# What launches fewer kernels, or gives each more to do: first what changes least of the training script.
+# Below this busy share, launches decide the length of the step.
+LAUNCH_BOUND_BUSY_SHARE: Final = 0.6
+# Up to this busy share, fewer launches still save a tenth or more of the step.
+PARTLY_BOUND_BUSY_SHARE: Final = 0.9
+# Below this busy share, a partly launch-bound step is worth acting on: the device is idle for more than a fifth.
+MEDIUM_BUSY_SHARE: Final = 0.8
+# A launch through PyTorch takes the host 5 to 10 us. A shorter kernel ends before the next one is launched.
+SHORT_KERNEL_NS: Final = 10_000
+# Configurations with fewer or larger kernels; the smallest change of the training script first.
 TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
-TRIES_ON_TOP: Final = ("cuda_graph",)  # of what is tried already
-LAUNCH_LESS: Final = frozenset({"cuda_graph", "compile"})  # they launch few kernels of their own accord
+TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
+FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
-# What a trace says of idle time that launching less would save.
-LAUNCHING: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
-# Half of the idle time: launching is what the device waits for, rather than data or other processes.
-HOST: Final = 0.5
-MOST_CAUSES: Final = 3  # that are named
-# Of fewer kernels a trace is no loop, and its gaps are whatever came between.
-FEWEST: Final = 30
+# Causes of idle time that fewer launches reduce.
+LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
+# From this share of the idle time on, the device waits for launches rather than for data or other processes.
+MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
+MAX_LISTED_CAUSES: Final = 3
+# With fewer events a trace does not show a training loop.
+MIN_DEVICE_EVENTS: Final = 30
 
 LAUNCH_ADVICE: Final = (
-    "Give each kernel more to do or launch fewer: a larger batch, torch.compile, CUDA graphs "
-    "(torch.compile(mode='reduce-overhead')), a fused optimizer (fused=True). cuDNN flags will not help."
+    "Launch fewer or larger kernels: a larger batch, torch.compile, CUDA graphs "
+    "(torch.compile(mode='reduce-overhead')), a fused optimizer (fused=True). cuDNN flags do not help."
 )
 
 DOC = f"""
-In the baseline, kernels run for less than {threshold(BUSY)} of the step, and half of all launched kernels take less than
-{SHORT_NS // 1000} us: the host cannot launch them as fast as they end. cuDNN flags do not help there.
-From {threshold(BUSY)} to {threshold(PARTLY)} the step is *partly* launch-bound (`medium` up to {threshold(WORTH_ACTING)}, else
-`low`): what launching less can save at most is said.
+Fires if kernels run for less than {threshold(PARTLY_BOUND_BUSY_SHARE)} of the baseline's step, and half of the launched kernels
+take less than {SHORT_KERNEL_NS // 1000} us: kernels end before the host launches the next ones. cuDNN flags do not help then.
 
-Where further configurations are faster than the baseline, the fastest of them is looked at too: half the arithmetic often leaves
-a step that waits for its launches.
+- `high`: below {threshold(LAUNCH_BOUND_BUSY_SHARE)}, *launch-bound*.
+- `medium`: below {threshold(MEDIUM_BUSY_SHARE)}, *partly launch-bound*.
+- `low`: below {threshold(PARTLY_BOUND_BUSY_SHARE)}, *partly launch-bound*.
 
-Kernel time comes from traced steps and the step from timed ones, so the share is right to a few percent. Not said of a CPU,
-nor where the device mostly waits for its batch (rule `data_bound`).
+The finding gives the idle share, which is the most that fewer launches can save. If other configurations are faster than the
+baseline, the rule also checks the fastest of them: with faster kernels, a step often becomes launch-bound.
 
-In a trace the same limits hold for the share of the span in which the device works, where at least {threshold(HOST)} of the idle
-time is the host's launching (dispatch, Python, launch latency) and there are at least {FEWEST} kernels. The profiler makes
-launching slower, so a run without it is less launch-bound than its trace.
+Kernel time comes from traced steps and the step from timed steps, so the share is accurate to a few percent. The rule does not
+cover CPUs, or devices that mostly wait for data (rule `data_bound`).
+
+In a trace, the same limits hold for the busy share of the span, if at least {threshold(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle
+time is attributed to launches (dispatch, Python, launch latency) and the trace has at least {MIN_DEVICE_EVENTS} device events.
+The profiler slows launches down, so the same step is less launch-bound without it.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires for the baseline, and for the fastest of the further configurations that are faster: what holds that one back."""
-    base = report.baseline()
-    yield from _bound(report, base, TRIES)
-    if base is None:
+    """Yield a finding for the baseline, and one for the fastest configuration with settings, if they are launch-bound."""
+    baseline = report.baseline()
+    yield from _check_run(report, baseline, TRIES)
+    if baseline is None:
         return
     noise = noise_of(report)
-    further = [run for run in with_settings(report) if not is_limited(run.config)]
-    faster = [run for run in further if verdict(base, run, noise) == "better"]
-    first = max(faster, key=lambda run: mean_saving(base, run, noise) or 0.0, default=None)
-    if first is not None and not {item.name for item in first.config.settings} & LAUNCH_LESS:
-        yield from _bound(report, first, TRIES_ON_TOP)
+    candidates = [run for run in with_settings(report) if not is_limited(run.config)]
+    faster = [run for run in candidates if verdict(baseline, run, noise) == "better"]
+    fastest = max(faster, key=lambda run: mean_saving(baseline, run, noise) or 0.0, default=None)
+    if fastest is not None and not {item.name for item in fastest.config.settings} & FEW_LAUNCHES:
+        yield from _check_run(report, fastest, TRIES_WITH_SETTINGS)
 
 
-def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Iterator[Finding]:
+def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Iterator[Finding]:
     if run is None or run.clock != "kernel" or run.step_ns is None or run.device_ns is None:
         return
     busy, median = device_share(run), median_kernel_ns(run)
-    if busy is None or median is None or busy >= PARTLY or median >= SHORT_NS:
+    if busy is None or median is None or busy >= PARTLY_BOUND_BUSY_SHARE or median >= SHORT_KERNEL_NS:
         return
     if phase_shares(run, "stopwatch").get("data", 0.0) > (1.0 - busy) / 2:
-        return  # the device waits for the loader
-    tried = attempt(report, run, tries)
-    name = "" if run is report.baseline() else f"{quoted(run)} is "
-    count = sum(k.calls for k in kernels(run))
-    idle = listing([f"{cause} {text(ns, 'ns')}" for cause, ns in idle_by_cause(run.idle).items()][:MOST_CAUSES])
+        return  # the device waits for the data loader
+    trials = attempt(report, run, tries)
+    place = "" if run is report.baseline() else f" in {quoted(run)}"
+    launches = sum(k.calls for k in kernels(run))
+    causes = [f"{cause} {text(ns, 'ns')}" for cause, ns in idle_by_cause(run.idle).items()][:MAX_LISTED_CAUSES]
     yield RULE.finding(
-        severity="high" if busy < BUSY else "medium" if busy < WORTH_ACTING else "low",
-        title=f"{_title(name, busy)}: kernels run for {percent(busy)} of the step, the device waits for the rest",
+        severity=_severity(busy),
+        title=f"{_degree(busy)}{place}: kernels run for {percent(busy)} of the step, the device is idle for the rest",
         explanation=sentences(
-            f"In {quoted(run)} a step of {text(run.step_ns.median, 'ns')} holds {text(run.device_ns, 'ns')} of kernel time, in "
-            f"{plural(count, 'kernel')}, half of them at most {text(median, 'ns')}.",
-            "The host needs about as long to launch a kernel, so the device runs dry.",
-            f"With no gap between kernels the step would take {percent(1.0 - busy)} less, at most.",
-            f"Idle time of a traced step, by cause: {idle}." if idle else "",
-            tried.sentence(),
+            f"In {quoted(run)}, {plural(launches, 'kernel')} {'takes' if launches == 1 else 'take'} "
+            f"{text(run.device_ns, 'ns')} of a step of {text(run.step_ns.median, 'ns')}; half of them take at most "
+            f"{text(median, 'ns')}.",
+            "The host needs about as long to launch a kernel, so the device waits for launches.",
+            f"Without gaps between kernels the step would take at most {percent(1.0 - busy)} less time.",
+            f"Idle time of a traced step by cause: {listing(causes)}." if causes else "",
+            trials.sentence(),
         ),
         advice=LAUNCH_ADVICE,
         evidence=(
@@ -105,56 +108,63 @@ def _bound(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Ite
             Evidence(name="kernel time", value=run.device_ns, unit="ns", where=run.config.name),
             Evidence(name="median step", value=run.step_ns.median, unit="ns", where=run.config.name),
             Evidence(name="median kernel", value=median, unit="ns", where=run.config.name),
-            Evidence(name="kernels a step", value=count, unit="count", where=run.config.name),
+            Evidence(name="kernels per step", value=launches, unit="count", where=run.config.name),
         ),
-        attempt=tried,
+        attempt=trials,
         weight=1.0 - busy,
     )
 
 
-def _title(name: str, busy: float) -> str:
-    said = "launch-bound" if busy < BUSY else "partly launch-bound"
-    return f"{name}{said}" if name else capital(said)
+def _degree(busy: float) -> str:
+    return "Launch-bound" if busy < LAUNCH_BOUND_BUSY_SHARE else "Partly launch-bound"
+
+
+def _severity(busy: float) -> Severity:
+    if busy < LAUNCH_BOUND_BUSY_SHARE:
+        return "high"
+    return "medium" if busy < MEDIUM_BUSY_SHARE else "low"
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for the trace whose device waits for launches most."""
-    if (seen := gravest(report, _waits_for_launches, lambda found: 1.0 - found[0])) is None:
+    """Yield at most one finding, for the launch-bound trace with the smallest busy share."""
+    if (worst := gravest(report, _launch_bound, lambda match: 1.0 - match[0])) is None:
         return
-    (busy, median), trace = seen.found, seen.trace
-    causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCHING if (ns := idle_ns(trace, cause))]
-    launching_ns = idle_ns(trace, *LAUNCHING)
-    share = launching_ns / trace.span_ns
+    (busy, median), trace = worst.found, worst.trace
+    causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := idle_ns(trace, cause))]
+    launch_idle_ns = idle_ns(trace, *LAUNCH_CAUSES)
+    share = launch_idle_ns / trace.span_ns
     yield RULE.finding(
-        severity="high" if busy < BUSY else "medium" if busy < WORTH_ACTING else "low",
-        title=f"{_title('', busy)}: the device works for {percent(busy)} of the time and waits for launches for {percent(share)}",
+        severity=_severity(busy),
+        title=f"{_degree(busy)}: the device is busy for {percent(busy)} of the time and waits for launches for {percent(share)}",
         explanation=sentences(
-            f"{seen.place}In {text(trace.span_ns, 'ns')} the device works {text(trace.busy_ns, 'ns')}, in "
-            f"{plural(trace.device_events, 'event')}; half of all kernels take at most {text(median, 'ns')}.",
-            f"Idle time that the host's launching makes: {listing(causes)}.",
-            "The profiler slows the host, so without it this is less.",
-            seen.others(),
+            f"{worst.place}The device is busy for {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}, with "
+            f"{plural(trace.device_events, 'event')}. Half of the kernels take at most {text(median, 'ns')}.",
+            f"Idle time that launches cause: {listing(causes)}.",
+            "The profiler slows the host down; without it, the idle time is shorter.",
+            worst.others(),
         ),
         advice=LAUNCH_ADVICE,
         evidence=(
-            Evidence(name="busy, of the span", value=100.0 * busy, unit="percent", where=seen.where),
-            Evidence(name="idle for launching", value=launching_ns, unit="ns", where=seen.where),
-            Evidence(name="span", value=trace.span_ns, unit="ns", where=seen.where),
-            Evidence(name="median kernel", value=median, unit="ns", where=seen.where),
-            Evidence(name="device events", value=trace.device_events, unit="count", where=seen.where),
+            Evidence(name="busy share of the span", value=100.0 * busy, unit="percent", where=worst.where),
+            Evidence(name="idle time caused by launches", value=launch_idle_ns, unit="ns", where=worst.where),
+            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
+            Evidence(name="median kernel", value=median, unit="ns", where=worst.where),
+            Evidence(name="device events", value=trace.device_events, unit="count", where=worst.where),
         ),
         weight=share,
     )
 
 
-def _waits_for_launches(trace: TraceSummary) -> tuple[float, float] | None:
-    """The busy share and the median kernel of a trace that is launch-bound."""
+def _launch_bound(trace: TraceSummary) -> tuple[float, float] | None:
+    """Return the busy share and the median kernel duration of a launch-bound trace; None for other traces."""
     if not on_device(trace):
         return None
-    busy, median = trace.busy_ns / trace.span_ns, median_of(trace.kernels)
-    if median is None or busy >= PARTLY or median >= SHORT_NS or trace.device_events < FEWEST:
+    busy, median = trace.busy_ns / trace.span_ns, trace_median_kernel_ns(trace.kernels)
+    if median is None or busy >= PARTLY_BOUND_BUSY_SHARE or median >= SHORT_KERNEL_NS:
         return None
-    return (busy, median) if idle_ns(trace, *LAUNCHING) >= HOST * trace.idle_ns else None
+    if trace.device_events < MIN_DEVICE_EVENTS:
+        return None
+    return (busy, median) if idle_ns(trace, *LAUNCH_CAUSES) >= MIN_LAUNCH_SHARE_OF_IDLE * trace.idle_ns else None
 
 
 RULE = Rule("launch_bound", DOC, check, "place", check_trace)

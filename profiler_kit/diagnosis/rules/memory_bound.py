@@ -1,4 +1,4 @@
-"""A step whose time goes into layers that move bytes rather than multiply."""
+"""A step that spends most of its time in layers limited by memory bandwidth."""
 
 from __future__ import annotations
 
@@ -8,105 +8,111 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import attempt
 from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
+from profiler_kit.records.comparison import clock_words
 from profiler_kit.records.families import family_words
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.roofline import LayerBound
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
-# Half of the device time: moving fewer bytes then helps more than any faster arithmetic.
-SHARE: Final = 0.50
-# First what changes least of the training script.
+# From half of the device time on, moving fewer bytes helps more than faster arithmetic.
+MIN_MEMORY_BOUND_SHARE: Final = 0.50
+# The smallest change of the training script first.
 TRIES: Final = ("compile", "amp_bf16", "channels_last")
 
-# What computes a few operations for each number it reads, and so waits for memory on any device there is.
-MOVING: Final = frozenset(
+# Families with few operations per value that they read: memory-bound on every device.
+MEMORY_BOUND_FAMILIES: Final = frozenset(
     {"pointwise", "norm", "pool", "reduce", "cat/copy", "index", "optimizer", "alloc", "memcpy/memset"}
 )
 
 ADVICE: Final = (
-    "Move fewer bytes: fuse pointwise operations (torch.compile), take a smaller data type (autocast to bfloat16), in-place "
+    "Move fewer bytes: fuse pointwise operations (torch.compile), use a smaller data type (autocast to bfloat16), in-place "
     "activations, or fewer and smaller activations."
 )
 
 DOC = f"""
-Layers that the roofline calls memory-bound (their bytes need longer than their arithmetic, at the ceilings) take at least
-{threshold(SHARE)} of the baseline's device time: `medium`. How near the bandwidth they come is said, as time that is left is for
-launching and for bytes moved more than once. Bytes are a lower bound, each operand once. Needs a roof and a traced run.
+Fires if memory-bound layers take at least {threshold(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`. A
+layer is memory-bound if its bytes need more time at the peak bandwidth than its arithmetic at the peak FLOP/s. The rule needs a
+roofline and a traced run.
 
-A trace that `inspect` reads tells no bytes, but kinds of kernels that hardly compute are memory-bound by what they are: pointwise
-operations, normalisation, pooling, reductions, copies, indexing, the optimizer. They count by the same share, where the
-device works for at least {threshold(WORKS)} of the span.
+The finding gives the share of the bandwidth that these layers reach. A low share means launch overhead, or bytes that are moved
+more than once: the counted bytes are a lower bound, with each operand moved once.
+
+A trace of `inspect` has no byte counts. There, kernels of families that hardly compute are memory-bound: pointwise operations,
+normalization, pooling, reductions, copies, indexing, the optimizer. The same limit holds for them, if the device is busy for at
+least {threshold(MIN_BUSY_SHARE)} of the span.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the baseline."""
+    """Yield at most one finding, for the baseline."""
     run = report.baseline()
     line = report.roofline_of(run) if run is not None else None
     if run is None or line is None or not run.device_ns:
         return
-    bound = [item for item in line.layers if item.binds == "memory" and item.time_ns]
-    bound.sort(key=lambda item: -(item.time_ns or 0))
-    spent = sum(item.time_ns or 0 for item in bound)
-    share = spent / run.device_ns
-    if share < SHARE:
+    layers = [item for item in line.layers if item.binds == "memory" and item.time_ns]
+    layers.sort(key=lambda item: -(item.time_ns or 0))
+    layers_ns = sum(item.time_ns or 0 for item in layers)
+    share = layers_ns / run.device_ns
+    if share < MIN_MEMORY_BOUND_SHARE:
         return
-    tried = attempt(report, run, TRIES)
-    source = "as measured" if line.roof.source == "measured" else "by the datasheet"
-    reached = min(1.0, sum(one.floor_ns for one in bound) / spent)
+    trials = attempt(report, run, TRIES)
+    source = "measured" if line.roof.source == "measured" else "datasheet"
+    bandwidth_share = min(1.0, sum(item.floor_ns for item in layers) / layers_ns)
+    clock = clock_words(run.clock)
     yield RULE.finding(
         severity="medium",
-        title=f"Memory-bound: layers that move bytes rather than multiply take {percent(share)} of the device time",
+        title=f"Memory-bound: layers limited by memory bandwidth take {percent(share)} of the {clock}",
         explanation=sentences(
-            f"In {quoted(run)} they take {text(spent, 'ns')} a step; at {text(line.roof.bandwidth_bytes_per_s, 'bytes/s')} "
-            f"({source}) their bytes need {percent(reached)} of that.",
-            f"Most of it: {listing(_places(bound))}.",
-            tried.sentence(),
+            f"In {quoted(run)} these layers take {text(layers_ns, 'ns')} per step. At the {source} bandwidth of "
+            f"{text(line.roof.bandwidth_bytes_per_s, 'bytes/s')}, their bytes need {percent(bandwidth_share)} of this time.",
+            f"The largest: {listing(_largest_layers(layers))}.",
+            trials.sentence(),
         ),
         advice=ADVICE,
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
-            Evidence(name="memory-bound layers' time", value=spent, unit="ns", where=run.config.name),
-            *known(run.config.name, ("share of the bandwidth reached", 100.0 * reached, "percent")),
+            Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=run.config.name),
+            Evidence(name="time of memory-bound layers", value=layers_ns, unit="ns", where=run.config.name),
+            *known(run.config.name, ("share of peak bandwidth", 100.0 * bandwidth_share, "percent")),
         ),
-        paths=(one.path for one in bound),
-        attempt=tried,
+        paths=(item.path for item in layers),
+        attempt=trials,
         weight=share,
     )
 
 
-def _places(bound: list[LayerBound]) -> list[str]:
+def _largest_layers(layers: list[LayerBound]) -> list[str]:
     times: Counter[str] = Counter()
-    for item in bound:
+    for item in layers:
         times[item.path] += item.time_ns or 0
     return [f"{layer(path)} {text(ns, 'ns')}" for path, ns in times.most_common(3)]
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for the trace whose kernels move bytes for the largest share."""
-    if (seen := gravest(report, _moving, lambda share: share)) is None:
+    """Yield at most one finding, for the trace with the largest share of memory-bound kernels."""
+    if (worst := gravest(report, _memory_bound_share, lambda share: share)) is None:
         return
-    trace, share = seen.trace, seen.found
+    trace, share = worst.trace, worst.found
     times: Counter[str] = Counter()
     for kernel in trace.kernels:
-        if kernel.family in MOVING:
+        if kernel.family in MEMORY_BOUND_FAMILIES:
             times[kernel.family] += kernel.kernel_ns
-    most = [f"{family_words(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
+    largest = [f"{family_words(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
     yield RULE.finding(
         severity="medium",
-        title=f"Memory-bound: kernels that move bytes rather than multiply take {percent(share)} of the device time",
+        title=f"Memory-bound: kernels limited by memory bandwidth take {percent(share)} of the device time",
         explanation=sentences(
-            f"{seen.place}{text(times.total(), 'ns')} go into kernels that hardly compute, most of it into {listing(most)}.",
-            seen.others(),
+            f"{worst.place}Kernels that move bytes and hardly compute take {text(times.total(), 'ns')}. "
+            f"The largest: {listing(largest)}.",
+            worst.others(),
         ),
         advice=ADVICE,
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
+            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(
-                Evidence(name=family_words(family), value=times[family], unit="ns", where=seen.where)
+                Evidence(name=family_words(family), value=times[family], unit="ns", where=worst.where)
                 for family in sorted(times)
             ),
         ),
@@ -114,9 +120,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _moving(trace: TraceSummary) -> float | None:
-    share = kernels_ns(trace, lambda kernel: kernel.family in MOVING) / trace.busy_ns if works(trace) else 0.0
-    return share if share >= SHARE else None
+def _memory_bound_share(trace: TraceSummary) -> float | None:
+    if not is_mostly_busy(trace):
+        return None
+    share = kernels_ns(trace, lambda kernel: kernel.family in MEMORY_BOUND_FAMILIES) / trace.busy_ns
+    return share if share >= MIN_MEMORY_BOUND_SHARE else None
 
 
 RULE = Rule("memory_bound", DOC, check, "place", check_trace)

@@ -13,55 +13,60 @@ from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text
 
-# A thread starts with cold caches and an empty queue; five passes' time is beyond that: algorithms are chosen again.
-FACTOR: Final = 5.0
-# Starting a thread and waking it up may take a fraction of this; less is not worth a finding.
-LEAST_NS: Final = 1_000_000
-# From here on a user waits visibly whenever a thread begins.
-LONG_NS: Final = 1_000_000_000
+# A thread starts with cold caches and an empty queue. A factor of five means that cuDNN selects algorithms again.
+MIN_FACTOR: Final = 5.0
+# The start of a thread takes a fraction of this.
+MIN_EXTRA_NS: Final = 1_000_000
+# From here on, the delay of every new thread is visible to a user.
+LONG_EXTRA_NS: Final = 1_000_000_000
 
 DOC = f"""
-The same process ran the forward pass until it was steady, then in a new thread: its first pass there took more than
-{FACTOR:g}x the steady one there, and at least {text(LEAST_NS, "ns")} more. cuDNN's plans are kept per thread: a new one
-chooses them anew, and with `cudnn.benchmark=True` searches anew. A server with a thread per request pays that in every
-request, `nn.DataParallel`, which starts its threads in every step, in every step. The thread had a cuDNN handle already.
+Fires if the first forward pass in a new thread takes more than {MIN_FACTOR:g}x as long as a steady pass in that thread, and at
+least {text(MIN_EXTRA_NS, "ns")} longer, although the main thread has run the same shapes before.
 
-`medium` in the baseline from {text(LONG_NS, "ns")}, otherwise `low`. One finding, the baseline's where it is among them, else the
-largest; the other runs are named.
+- `medium`: the baseline is affected, and the first pass takes at least {text(LONG_EXTRA_NS, "ns")} longer.
+- `low`: otherwise.
+
+cuDNN caches its execution plans per thread. A new thread selects them again, and with `cudnn.benchmark=True` it repeats the
+algorithm search. A server with one thread per request has this delay in every request; `nn.DataParallel`, which starts threads in
+every step, has it in every step. The creation of a cuDNN handle is not part of the measured time.
+
+The rule yields one finding: for the baseline if it is affected, else for the run with the longest delay. It names the other runs.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the baseline or the run that loses most."""
-    found = [(run, factor) for run in measured(report) if (factor := _factor(run)) is not None]
-    if not found:
+    """Yield at most one finding, for the baseline or the run with the longest delay."""
+    slow_runs = [(run, factor) for run in measured(report) if (factor := _factor(run)) is not None]
+    if not slow_runs:
         return
     baseline = report.baseline()
-    run, factor = next(((r, f) for r, f in found if r is baseline), max(found, key=lambda item: _lost_ns(item[0])))
+    slowest = max(slow_runs, key=lambda item: _extra_ns(item[0]))
+    run, factor = next((item for item in slow_runs if item[0] is baseline), slowest)
     assert run.new_thread is not None  # it has a factor
     first_ns, steady_ns = run.new_thread.first_ns, run.new_thread.steady_ns
-    others = [f"{quoted(other)} ({times(f)})" for other, f in found if other is not run]
+    others = [f"{quoted(other)} ({times(other_factor)})" for other, other_factor in slow_runs if other is not run]
     yield RULE.finding(
-        severity="medium" if run is baseline and first_ns - steady_ns >= LONG_NS else "low",
-        title=f"The first forward pass in a new thread takes {times(factor)} a later one: {text(first_ns, 'ns')}, "
-        f"then {text(steady_ns, 'ns')}",
+        severity="medium" if run is baseline and first_ns - steady_ns >= LONG_EXTRA_NS else "low",
+        title=f"New threads start slowly: their first forward pass takes {times(factor)} as long as later ones "
+        f"({text(first_ns, 'ns')}, then {text(steady_ns, 'ns')})",
         explanation=sentences(
-            f"Under {quoted(run)} the main thread had run the same shapes before, but cuDNN's plans are kept per thread:",
-            "the new one searches its algorithms again." if run.config.benchmark else "the new one chooses them again.",
-            f"The same holds under {listing(others)}." if others else "",
+            f"In {quoted(run)} the main thread had run the same shapes before. cuDNN caches its execution plans per thread, so a "
+            f"new thread {'repeats the algorithm search' if run.config.benchmark else 'selects its algorithms again'}.",
+            f"The same holds for {listing(others)}." if others else "",
         ),
-        advice="Keep threads alive and let them run the model again (a pool of fixed size, warmed up once); train on several "
-        "devices with DistributedDataParallel, not DataParallel, which starts its threads anew in every step.",
+        advice="Reuse threads (a pool of fixed size, warmed up once). To train on several devices, use DistributedDataParallel "
+        "instead of DataParallel, which starts new threads in every step.",
         evidence=(
-            Evidence(name="first pass over a steady one", value=factor, unit="ratio", where=run.config.name),
+            Evidence(name="first pass over steady pass", value=factor, unit="ratio", where=run.config.name),
             *(
                 item
-                for other, _ in found
+                for other, _ in slow_runs
                 if (thread := other.new_thread) is not None
                 for item in known(
                     other.config.name,
                     ("first pass in a new thread", thread.first_ns, "ns"),
-                    ("steady pass there", thread.steady_ns, "ns"),
+                    ("steady pass in the new thread", thread.steady_ns, "ns"),
                 )
             ),
         ),
@@ -70,14 +75,14 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _factor(run: ConfigRun) -> float | None:
-    """How many times as long the first pass takes; None where that is not known, or within the threshold."""
-    if run.new_thread is None or _lost_ns(run) < LEAST_NS:
+    """Return first pass over steady pass in a new thread; None if it is unknown or below the limits."""
+    if run.new_thread is None or _extra_ns(run) < MIN_EXTRA_NS:
         return None
     factor = ratio(run.new_thread.first_ns, run.new_thread.steady_ns)
-    return factor if factor is not None and factor > FACTOR else None
+    return factor if factor is not None and factor > MIN_FACTOR else None
 
 
-def _lost_ns(run: ConfigRun) -> int:
+def _extra_ns(run: ConfigRun) -> int:
     return run.new_thread.first_ns - run.new_thread.steady_ns if run.new_thread is not None else 0
 
 

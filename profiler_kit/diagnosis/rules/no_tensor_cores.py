@@ -1,4 +1,4 @@
-"""Convolutions and products that run without tensor cores on a device that has them."""
+"""Convolutions and matrix products that run without tensor cores on a device that has them."""
 
 from __future__ import annotations
 
@@ -10,130 +10,141 @@ from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import attempt, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import is_product, kernels, ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.traced import WORKS, gravest, kernels_ns, works
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
 from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
-# A tenth of the device time is what one would notice if it took an eighth of itself.
-SHARE: Final = 0.10
-# A third of the device time decides how long the step takes.
-LARGE: Final = 1 / 3
+# Tensor cores make such kernels up to eight times faster. From a tenth of the device time on, the gain is noticeable.
+MIN_SHARE: Final = 0.10
+# A third of the device time decides the length of the step.
+LARGE_SHARE: Final = 1 / 3
 
 DOC = f"""
-On compute capability 8.0 and later a float32 target's convolution and matrix-product kernels of plain float32 arithmetic
-(outside tensor cores, by their names) take at least {threshold(SHARE)} of the baseline's device time: `medium`, `high` from a
-third. The ceilings of both arithmetics are said where they were measured. TF32 and bfloat16 compute less exactly: rule
-`tf32_in_use` tells the error, and the trial its own.
+Fires if kernels of convolutions and matrix products in plain float32 arithmetic (without tensor cores, by their names) take at
+least {threshold(MIN_SHARE)} of the baseline's device time. The target must compute in float32, and the device must have compute
+capability 8.0 or later.
 
-In a trace the same shares count where the device is known to have tensor cores for such arithmetic: by its name in the table of
-datasheets, or because other kernels of the trace use TF32 or bfloat16. It has to work for at
-least {threshold(WORKS)} of the span.
+- `high`: at least a third of the device time.
+- `medium`: below that.
+
+The finding gives the measured peaks of both kinds of arithmetic, if the report has them. TF32 and bfloat16 are less accurate:
+rule `tf32_in_use` and the trial give the error.
+
+In a trace, the same limits hold if the device has tensor cores for TF32 and bfloat16: by its name in the table of datasheets, or
+because other kernels of the trace use them. The device must be busy for at least {threshold(MIN_BUSY_SHARE)} of the span.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the baseline."""
+    """Yield at most one finding, for the baseline."""
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns or not is_float32(report):
         return
     if has_tensor_cores(run) is not True or run.config.enabled is False:
         return
-    found = [kernel for kernel in kernels(run) if _is_plain(kernel)]
-    spent = sum(kernel.kernel_ns for kernel in found)
-    share = spent / run.device_ns
-    if share < SHARE:
+    fp32_kernels = [kernel for kernel in kernels(run) if _is_fp32_contraction(kernel)]
+    fp32_ns = sum(kernel.kernel_ns for kernel in fp32_kernels)
+    share = fp32_ns / run.device_ns
+    if share < MIN_SHARE:
         return
-    convolutions = sum(kernel.kernel_ns for kernel in found if kernel.family.startswith("conv"))
+    convolution_ns = sum(kernel.kernel_ns for kernel in fp32_kernels if kernel.family.startswith("conv"))
     by_path: Counter[str] = Counter()
     for item in run.modules:
-        by_path[item.path] += sum(k.kernel_ns for k in item.kernels if _is_plain(k))
+        by_path[item.path] += sum(k.kernel_ns for k in item.kernels if _is_fp32_contraction(k))
     paths = tuple(path for path, ns in by_path.most_common() if ns)
-    # products first where most of the time is theirs
-    switches = ("default", "matmul_tf32") if 2 * convolutions >= spent else ("matmul_tf32", "default")
-    wanted = [word for word in switches if word == "default" or spent > convolutions]
-    tried = attempt(report, run, (*wanted, "amp_bf16"))
+    # the setting for the larger part first
+    settings = ("default", "matmul_tf32") if 2 * convolution_ns >= fp32_ns else ("matmul_tf32", "default")
+    words = [word for word in settings if word == "default" or fp32_ns > convolution_ns]
+    trials = attempt(report, run, (*words, "amp_bf16"))
     yield RULE.finding(
-        severity="high" if share >= LARGE else "medium",
-        title=f"No tensor cores: float32 products take {percent(share)} of the device time",
+        severity="high" if share >= LARGE_SHARE else "medium",
+        title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=sentences(
-            f"In {quoted(run)} kernels of plain float32 arithmetic take {text(spent, 'ns')} a step, "
-            f"{text(convolutions, 'ns')} of it in convolutions.",
+            f"In {quoted(run)}, kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} per step"
+            f"{_convolution_part(convolution_ns)}.",
             f"They belong to {listing([layer(path) for path in paths])}." if paths else "",
-            _ceilings(report, run),
-            tried.sentence(),
+            _peaks(report, run),
+            trials.sentence(),
         ),
-        advice=_options(convolutions > 0 and not tf32_convolution_ns(run), spent > convolutions),
+        advice=_advice(convolution_ns > 0 and not tf32_convolution_ns(run), fp32_ns > convolution_ns),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
-            Evidence(name="float32 kernels' time", value=spent, unit="ns", where=run.config.name),
-            Evidence(name="of it in convolutions", value=convolutions, unit="ns", where=run.config.name),
+            Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=run.config.name),
+            Evidence(name="time of float32 convolutions", value=convolution_ns, unit="ns", where=run.config.name),
         ),
         paths=paths,
-        attempt=tried,
+        attempt=trials,
         weight=share,
     )
 
 
-def _is_plain(kernel: KernelStat | TraceKernel) -> bool:
+def _is_fp32_contraction(kernel: KernelStat | TraceKernel) -> bool:
     return kernel.math == "fp32" and is_product(kernel.family)
 
 
-def _ceilings(report: Report, run: ConfigRun) -> str:
+def _peaks(report: Report, run: ConfigRun) -> str:
     line = report.roofline_of(run)
-    plain, tf32 = (line.roof.peak("fp32"), line.roof.peak("tf32")) if line is not None else (None, None)
-    factor = ratio(tf32, plain)
+    fp32, tf32 = (line.roof.peak("fp32"), line.roof.peak("tf32")) if line is not None else (None, None)
+    factor = ratio(tf32, fp32)
     if factor is None:
         return ""
-    rates = f"{text(plain, 'flops/s')} in float32 here and {text(tf32, 'flops/s')} in TF32"
-    return f"Large products reach {rates}, {times(factor)} as much."
+    return (
+        f"The peak of this device is {text(fp32, 'flops/s')} in float32 and {text(tf32, 'flops/s')} in TF32, "
+        f"{times(factor)} as much."
+    )
 
 
-def _options(convolutions: bool, products: bool) -> str:
-    """What to switch on for `convolutions`, and for other `products`."""
+def _advice(has_convolutions: bool, has_products: bool) -> str:
+    """Return the settings that make convolutions and matrix products use tensor cores."""
     options = []
-    if convolutions:
-        options.append("for convolutions torch.backends.cudnn.allow_tf32 = True")
-    if products:
-        options.append("for matrix products torch.set_float32_matmul_precision('high')")
-    options.append("for all of it torch.autocast to bfloat16")
-    return f"Where the error is acceptable: {'; '.join(options)}."
+    if has_convolutions:
+        options.append("torch.backends.cudnn.allow_tf32 = True (convolutions)")
+    if has_products:
+        options.append("torch.set_float32_matmul_precision('high') (matrix products)")
+    options.append("torch.autocast to bfloat16 (all layers)")
+    return f"If the error is acceptable, use tensor cores: {', or '.join(options)}."
+
+
+def _convolution_part(convolution_ns: int) -> str:
+    return f", {text(convolution_ns, 'ns')} of it in convolutions" if convolution_ns else ""
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for the trace with the largest share of float32 products."""
-    if (seen := gravest(report, _plain_share, lambda share: share)) is None:
+    """Yield at most one finding, for the trace with the largest share of float32 contractions."""
+    if (worst := gravest(report, _fp32_share, lambda share: share)) is None:
         return
-    trace, share = seen.trace, seen.found
-    spent = kernels_ns(trace, _is_plain)
-    convolutions = kernels_ns(trace, lambda kernel: _is_plain(kernel) and kernel.family.startswith("conv"))
+    trace, share = worst.trace, worst.found
+    fp32_ns = kernels_ns(trace, _is_fp32_contraction)
+    convolution_ns = kernels_ns(trace, lambda k: _is_fp32_contraction(k) and k.family.startswith("conv"))
     yield RULE.finding(
-        severity="high" if share >= LARGE else "medium",
-        title=f"No tensor cores: float32 products take {percent(share)} of the device time",
+        severity="high" if share >= LARGE_SHARE else "medium",
+        title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=sentences(
-            f"{seen.place}Kernels of plain float32 arithmetic take {text(spent, 'ns')}, {text(convolutions, 'ns')} of it in "
-            "convolutions, on a device that has tensor cores for TF32 and bfloat16.",
-            seen.others(),
+            f"{worst.place}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. "
+            "The device has tensor cores for TF32 and bfloat16.",
+            worst.others(),
         ),
-        advice=_options(convolutions > 0, spent > convolutions),
+        advice=_advice(convolution_ns > 0, fp32_ns > convolution_ns),
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
-            Evidence(name="float32 kernels' time", value=spent, unit="ns", where=seen.where),
-            Evidence(name="of it in convolutions", value=convolutions, unit="ns", where=seen.where),
+            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
+            Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=worst.where),
+            Evidence(name="time of float32 convolutions", value=convolution_ns, unit="ns", where=worst.where),
         ),
         weight=share,
     )
 
 
-def _plain_share(trace: TraceSummary) -> float | None:
+def _fp32_share(trace: TraceSummary) -> float | None:
     peaks = [peaks_of(name) for name in trace.devices]
-    has_them = any(row is not None and row.tf32 is not None for row in peaks)
-    if not works(trace) or not (has_them or any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)):
+    by_datasheet = any(row is not None and row.tf32 is not None for row in peaks)
+    by_kernels = any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)
+    if not is_mostly_busy(trace) or not (by_datasheet or by_kernels):
         return None
-    share = kernels_ns(trace, _is_plain) / trace.busy_ns
-    return share if share >= SHARE else None
+    share = kernels_ns(trace, _is_fp32_contraction) / trace.busy_ns
+    return share if share >= MIN_SHARE else None
 
 
 RULE = Rule("no_tensor_cores", DOC, check, "cause", check_trace)

@@ -1,4 +1,4 @@
-"""Convolutions that run as PyTorch's own fallback although cuDNN is on."""
+"""Convolutions that run on PyTorch's own fallback although cuDNN is on."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
 
-# A twentieth of the device time is worth a look; cuDNN's own convolutions never write patches out.
-SHARE: Final = 0.05
-# A fifth of the step is more than most changes to a model bring.
-LARGE: Final = 0.20
-_PRODUCTS: Final = ("gemm", IM2COL)
+# cuDNN's own convolutions do not copy input patches. A twentieth of the device time is worth a look.
+MAX_FALLBACK_SHARE: Final = 0.05
+# A fifth of the step is more than most changes of a model save.
+LARGE_SHARE: Final = 0.20
+_FALLBACK_FAMILIES: Final = ("gemm", IM2COL)
 
-# PyTorch's own operators, by their names of all versions: aten::_slow_conv2d_forward, thnn_conv2d, slow_conv_dilated2d ...
-_OWN_CONVOLUTION: Final = re.compile(r"\A(aten::)?_?(slow_conv|thnn_conv)")
+# PyTorch's own operators in all versions: aten::_slow_conv2d_forward, thnn_conv2d, slow_conv_dilated2d ...
+_FALLBACK_OPERATOR: Final = re.compile(r"\A(aten::)?_?(slow_conv|thnn_conv)")
 
 DOC = f"""
-cuDNN is on in the baseline, and layers that write their input patches out (im2col, or vol2col in 3-d) and multiply them take more
-than {threshold(SHARE)} of the device time: PyTorch took its own convolution, as it does for what cuDNN does not offer (some
-dilated ones, a data type, a version). `high` from {threshold(LARGE)}, else `medium`. Both kernels count, copy and product.
+Fires if cuDNN is on in the baseline, and PyTorch's own convolution takes more than {threshold(MAX_FALLBACK_SHARE)} of the device
+time. This fallback copies input patches to a buffer (im2col, or vol2col in 3-d) and multiplies them. PyTorch uses it if cuDNN
+does not support a convolution: some dilations, data types or versions.
 
-In a trace it is the time of what PyTorch's own operators for convolutions launch (`slow_conv2d`, `slow_conv_dilated2d`,
-`slow_conv_transpose2d` and their backward ones), by the same limits. Whether cuDNN was switched off, a trace does not say.
+- `high`: at least {threshold(LARGE_SHARE)} of the device time.
+- `medium`: below that.
+
+Both the copies and the products count.
+
+In a trace, the same limits hold for the kernels of PyTorch's convolution operators (`slow_conv2d`, `slow_conv_dilated2d`,
+`slow_conv_transpose2d` and their backward operators). A trace does not show whether cuDNN is off.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the baseline."""
+    """Yield at most one finding, for the baseline."""
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns or run.config.enabled is not True:
         return
@@ -43,27 +48,27 @@ def check(report: Report) -> Iterator[Finding]:
     for item in run.modules:
         used = algorithm(item.kernels)
         if used is not None and used.family == IM2COL:
-            times[item.path] += sum(k.kernel_ns for k in item.kernels if k.family.startswith(_PRODUCTS))
-    spent = times.total()
-    share = spent / run.device_ns
-    if share <= SHARE:
+            times[item.path] += sum(k.kernel_ns for k in item.kernels if k.family.startswith(_FALLBACK_FAMILIES))
+    fallback_ns = times.total()
+    share = fallback_ns / run.device_ns
+    if share <= MAX_FALLBACK_SHARE:
         return
     paths = tuple(path for path, _ in times.most_common())
     yield RULE.finding(
-        severity="high" if share >= LARGE else "medium",
-        title=f"Not on cuDNN: PyTorch's own convolution takes {percent(share)} of the device time",
+        severity="high" if share >= LARGE_SHARE else "medium",
+        title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
         explanation=sentences(
-            f"In {quoted(run)} cuDNN is on, and yet {listing([layer(path) for path in paths])} "
-            f"{'writes its' if len(paths) == 1 else 'write their'} input patches out "
-            f"and {'multiplies' if len(paths) == 1 else 'multiply'} them (im2col), {text(spent, 'ns')} a step.",
-            _configs(report, paths),
+            f"cuDNN is on in {quoted(run)}, but {listing([layer(path) for path in paths])} "
+            f"{'copies its' if len(paths) == 1 else 'copy their'} input patches to a buffer and "
+            f"{'multiplies' if len(paths) == 1 else 'multiply'} them (im2col), for {text(fallback_ns, 'ns')} per step.",
+            _module_configs(report, paths),
         ),
-        advice="Find out what keeps cuDNN away: dilation, an unusual data type or stride, torch.backends.cudnn.enabled inside "
-        "the model, or a cuDNN version. torch._C._select_conv_backend names the backend that PyTorch takes for given tensors.",
+        advice="Find the reason why cuDNN does not run: dilation, an unusual data type or stride, torch.backends.cudnn.enabled "
+        "inside the model, or the cuDNN version. torch._C._select_conv_backend returns PyTorch's backend for given tensors.",
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
             *(
-                Evidence(name="fallback's time", value=times[p], unit="ns", where=f"{p}, {run.config.name}")
+                Evidence(name="time of the fallback", value=times[p], unit="ns", where=f"{p}, {run.config.name}")
                 for p in paths
             ),
         ),
@@ -72,45 +77,48 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _configs(report: Report, paths: tuple[str, ...]) -> str:
-    """What the layers are, so that a reader sees the dilation."""
+def _module_configs(report: Report, paths: tuple[str, ...]) -> str:
+    """Return a sentence with class and arguments of the layers, which show the dilation."""
     nodes = report.static.modules if report.static is not None else ()
     configs = [f"{layer(n.path)} is {n.class_name}({n.config})" for n in nodes if n.path in paths and n.config]
     return f"{listing(configs)}." if configs else ""
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for the trace whose own convolutions take the largest share."""
-    if (seen := gravest(report, _own_share, lambda share: share)) is None:
+    """Yield at most one finding, for the trace with the largest share of fallback convolutions."""
+    if (worst := gravest(report, _fallback_share, lambda share: share)) is None:
         return
-    trace, share = seen.trace, seen.found
-    found = sorted(_own_operators(trace), key=lambda one: -one.kernel_ns)
-    spent = sum(one.kernel_ns for one in found)
+    trace, share = worst.trace, worst.found
+    operators = sorted(_fallback_operators(trace), key=lambda operator: -operator.kernel_ns)
+    fallback_ns = sum(operator.kernel_ns for operator in operators)
+    names = listing([operator.name for operator in operators])
     yield RULE.finding(
-        severity="high" if share >= LARGE else "medium",
-        title=f"Not on cuDNN: PyTorch's own convolution takes {percent(share)} of the device time",
+        severity="high" if share >= LARGE_SHARE else "medium",
+        title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
         explanation=sentences(
-            f"{seen.place}{listing([one.name for one in found])} {'writes' if len(found) == 1 else 'write'} input patches "
-            f"out and {'multiplies' if len(found) == 1 else 'multiply'} them, {text(spent, 'ns')} in all.",
-            seen.others(),
+            f"{worst.place}{names} {'copies' if len(operators) == 1 else 'copy'} input patches to a buffer and "
+            f"{'multiplies' if len(operators) == 1 else 'multiply'} them, for {text(fallback_ns, 'ns')} in total.",
+            worst.others(),
         ),
-        advice="Is cuDNN off (torch.backends.cudnn.enabled, or cudnn.flags() without enabled=True)? If not, find out what keeps "
-        "it away: dilation, an unusual data type or stride, or a cuDNN version.",
+        advice="Check whether cuDNN is off (torch.backends.cudnn.enabled, or cudnn.flags() without enabled=True). If it is on, "
+        "find the reason why it does not run: dilation, an unusual data type or stride, or the cuDNN version.",
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=seen.where),
-            *(Evidence(name="time", value=one.kernel_ns, unit="ns", where=one.name) for one in found),
+            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
+            *(Evidence(name="device time", value=item.kernel_ns, unit="ns", where=item.name) for item in operators),
         ),
         weight=share,
     )
 
 
-def _own_operators(trace: TraceSummary) -> list[TraceOperator]:
-    return [one for one in trace.operators if one.kernel_ns and _OWN_CONVOLUTION.search(one.name)]
+def _fallback_operators(trace: TraceSummary) -> list[TraceOperator]:
+    return [operator for operator in trace.operators if operator.kernel_ns and _FALLBACK_OPERATOR.search(operator.name)]
 
 
-def _own_share(trace: TraceSummary) -> float | None:
-    share = sum(one.kernel_ns for one in _own_operators(trace)) / trace.busy_ns if on_device(trace) else 0.0
-    return share if share > SHARE else None
+def _fallback_share(trace: TraceSummary) -> float | None:
+    if not on_device(trace):
+        return None
+    share = sum(operator.kernel_ns for operator in _fallback_operators(trace)) / trace.busy_ns
+    return share if share > MAX_FALLBACK_SHARE else None
 
 
 RULE = Rule("not_on_cudnn", DOC, check, "cause", check_trace)

@@ -1,11 +1,11 @@
-"""Runs that do not give the same bits twice in one process."""
+"""Runs whose results are not bitwise reproducible within one process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.bits import PARTS, differing, parts_that_differ
+from profiler_kit.diagnosis.bits import PARTS, differs_between_passes, parts_that_differ
 from profiler_kit.diagnosis.pairs import counterpart, measured
 from profiler_kit.diagnosis.rule import Rule, known
 from profiler_kit.diagnosis.words import listing, quoted, sentences
@@ -13,74 +13,83 @@ from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
 DOC = """
-Two forward and backward passes of one process, from the same weights and inputs, are compared bit by bit: outputs, loss and
-gradients apart. `info` where they differ, with the part that differs; `medium` where `cudnn.deterministic=True` was set and they
-differ nevertheless, as the flag covers cuDNN's algorithms only; `info` again where only the loss's value does. Some losses are
-not repeatable by themselves (`nll_loss2d`, what cross-entropy on maps becomes), so a loss that differs says nothing about the
-convolutions.
+Fires if three forward and backward passes of one process differ in any bit, although they have the same weights and inputs.
+Outputs, loss and gradients are compared separately, and the finding names the parts that differ.
+
+- `medium`: `cudnn.deterministic=True` is set, and outputs or gradients differ. The flag covers cuDNN's algorithms only.
+- `info`: without the flag, or if only the value of the loss differs.
+
+Some loss functions are not bitwise reproducible (`nll_loss2d`, the cross-entropy of segmentation maps). A loss that differs does
+not show a problem of the convolutions. Rule `false_reproducibility` covers differences between processes.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires at most once for runs with deterministic, and once for those without."""
-    found = [run for run in measured(report) if differing(run)]
+    """Yield at most one finding for runs with the deterministic flag, and one for runs without it."""
+    unrepeatable = [run for run in measured(report) if differs_between_passes(run)]
     for deterministic in (True, False):
-        runs = [run for run in found if (run.config.deterministic is True) is deterministic]
+        runs = [run for run in unrepeatable if (run.config.deterministic is True) is deterministic]
         if runs:
             yield _finding(report, runs, deterministic=deterministic)
 
 
-def _same_part(run: ConfigRun) -> str:
-    same = [part.name for part in PARTS if part.repeats(run) is True]
-    differ = parts_that_differ(run)
-    if not same or not differ:
+def _equal_parts(run: ConfigRun) -> str:
+    equal_names = [part.name for part in PARTS if part.repeats(run) is True]
+    if not equal_names or not parts_that_differ(run):
         return ""
-    return f"The {listing(same)} {'is' if same == ['loss'] else 'are'} the same."
+    return f"The {listing(equal_names)} {'is' if equal_names == ['loss'] else 'are'} equal."
 
 
 def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> Finding:
     run = runs[0]
+    on_cpu = run.clock == "operator"
     names = listing([quoted(r) for r in runs], most=2)
-    cure = None if deterministic else counterpart(report, run, "deterministic", True)
-    cures = cure is not None and cure.failure is None and cure.repeatable is True
-    failed = cure is not None and not cures
-    is_baseline = run is report.baseline()  # what is tried stands beside that one
-    tried = attempt(report, run, ("deterministic",) if is_baseline and not deterministic and not failed else ())
+    remedy = None if deterministic else counterpart(report, run, "deterministic", True)
+    remedy_works = remedy is not None and remedy.failure is None and remedy.repeatable is True
+    can_try = not deterministic and run is report.baseline() and (remedy is None or remedy_works)
     parts = listing(parts_that_differ(run)) or "outputs or gradients"
-    # a loss that differs in its value alone trains nothing
+    # the value of the loss does not change the gradients
     matters = any(set(parts_that_differ(r)) != {"loss"} for r in runs)
     return RULE.finding(
         severity="medium" if deterministic and matters else "info",
-        title=f"Two passes over the same batch give different {parts} in {names}"
-        + (", although deterministic is set" if deterministic else ""),
+        title=f"Not bitwise reproducible: passes over the same batch give different {parts} in {names}"
+        + (", although cudnn.deterministic is set" if deterministic else ""),
         explanation=sentences(
-            "The three passes ran in one process, from the same weights and inputs, with no optimizer step between.",
-            _same_part(run),
-            "The usual cause is kernels that add with atomics, in an order that changes from run to run.",
-            f"With cudnn.deterministic=True ({quoted(cure)}) all passes give the same bits."
-            if cures and cure is not None
+            "Three passes ran in one process, with the same weights and inputs and no optimizer step between them.",
+            _equal_parts(run),
+            "The usual cause: threads add partial sums in an order that changes from run to run."
+            if on_cpu
+            else "The usual cause: kernels add with atomics, in an order that changes from run to run.",
+            f"With cudnn.deterministic=True ({quoted(remedy)}) all passes are bitwise equal."
+            if remedy_works and remedy is not None
             else "",
         ),
-        advice=_advice(deterministic),
+        advice=_advice(deterministic, on_cpu),
         evidence=[
             piece
             for r in runs
             for piece in known(r.config.name, *((f"repeatable {p.name}", p.repeats(r), "bool") for p in PARTS))
         ]
         or [Evidence(name="repeatable", value=False, unit="bool", where=run.config.name)],
-        attempt=tried,
+        attempt=attempt(report, run, ("deterministic",) if can_try else ()),
     )
 
 
-def _advice(deterministic: bool) -> str:
+def _advice(deterministic: bool, on_cpu: bool) -> str:
     if deterministic:
         return (
-            "Use torch.use_deterministic_algorithms(True), which names the operator that has no deterministic version, and "
-            "set the variable CUBLAS_WORKSPACE_CONFIG=:4096:8."
+            "Call torch.use_deterministic_algorithms(True): it raises an error that names the operator without a deterministic "
+            "version. Set the environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8."
+        )
+    if on_cpu:
+        return (
+            "No action is needed unless you need bitwise equal results. In that case call "
+            "torch.use_deterministic_algorithms(True)."
         )
     return (
-        "Nothing to do unless you need equal bits from run to run; then set torch.backends.cudnn.deterministic = True, or "
-        "torch.use_deterministic_algorithms(True) for PyTorch's own operators too."
+        "No action is needed unless you need bitwise equal results. In that case set "
+        "torch.backends.cudnn.deterministic = True, or call torch.use_deterministic_algorithms(True), which also covers "
+        "PyTorch's own operators."
     )
 
 

@@ -1,4 +1,4 @@
-"""A trace that does not hold what its figures would need."""
+"""A trace without the launches or host events that attribution needs."""
 
 from __future__ import annotations
 
@@ -12,58 +12,69 @@ from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
-# A twentieth of the device's time with an owner that is guessed, or none, moves shares by as much.
-UNLINKED: Final = 0.05
-# The reader can't see what it is, so little of it may stay so.
-NOBODY: Final = 0.01
-# From here on the phases' shares are not to be trusted.
-GRAVE: Final = 0.10
+# Time without a launch is attributed by comparison, or not at all. It makes shares uncertain by as much.
+MAX_UNLINKED_SHARE: Final = 0.05
+# Unattributed time cannot be explained at all, so the limit is lower.
+MAX_UNATTRIBUTED_SHARE: Final = 0.01
+# Above this, the shares of phases are unreliable.
+LARGE_UNATTRIBUTED_SHARE: Final = 0.10
 
 DOC = f"""
-In a trace, more than {threshold(UNLINKED)} of the device's busy time was launched by calls that are not in it, or more than
-{threshold(NOBODY)} belongs to no phase: `low`, `medium` where more than {threshold(GRAVE)} has no phase. Kernels that were queued
-when the trace began have no launch in it; where another step runs the same kernels, they are given that step's owners. A trace
-without host events has no owners at all.
+Fires for a trace if more than {threshold(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more than
+{threshold(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
+
+- `medium`: more than {threshold(LARGE_UNATTRIBUTED_SHARE)} is unattributed.
+- `low`: below that.
+
+Kernels that were queued when the recording started have no launch in the trace. If another step runs the same kernels, they are
+attributed by matching that step. A trace without host events has no attribution at all.
 """
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires once, for the trace with the largest share of such time."""
-    if (seen := gravest(report, _look, lambda share: share)) is None:
+    """Yield at most one finding, for the trace with the largest unlinked or unattributed share."""
+    if (worst := gravest(report, _uncertain_share, lambda share: share)) is None:
         return
-    trace = seen.trace
-    lost, unlinked = trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
-    missing = trace.device_events - trace.linked
+    trace = worst.trace
+    unattributed, unlinked = _unattributed_and_unlinked(trace)
+    missing_launches = trace.device_events - trace.linked
     yield RULE.finding(
-        severity="medium" if lost > GRAVE else "low",
-        title=f"{percent(unlinked)} of the device's work was launched outside the trace, {percent(lost)} has no phase",
+        severity="medium" if unattributed > LARGE_UNATTRIBUTED_SHARE else "low",
+        title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
+        "unattributed",
         explanation=sentences(
-            f"{seen.place}{plural(missing, 'device event')} of {trace.device_events:,} have no launch in it, "
-            f"{text(trace.unlinked_ns, 'ns')} of work."
-            if missing
-            else f"{seen.place}{text(trace.unattributed_ns, 'ns')} of work was launched outside everything that says a phase.",
-            f"{text(trace.aligned_ns, 'ns')} of it could be given the owners of the same kernels in another step."
+            f"{worst.place}The launches of {plural(missing_launches, 'device event')} of {trace.device_events:,} are missing; "
+            f"these events take {text(trace.unlinked_ns, 'ns')}."
+            if missing_launches
+            else f"{worst.place}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
+            f"{text(trace.aligned_ns, 'ns')} of it was attributed by matching the same kernels in another step."
             if trace.aligned_ns
             else "",
-            "Shares of phases and modules are uncertain by that much." if lost > 0 else "",
-            seen.others(),
+            "Shares of phases and modules are uncertain by the unattributed share." if unattributed > 0 else "",
+            worst.others(),
         ),
-        advice="Record with torch.profiler.schedule(wait=1, warmup=2, active=3), both ProfilerActivity.CPU and .CUDA, "
-        "prof.step() at the end of each step, and torch.cuda.synchronize() before the first one that is recorded.",
+        advice="Record with torch.profiler.schedule(wait=1, warmup=2, active=3) and with both ProfilerActivity.CPU and .CUDA. "
+        "Call prof.step() at the end of each step, and torch.cuda.synchronize() before the first recorded step.",
         evidence=(
-            Evidence(name="launched outside the trace", value=100.0 * unlinked, unit="percent", where=seen.where),
-            Evidence(name="without a phase", value=100.0 * lost, unit="percent", where=seen.where),
-            Evidence(name="given another step's owners", value=trace.aligned_ns, unit="ns", where=seen.where),
+            Evidence(name="launched outside the trace", value=100.0 * unlinked, unit="percent", where=worst.where),
+            Evidence(name="unattributed", value=100.0 * unattributed, unit="percent", where=worst.where),
+            Evidence(name="attributed by matching another step", value=trace.aligned_ns, unit="ns", where=worst.where),
         ),
-        weight=max(lost, unlinked),
+        weight=max(unattributed, unlinked),
     )
 
 
-def _look(trace: TraceSummary) -> float | None:
+def _unattributed_and_unlinked(trace: TraceSummary) -> tuple[float, float]:
+    return trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
+
+
+def _uncertain_share(trace: TraceSummary) -> float | None:
     if not on_device(trace):
         return None
-    lost, unlinked = trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
-    return max(lost, unlinked) if lost > NOBODY or unlinked > UNLINKED else None
+    unattributed, unlinked = _unattributed_and_unlinked(trace)
+    if unattributed <= MAX_UNATTRIBUTED_SHARE and unlinked <= MAX_UNLINKED_SHARE:
+        return None
+    return max(unattributed, unlinked)
 
 
 RULE = Rule("partial_trace", DOC, never, "note", check_trace)

@@ -1,4 +1,4 @@
-"""Forward work that is done again in backward."""
+"""Forward work that activation checkpointing repeats in backward."""
 
 from __future__ import annotations
 
@@ -12,49 +12,55 @@ from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import PhaseTime, TraceSummary
 from profiler_kit.units import percent, text
 
-# A twentieth of the device's time is what memory may cost without a thought.
-SHARE: Final = 0.05
-# Checkpointing everything costs a fifth to a third of a step; from here on it is most of what can be gained.
-LARGE: Final = 0.20
+# Less than a twentieth of the device time is a low price for memory.
+MIN_SHARE: Final = 0.05
+# Checkpointing all modules takes a fifth to a third of a step.
+LARGE_SHARE: Final = 0.20
 
 DOC = f"""
-In a trace, recomputing activations in backward (activation checkpointing) takes at least {threshold(SHARE)} of the device's busy
-time: `low`, `medium` from {threshold(LARGE)}. It buys memory, and whether that is needed no trace says.
+Fires for a trace if the recomputation of activations in backward (activation checkpointing) takes at least
+{threshold(MIN_SHARE)} of the device's busy time.
+
+- `medium`: at least {threshold(LARGE_SHARE)}.
+- `low`: below that.
+
+Recomputation saves memory. A trace does not show whether the memory is needed.
 """
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires once, for the trace that recomputes most."""
-    if (seen := gravest(report, _look, lambda found: found[1])) is None:
+    """Yield at most one finding, for the trace with the largest share of recomputation."""
+    if (worst := gravest(report, _recomputation, lambda match: match[1])) is None:
         return
-    timing, share = seen.found
-    forward = seen.trace.phase("forward")
+    timing, share = worst.found
+    forward = worst.trace.phase("forward")
     yield RULE.finding(
-        severity="medium" if share >= LARGE else "low",
-        title=f"Recomputing activations takes {percent(share)} of the device time",
+        severity="medium" if share >= LARGE_SHARE else "low",
+        title=f"Activation checkpointing: recomputation takes {percent(share)} of the device time",
         explanation=sentences(
-            f"{seen.place}Backward does {text(timing.kernel_ns, 'ns')} of forward work again.",
-            f"Forward itself takes {text(forward.kernel_ns, 'ns')}."
+            f"{worst.place}Backward repeats {text(timing.kernel_ns, 'ns')} of forward work.",
+            f"The forward pass takes {text(forward.kernel_ns, 'ns')}."
             if forward is not None and forward.kernel_ns
             else "",
-            seen.others(),
+            worst.others(),
         ),
-        advice="Where memory allows, checkpoint fewer modules: those that hold much and compute little (normalisation, "
-        "activations, attention scores) rather than whole blocks. profiler-kit count --checkpoint PATH predicts the memory.",
+        advice="If memory allows, checkpoint fewer modules: those that save much and compute little (normalization, "
+        "activations, attention scores) instead of whole blocks. profiler-kit count --checkpoint PATH predicts the memory.",
         evidence=(
-            Evidence(name="recomputation, of device time", value=100.0 * share, unit="percent", where=seen.where),
-            Evidence(name="recomputation", value=timing.kernel_ns, unit="ns", where=seen.where),
+            Evidence(name="share of recomputation", value=100.0 * share, unit="percent", where=worst.where),
+            Evidence(name="recomputation", value=timing.kernel_ns, unit="ns", where=worst.where),
         ),
         weight=share,
     )
 
 
-def _look(trace: TraceSummary) -> tuple[PhaseTime, float] | None:
+def _recomputation(trace: TraceSummary) -> tuple[PhaseTime, float] | None:
+    """Return the recompute phase of `trace` and its share of the busy time, if the share is large enough."""
     timing = trace.phase("recompute")
     if timing is None or not on_device(trace):
         return None
     share = timing.kernel_ns / trace.busy_ns
-    return (timing, share) if share >= SHARE else None
+    return (timing, share) if share >= MIN_SHARE else None
 
 
 RULE = Rule("recompute_share", DOC, never, "note", check_trace)

@@ -1,4 +1,4 @@
-"""A first step that needs far more memory than all later ones."""
+"""A first step that needs much more memory than later steps."""
 
 from __future__ import annotations
 
@@ -13,46 +13,52 @@ from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
-# The first step lacks gradients and optimizer state, so it should need less than a steady one; a third more is a search.
-FACTOR: Final = 1.3
-# From here on the first step may not fit where the steady one does.
-OF_DEVICE: Final = 0.8
+# The first step has no gradients and no optimizer state yet, so it should need less memory than a later one.
+MIN_FACTOR: Final = 1.3
+# Above this share, the first step may run out of memory on a device on which later steps fit.
+LARGE_DEVICE_SHARE: Final = 0.8
 
 DOC = f"""
-The first step's peak is more than {FACTOR:g}x the steady step's. With `cudnn.benchmark=True` that is the search, which tries
-algorithms with large workspaces. The model then runs out of memory at the start on a device where it would train well.
-`medium` in the baseline, or where the first peak is more than {threshold(OF_DEVICE)} of the device's memory, otherwise `low`.
-One finding, for the largest such factor; further runs are named.
+Fires if the memory peak of the first step is more than {MIN_FACTOR:g}x that of a steady step. With `cudnn.benchmark=True` the
+cause is the algorithm search, which tries algorithms with large workspaces. The model may then run out of memory in the first
+step, on a device on which later steps fit.
+
+- `medium`: the baseline is affected, or the first peak is more than {threshold(LARGE_DEVICE_SHARE)} of the device's memory.
+- `low`: otherwise.
+
+The rule yields one finding, for the run with the largest factor. It names the other runs.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once, for the run with the largest factor."""
+    """Yield at most one finding, for the run with the largest factor."""
     factors = [(run, ratio(run.first_step_peak_bytes, run.peak_allocated_bytes)) for run in plain(report)]
-    found = [(run, factor) for run, factor in factors if factor is not None and factor > FACTOR]
-    if not found:
+    affected = [(run, factor) for run, factor in factors if factor is not None and factor > MIN_FACTOR]
+    if not affected:
         return
-    run, factor = max(found, key=lambda item: item[1])
-    others = [quoted(other) for other, _ in found if other is not run]
+    run, factor = max(affected, key=lambda item: item[1])
+    others = [quoted(other) for other, _ in affected if other is not run]
     memory = run.environment.device_memory_bytes if run.environment is not None else None
-    of_device = ratio(run.first_step_peak_bytes, memory)
-    grave = any(r is report.baseline() for r, _ in found) or (of_device is not None and of_device > OF_DEVICE)
-    first, steady = run.first_step_peak_bytes or 0, run.peak_allocated_bytes or 0  # both known, as there is a factor
+    device_share = ratio(run.first_step_peak_bytes, memory)
+    in_baseline = any(other is report.baseline() for other, _ in affected)
+    may_not_fit = device_share is not None and device_share > LARGE_DEVICE_SHARE
+    first, steady = run.first_step_peak_bytes or 0, run.peak_allocated_bytes or 0  # both exist, because the factor does
     yield RULE.finding(
-        severity="medium" if grave else "low",
-        title=f"The first step of {quoted(run)} peaks at {text(first, 'bytes')}, "
-        f"later ones at {text(steady, 'bytes')} ({times(factor)})",
+        severity="medium" if in_baseline or may_not_fit else "low",
+        title=f"The first step of {quoted(run)} needs {times(factor)} the memory of later steps: {text(first, 'bytes')}, then "
+        f"{text(steady, 'bytes')}",
         explanation=sentences(
-            "In the first step cudnn.benchmark tries algorithms, and some need a large workspace; the ones it keeps need less."
+            "In the first step, cudnn.benchmark tries algorithms, and some need a large workspace. The selected algorithms need "
+            "less."
             if run.config.benchmark
-            else "Something in the first step takes memory that later steps do not: choosing algorithms, or building caches.",
-            f"That first peak is {percent(of_device)} of the device's memory." if of_device is not None else "",
+            else "The first step allocates memory that later steps do not need, to select algorithms or to build caches.",
+            f"The first peak is {percent(device_share)} of the device's memory." if device_share is not None else "",
             f"The same holds for {listing(others)}." if others else "",
         ),
         advice=_advice(run),
         evidence=(
-            Evidence(name="first step's peak", value=first, unit="bytes", where=run.config.name),
-            Evidence(name="steady peak", value=steady, unit="bytes", where=run.config.name),
+            Evidence(name="peak of the first step", value=first, unit="bytes", where=run.config.name),
+            Evidence(name="peak of steady steps", value=steady, unit="bytes", where=run.config.name),
             Evidence(name="factor", value=factor, unit="ratio", where=run.config.name),
         ),
         weight=1.0 - 1.0 / factor,
@@ -62,10 +68,11 @@ def check(report: Report) -> Iterator[Finding]:
 def _advice(run: ConfigRun) -> str:
     if run.config.benchmark:
         return (
-            "Size the batch by the first step, or try fewer algorithms (torch.backends.cudnn.benchmark_limit, 10 by default). "
-            "Algorithms whose workspace does not fit are left out of the search, so a full device gets slower ones."
+            "Choose the batch size by the peak of the first step, or try fewer algorithms "
+            "(torch.backends.cudnn.benchmark_limit, 10 by default). The search skips algorithms whose workspace does not fit, so "
+            "it selects slower ones on a full device."
         )
-    return "Size the batch by the first step, not by what a running job shows."
+    return "Choose the batch size by the peak of the first step, not by the memory of a running job."
 
 
 RULE = Rule("startup_peak", DOC, check, "memory")

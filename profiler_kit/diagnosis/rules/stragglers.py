@@ -1,4 +1,4 @@
-"""Ranks that the others wait for."""
+"""Ranks that arrive late at collectives, so that the other ranks wait."""
 
 from __future__ import annotations
 
@@ -11,58 +11,61 @@ from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.units import percent, text
 
-# Below a fiftieth of the step ranks take turns in coming last; that is what clocks and schedulers differ by.
-SHARE: Final = 0.02
-# A tenth of everybody's step, times the number of ranks, is lost.
-HIGH: Final = 0.10
-MOST: Final = 3  # findings of their own; the table of ranks has all
+# Below a fiftieth of the step, changing ranks arrive last, because of clocks and schedulers.
+MIN_WAIT_SHARE: Final = 0.02
+# Every rank loses a tenth of the step.
+LARGE_DELAY_SHARE: Final = 0.10
+MAX_FINDINGS: Final = 3  # the table of ranks lists all
 
 DOC = f"""
-Traces of several ranks, and one comes to the collectives so late that the median other rank stands there for more than
-{threshold(SHARE)} of the step with nothing else to do: `medium`, `high` where it is late by {threshold(HIGH)} of the step. Where
-a step ends for all ranks together, its being late is in everybody's step, also where the others have work to go on with
-meanwhile. What it does is the phase, module or idle cause in which it spends most above the median rank. At most {MOST} ranks
-have a finding.
+Fires for traces of several ranks if one rank arrives at collectives so late that the median other rank waits for more than
+{threshold(MIN_WAIT_SHARE)} of the step, without other work.
+
+- `high`: the rank is late by at least {threshold(LARGE_DELAY_SHARE)} of the step.
+- `medium`: below that.
+
+If all ranks end a step together, the delay is part of the step of every rank, even if the other ranks have work in the meantime.
+The finding names the phase, module or idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS}
+ranks have a finding.
 """
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires for the latest ranks."""
+    """Yield one finding for each of the latest ranks."""
     ranks = report.ranks
     if ranks is None or not ranks.step_ns:
         return
-    late = sorted(ranks.stragglers, key=lambda one: -one.late_ns)
-    for one in [one for one in late if one.cost_ns > SHARE * ranks.step_ns][:MOST]:
-        yield _finding(one, ranks)
+    latest_first = sorted(ranks.stragglers, key=lambda straggler: -straggler.late_ns)
+    delaying = [straggler for straggler in latest_first if straggler.cost_ns > MIN_WAIT_SHARE * ranks.step_ns]
+    for straggler in delaying[:MAX_FINDINGS]:
+        yield _finding(straggler, ranks)
 
 
-def _finding(one: Straggler, ranks: Ranks) -> Finding:
+def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
     step_ns = ranks.step_ns or 1
-    share = one.late_ns / step_ns
-    where = f"rank {one.rank}"
-    doing = f"more in {one.doing}" if one.doing else "more work"
-    what = "step" if ranks.common_steps else "trace"
+    share = straggler.late_ns / step_ns
+    where = f"rank {straggler.rank}"
+    excess_name = f"excess time in {straggler.doing}" if straggler.doing else "excess time"
+    unit = "step" if ranks.common_steps else "trace"
     return RULE.finding(
-        severity="high" if share >= HIGH else "medium",
-        title=(
-            f"Rank {one.rank} comes {text(one.late_ns, 'ns')} late in each {what} ({percent(share)}), and the other ranks wait "
-            "for it"
-        ),
+        severity="high" if share >= LARGE_DELAY_SHARE else "medium",
+        title=f"Rank {straggler.rank} is a straggler: it is {text(straggler.late_ns, 'ns')} late in each {unit} "
+        f"({percent(share)}), and the other ranks wait",
         explanation=sentences(
-            f"It spends {text(one.doing_excess_ns, 'ns')} more on {one.doing} than the median rank."
-            if one.doing
+            f"It spends {text(straggler.doing_excess_ns, 'ns')} more on {straggler.doing} than the median rank."
+            if straggler.doing
             else "",
-            f"It came last in {one.last:,} of {one.collectives:,} collectives; the others wait for it, "
-            f"{text(one.cost_ns, 'ns')} ({percent(one.cost_ns / step_ns)}) of each {what} with nothing else to do.",
+            f"It is last in {straggler.last:,} of {straggler.collectives:,} collectives. The other ranks wait for "
+            f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
         ),
-        advice="Compare what that rank is given: longer sequences or larger images, work that only one rank does (logging, "
-        "validation, checkpoints), a slower loader, a device that throttles or is shared.",
+        advice="Compare this rank with the others: longer sequences, larger images, work that only one rank does (logging, "
+        "validation, checkpoints), a slower data loader, a throttled or shared device.",
         evidence=(
-            Evidence(name="late, of the step", value=100.0 * share, unit="percent", where=where),
-            Evidence(name="late a step", value=one.late_ns, unit="ns", where=where),
-            Evidence(name="the others wait for it", value=one.cost_ns, unit="ns", where=where),
-            Evidence(name="last in collectives", value=one.last, unit="count", where=where),
-            Evidence(name=doing, value=one.doing_excess_ns, unit="ns", where=where),
+            Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
+            Evidence(name="delay per step", value=straggler.late_ns, unit="ns", where=where),
+            Evidence(name="wait of the other ranks", value=straggler.cost_ns, unit="ns", where=where),
+            Evidence(name="last in collectives", value=straggler.last, unit="count", where=where),
+            Evidence(name=excess_name, value=straggler.doing_excess_ns, unit="ns", where=where),
         ),
         weight=share,
     )

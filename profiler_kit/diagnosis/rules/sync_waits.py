@@ -1,4 +1,4 @@
-"""A device that runs dry because the host waited for it."""
+"""A device that is idle because the host waited for it and launched nothing."""
 
 from __future__ import annotations
 
@@ -12,50 +12,56 @@ from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import SyncWait, TraceSummary
 from profiler_kit.units import percent, text
 
-# A twentieth of the time is what a line of code that waits for the device may cost before it is worth moving.
-SHARE: Final = 0.05
-# A quarter of the time: nothing else in the loop gains as much by so little.
-HIGH: Final = 0.25
+# Below a twentieth of the time, moving the line that waits saves little.
+MAX_IDLE_SHARE: Final = 0.05
+# A quarter of the time is a large gain for the change of one line.
+LARGE_IDLE_SHARE: Final = 0.25
 
 DOC = f"""
-In a trace, the device is idle after the host waited for it (`.item()`, `.cpu()`, `synchronize()`, a `nonzero`) for more than
-{threshold(SHARE)} of the span: `medium`, `high` from {threshold(HIGH)}. While the host waits it launches nothing, so the device
-has nothing to do when it is done. Waiting while the device has work costs no device time, and is no finding.
+Fires for a trace if the device is idle for more than {threshold(MAX_IDLE_SHARE)} of the span after the host waited for it
+(`.item()`, `.cpu()`, `synchronize()`, `nonzero()`). The host launches no kernels while it waits, so the device has no work when
+the wait ends.
+
+- `high`: at least {threshold(LARGE_IDLE_SHARE)} of the span.
+- `medium`: below that.
+
+The rule does not count waits during which the device has work: they take no device time.
 """
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Fires once, for the trace that loses the largest share to waiting."""
-    if (seen := gravest(report, _look, lambda share: share)) is None:
+    """Yield at most one finding, for the trace with the largest idle share after waits."""
+    if (worst := gravest(report, _idle_share, lambda share: share)) is None:
         return
-    trace, share = seen.trace, seen.found
+    trace, share = worst.trace, worst.found
+    idle_after_waits_ns = idle_ns(trace, "synchronisation")
     longest = max(trace.syncs, key=lambda wait: wait.wait_ns, default=None)
     yield RULE.finding(
-        severity="high" if share >= HIGH else "medium",
-        title=f"The device is idle for {percent(share)} of the time because the host waited for it",
+        severity="high" if share >= LARGE_IDLE_SHARE else "medium",
+        title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
         explanation=sentences(
-            f"{seen.place}After such waits {text(idle_ns(trace, 'synchronisation'), 'ns')} of {text(trace.span_ns, 'ns')} go by "
-            "until new work arrives.",
-            _where(longest),
-            seen.others(),
+            f"{worst.place}After such waits, the device is idle for {text(idle_after_waits_ns, 'ns')} of "
+            f"{text(trace.span_ns, 'ns')}, until new work arrives.",
+            _longest_wait(longest),
+            worst.others(),
         ),
-        advice="Keep results on the device: add up loss.detach() and read it once in a while, write masks instead of taking what "
-        "nonzero() finds, copy with non_blocking=True, and drop torch.cuda.synchronize() from the loop.",
+        advice="Keep results on the device: sum up loss.detach() and read it only every few hundred steps, use masks instead of "
+        "nonzero(), copy with non_blocking=True, and remove torch.cuda.synchronize() from the loop.",
         evidence=(
-            Evidence(name="idle after waits, of the span", value=100.0 * share, unit="percent", where=seen.where),
-            Evidence(name="idle after waits", value=idle_ns(trace, "synchronisation"), unit="ns", where=seen.where),
-            *(known(seen.where, (f"waited in {longest.name}", longest.wait_ns, "ns")) if longest is not None else ()),
+            Evidence(name="share of idle time after waits", value=100.0 * share, unit="percent", where=worst.where),
+            Evidence(name="idle time after waits", value=idle_after_waits_ns, unit="ns", where=worst.where),
+            *(known(worst.where, (f"wait in {longest.name}", longest.wait_ns, "ns")) if longest is not None else ()),
         ),
         weight=share,
     )
 
 
-def _look(trace: TraceSummary) -> float | None:
+def _idle_share(trace: TraceSummary) -> float | None:
     share = idle_ns(trace, "synchronisation") / trace.span_ns if on_device(trace) else 0.0
-    return share if share > SHARE else None
+    return share if share > MAX_IDLE_SHARE else None
 
 
-def _where(longest: SyncWait | None) -> str:
+def _longest_wait(longest: SyncWait | None) -> str:
     if longest is None:
         return ""
     during = f" in {phase(longest.phase)}" if longest.phase else ""

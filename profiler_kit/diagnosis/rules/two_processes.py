@@ -1,4 +1,4 @@
-"""A configuration that takes another time in its second process."""
+"""A configuration whose two processes take different times."""
 
 from __future__ import annotations
 
@@ -14,50 +14,54 @@ from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.noise import FLOOR, Noise, noise_of
 from profiler_kit.units import percent, text
 
-# Processes of one configuration lie within 1 % on an idle device; past this, gains of 5 % can no longer be told.
-NOISY: Final = 0.03
+# On an idle device, two processes of one configuration differ by less than 1 %. Above this limit, gains of 5 % are uncertain.
+MAX_GAP: Final = 0.03
 
 DOC = f"""
-Every configuration runs in two fresh processes. With `cudnn.benchmark=True` their steps differ by more than the noise of the
-others and {threshold(FLOOR)}: the search, which times every algorithm once or twice, chose otherwise (`low`). Without benchmark
-they differ by more than {threshold(NOISY)}: the device is not quiet, and nothing smaller than that is claimed (`medium`).
+Fires if the two fresh processes of a configuration take different times.
+
+- `low`: with `cudnn.benchmark=True`, their steps differ by more than {threshold(FLOOR)} plus the noise of the other
+  configurations. The algorithm search times every algorithm once or twice, and it chose differently.
+- `medium`: without benchmark, their steps differ by more than {threshold(MAX_GAP)}. The device is noisy, and the report
+  does not claim smaller differences.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires at most once for runs with benchmark, and once for those without."""
+    """Yield at most one finding for runs with benchmark, and one for runs without it."""
     noise = noise_of(report)
-    both = [(run, second) for run in measured(report) if (second := noise.second(run)) is not None]
-    gaps = [(run, second, noise.own_gap(run) or 0.0) for run, second in both]
-    searched = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
-    noisy = [case for case in gaps if not case[0].config.benchmark and case[2] > NOISY]
-    for found in (searched, noisy):
-        if found:
-            yield _finding(sorted(found, key=lambda case: -case[2]), noise, searched=found is searched)
+    processes = [(run, second) for run in measured(report) if (second := noise.second(run)) is not None]
+    gaps = [(run, second, noise.own_gap(run) or 0.0) for run, second in processes]
+    by_search = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
+    by_noise = [case for case in gaps if not case[0].config.benchmark and case[2] > MAX_GAP]
+    for cases in (by_search, by_noise):
+        if cases:
+            yield _finding(sorted(cases, key=lambda case: -case[2]), noise, by_search=cases is by_search)
 
 
-def _finding(found: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, searched: bool) -> Finding:
-    run, second, gap = found[0]
+def _finding(cases: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, by_search: bool) -> Finding:
+    run, second, gap = cases[0]
     times = f"{text(run.step_ns.median if run.step_ns is not None else None, 'ns')} and {text(second.median, 'ns')}"
-    others = [f"{quoted(other)} ({percent(share)})" for other, _, share in found[1:]]
+    others = [f"{quoted(other)} ({percent(share)})" for other, _, share in cases[1:]]
+    place = "machine" if run.clock == "operator" else "device"
     return RULE.finding(
-        severity="low" if searched else "medium",
-        title=f"Two processes of {quoted(run)} differ by {percent(gap)}: {times} a step"
-        + (", as the search chose otherwise" if searched else ""),
+        severity="low" if by_search else "medium",
+        title=f"{'Unstable algorithm search' if by_search else f'Noisy {place}'}: two processes of {quoted(run)} differ by "
+        f"{percent(gap)} ({times} per step)",
         explanation=sentences(
-            "cudnn.benchmark times each algorithm once or twice and keeps the fastest: one that is nearly as fast, or that fits "
-            "into what memory is free, may win the next time."
-            if searched
-            else f"The same code on the same data, twice: no difference below {percent(gap)} is claimed in this report.",
-            noise.sentence() if searched else "",
-            f"So it is with {listing(others)}." if others else "",
+            "cudnn.benchmark times each algorithm once or twice and selects the fastest. Another algorithm that is almost as "
+            "fast, or that fits into the free memory, may be selected in the next process."
+            if by_search
+            else f"Both processes ran the same code on the same data. This report claims no difference below {percent(gap)}.",
+            noise.sentence() if by_search else "",
+            f"The same holds for {listing(others)}." if others else "",
         ),
-        advice="Count on the slower of the two: what the next process gets is not known before."
-        if searched
-        else "Run again with nothing else on the device.",
+        advice="Plan with the slower of the two: the choice of the next process cannot be predicted."
+        if by_search
+        else f"Stop other work on the {place} and run again.",
         evidence=tuple(
-            Evidence(name="second process against first", value=100.0 * share, unit="percent", where=one.config.name)
-            for one, _, share in found
+            Evidence(name="second process against first", value=100.0 * share, unit="percent", where=other.config.name)
+            for other, _, share in cases
         ),
         weight=gap,
     )

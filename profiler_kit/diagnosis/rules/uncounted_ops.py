@@ -6,38 +6,46 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import layer, listing, plural
+from profiler_kit.diagnosis.words import layer, listing, plural, sentences
 from profiler_kit.records.report import Evidence, Finding, Report
 
-# Names beyond these would push everything else off the screen; the table of uncounted ops has them all.
-LISTED: Final = 8
+# More names would fill the screen. The table of uncounted ops lists all of them.
+MAX_LISTED_OPS: Final = 8
 
 DOC = """
-The static count met ops for which no formula is known. Their FLOPs are not zero, they are unknown: every FLOP figure that
-covers them is a lower bound, and so are the rates made of it. `medium`, and no threshold: one such op can be the whole
-model.
+Fires if the model has any op without a FLOP formula, because a single op can be most of the model. Always `medium`.
+
+The FLOPs of these ops are unknown, not zero. FLOP figures that include them are lower bounds, and so are rates (FLOP/s).
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once where anything is uncounted."""
+    """Yield at most one finding."""
     if report.static is None or not report.static.uncounted:
         return
     ops = sorted(report.static.uncounted, key=lambda op: (-op.calls, op.op))
     calls = sum(op.calls for op in ops)
     paths = tuple(dict.fromkeys(path for op in ops for path in op.paths))
-    names = listing([op.op for op in ops], most=LISTED)
+    names = listing([op.op for op in ops], most=MAX_LISTED_OPS)
     yield RULE.finding(
         severity="medium",
-        title=f"{plural(len(ops), 'op has', 'ops have')} no FLOP formula ({plural(calls, 'call')} a step)",
-        explanation=f"No formula is known for {names}. "
-        + (f"They run in {listing([layer(path) for path in paths])}. " if paths else "")
-        + "The FLOPs, MACs and rates shown for these modules, and the totals, are lower bounds.",
-        advice="Add a formula in profiler_kit/counting/formulas/, or read the totals as 'at least'.",
+        title=f"FLOPs are lower bounds: {plural(len(ops), 'op has', 'ops have')} no FLOP formula "
+        f"({plural(calls, 'call')} per step)",
+        explanation=sentences(
+            f"profiler_kit has no formula for {names}.",
+            f"{'It runs' if len(ops) == 1 else 'They run'} in {listing([layer(path) for path in paths])}."
+            if paths
+            else "",
+            "FLOPs, MACs and rates of these modules are lower bounds, and so are the totals.",
+        ),
+        advice="Add a formula in profiler_kit/counting/formulas/, or treat the totals as lower bounds.",
         evidence=(
             Evidence(name="uncounted ops", value=len(ops), unit="count"),
-            Evidence(name="uncounted calls a step", value=calls, unit="count"),
-            *(Evidence(name="calls a step", value=op.calls, unit="count", where=op.op) for op in ops[:LISTED]),
+            Evidence(name="uncounted calls per step", value=calls, unit="count"),
+            *(
+                Evidence(name="calls per step", value=op.calls, unit="count", where=op.op)
+                for op in ops[:MAX_LISTED_OPS]
+            ),
         ),
         paths=paths,
     )

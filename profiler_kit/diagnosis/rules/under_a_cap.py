@@ -1,4 +1,4 @@
-"""What a device with less memory would do: other algorithms, another time, or nothing at all."""
+"""The effect of a memory limit: other algorithms, a slower step, or out of memory."""
 
 from __future__ import annotations
 
@@ -19,46 +19,60 @@ from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import parse_bytes, percent, text
 
 SETTING: Final = "memory_limit"
-# A tenth of the time is what one would notice and buy memory for.
-PRICE: Final = 0.10
-_PARTS: Final = {"fprop": "forward", "dgrad": "gradient by data", "wgrad": "gradient by weight"}
+# A slowdown of a tenth is noticeable, and a reason for more memory.
+LARGE_SLOWDOWN: Final = 0.10
+_PASS_NAMES: Final = {"fprop": "forward", "dgrad": "gradient of the input", "wgrad": "gradient of the weight"}
 
 DOC = f"""
-A run under a memory cap (`--memory-limit 4GiB`) stands beside the same configuration without one: step, peak, and the layers in
-which cuDNN took another algorithm because the workspace no longer fits. `high` where it fails under the cap, `medium` where the
-step is surely slower by at least {threshold(PRICE)}, else `info`. A cap leaves the device as fast as it is: a smaller device
-is slower besides.
+Fires if the report has a run with a memory limit (`--memory-limit 4GiB`) and the same configuration without it. The finding
+compares step and memory peak, and names the layers in which cuDNN uses another algorithm because the workspace does not fit.
+
+- `high`: the run is out of memory with the limit.
+- `medium`: the step is significantly slower, by at least {threshold(LARGE_SLOWDOWN)}.
+- `low`: only a run with cuDNN off is out of memory.
+- `info`: otherwise.
+
+A memory limit does not slow the device itself down. A real device with less memory is often slower, too.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """A capped run, its twin without a cap, what came of it (None: it failed), and what runs otherwise."""
+    """A run with a memory limit, and the same configuration without it.
 
-    capped: ConfigRun
-    free: ConfigRun
-    tried: Trial | None
+    `trial`: their comparison; None if the limited run is out of memory. `changes`: pairs (path, changed algorithm in words).
+    """
+
+    limited: ConfigRun
+    unlimited: ConfigRun
+    trial: Trial | None
     changes: tuple[tuple[str, str], ...]
 
     @property
-    def price(self) -> float:
-        """The share that the step gets longer by."""
-        return -saving(self.tried.before_ns, self.tried.after_ns) if self.tried is not None else 0.0
+    def slowdown(self) -> float:
+        """The increase of the step time, as a share of the step without the limit."""
+        return -saving(self.trial.before_ns, self.trial.after_ns) if self.trial is not None else 0.0
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether cuDNN is off in both runs."""
+        return self.unlimited.config.enabled is False
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once for all runs under a cap, where their twins were measured."""
+    """Yield at most one finding, for all runs with a memory limit whose configuration was also measured without it."""
     noise = noise_of(report)
     cases = []
     for run in report.runs:
         if run.config.setting(SETTING) is None or run.config.repeat_of is not None:
             continue
-        free = run_of(report, without(run.config, SETTING))
-        if free is None or free.failure is not None:
+        unlimited = run_of(report, without(run.config, SETTING))
+        if unlimited is None or unlimited.failure is not None:
             continue
-        tried = sweep_trial(free, run, noise)
-        if tried is not None or (run.failure is not None and run.failure.kind == "out_of_memory"):
-            cases.append(_Case(capped=run, free=free, tried=tried, changes=tuple(_changes(free, run))))
+        trial = sweep_trial(unlimited, run, noise)
+        if trial is not None or (run.failure is not None and run.failure.kind == "out_of_memory"):
+            changes = tuple(_changes(unlimited, run))
+            cases.append(_Case(limited=run, unlimited=unlimited, trial=trial, changes=changes))
     if cases:
         yield _finding(cases)
 
@@ -67,110 +81,115 @@ def _finding(cases: list[_Case]) -> Finding:
     worst = max(
         cases,
         key=lambda case: (
-            case.free.config.enabled is not False,  # a fallback that fails stops nobody
-            case.tried is None,
-            case.tried is not None and case.tried.verdict == "worse",
-            case.price,
+            not case.is_fallback,  # a fallback that fails does not stop training
+            case.trial is None,
+            case.trial is not None and case.trial.verdict == "worse",
+            case.slowdown,
         ),
     )
     ordered = [worst, *(case for case in cases if case is not worst)]
-    severity: Severity = "high" if worst.free.config.enabled is not False else "low"
-    if worst.tried is not None:
-        severity = "medium" if worst.tried.verdict == "worse" and worst.price >= PRICE else "info"
+    severity: Severity = "low" if worst.is_fallback else "high"
+    if worst.trial is not None:
+        severity = "medium" if worst.trial.verdict == "worse" and worst.slowdown >= LARGE_SLOWDOWN else "info"
     return RULE.finding(
         severity=severity,
         title=_title(worst),
-        explanation=sentences(*(_words(case) for case in ordered)),
+        explanation=sentences(*(_sentences(case) for case in ordered)),
         advice=_advice(worst),
         evidence=(piece for case in ordered for piece in _evidence(case)),
         paths=(path for path, _ in worst.changes),
-        attempt=Attempt(trial=worst.tried),
-        weight=worst.price if worst.tried is not None else 1.0,
+        attempt=Attempt(trial=worst.trial),
+        weight=worst.slowdown if worst.trial is not None else 1.0,
     )
 
 
 def _limit(run: ConfigRun) -> str:
-    said = run.config.setting(SETTING) or ""
+    value = run.config.setting(SETTING) or ""
     try:
-        return text(parse_bytes(said), "bytes")
+        return text(parse_bytes(value), "bytes")
     except ValueError:
-        return said
+        return value
 
 
 def _title(case: _Case) -> str:
-    within = f"With at most {_limit(case.capped)} {quoted(case.free)}"
-    if case.tried is None:
-        return f"{within} runs out of memory"
-    before, after = text(case.tried.before_ns.median, "ns"), text(case.tried.after_ns.median, "ns")
-    if case.tried.verdict == "worse":
-        return f"{within} takes {percent(case.price)} longer: {before} becomes {after}"
-    faster = "is faster" if case.tried.verdict == "better" else "takes as long"
-    return f"{within} {faster}: {before} and {after} ({percent(case.price)})"
+    name, limit = quoted(case.unlimited), f"a memory limit of {_limit(case.limited)}"
+    if case.trial is None:
+        return f"Out of memory: {name} does not fit in {limit}"
+    before, after = text(case.trial.before_ns.median, "ns"), text(case.trial.after_ns.median, "ns")
+    if case.trial.verdict == "worse":
+        return f"{name} takes {percent(case.slowdown)} longer with {limit}: {before} becomes {after}"
+    result = "is faster" if case.trial.verdict == "better" else "takes the same time"
+    return f"{name} {result} with {limit}: {before} and {after} ({percent(case.slowdown)})"
 
 
-def _words(case: _Case) -> str:
-    if case.tried is None:
-        peak = case.free.peak_allocated_bytes
-        need = f" It peaks at {text(peak, 'bytes')} without a cap." if peak is not None else ""
-        return f"{quoted(case.capped)} ran out of memory.{need}"
-    was, now = case.tried.before_peak_bytes, case.tried.after_peak_bytes
-    peaks = (
-        f", the peak {text(was, 'bytes')} becomes {text(now, 'bytes')}" if was is not None and now is not None else ""
+def _sentences(case: _Case) -> str:
+    if case.trial is None:
+        peak = case.unlimited.peak_allocated_bytes
+        need = f"Without the limit, its memory peak is {text(peak, 'bytes')}." if peak is not None else ""
+        return sentences(f"{quoted(case.limited)} ran out of memory.", need)
+    before_peak, after_peak = case.trial.before_peak_bytes, case.trial.after_peak_bytes
+    peaks = ""
+    if before_peak is not None and after_peak is not None:
+        peaks = f", and the memory peak changes from {text(before_peak, 'bytes')} to {text(after_peak, 'bytes')}"
+    before, after = text(case.trial.before_ns.median, "ns"), text(case.trial.after_ns.median, "ns")
+    return sentences(
+        f"In {quoted(case.limited)} the step changes from {before} to {after}{peaks}.",
+        f"{capital(listing([change for _, change in case.changes]))}."
+        if case.changes
+        else "All layers use the same algorithms.",
     )
-    step = f"{text(case.tried.before_ns.median, 'ns')} becomes {text(case.tried.after_ns.median, 'ns')}"
-    said = f"In {quoted(case.capped)} a step of {step}{peaks}"
-    if not case.changes:
-        return f"{said}; no layer is seen to take another algorithm."
-    return f"{said}. {capital(listing([change for _, change in case.changes]))}."
 
 
-def _changes(free: ConfigRun, capped: ConfigRun) -> Iterator[tuple[str, str]]:
-    """(path, what changed): each convolution's part whose algorithm is another one, by parts where both have them."""
-    if free.convolutions and capped.convolutions:
-        before = {(part.path, part.part): part for part in free.convolutions}
-        for now in capped.convolutions:
-            was = before.get((now.path, now.part))
-            if was is not None and was.family != now.family:
-                part = _PARTS[now.part]
-                yield now.path, _change(now.path, part, was.family, now.family, was.kernel_ns, now.kernel_ns)
+def _changes(unlimited: ConfigRun, limited: ConfigRun) -> Iterator[tuple[str, str]]:
+    """Yield (path, change in words) for each part of a convolution whose algorithm changed; by phase without parts."""
+    if unlimited.convolutions and limited.convolutions:
+        parts_before = {(part.path, part.part): part for part in unlimited.convolutions}
+        for after in limited.convolutions:
+            before = parts_before.get((after.path, after.part))
+            if before is not None and before.family != after.family:
+                name = _PASS_NAMES[after.part]
+                times = (before.kernel_ns, after.kernel_ns)
+                yield after.path, _change(after.path, name, (before.family, after.family), times)
         return
-    for item in capped.modules:
-        timing = layer_timing(free, item.path, item.phase)
+    for item in limited.modules:
+        timing = layer_timing(unlimited, item.path, item.phase)
         old, new = algorithm(timing.kernels) if timing is not None else None, algorithm(item.kernels)
         if timing is None or old is None or new is None or old.family == new.family:
             continue
         if new.family.startswith("conv"):
-            part = phase(item.phase)
-            yield item.path, _change(item.path, part, old.family, new.family, timing.kernel_ns, item.kernel_ns)
+            times = (timing.kernel_ns, item.kernel_ns)
+            yield item.path, _change(item.path, phase(item.phase), (old.family, new.family), times)
 
 
-def _change(path: str, part: str, was: str, now: str, was_ns: int, now_ns: int) -> str:
-    times = f"{text(was_ns, 'ns')} becomes {text(now_ns, 'ns')}"
-    return f"{part} of {layer(path)} goes from {family_words(was)} to {family_words(now)} ({times})"
+def _change(path: str, part: str, families: tuple[str, str], times_ns: tuple[int, int]) -> str:
+    before, after = (family_words(family) for family in families)
+    before_time, after_time = (text(ns, "ns") for ns in times_ns)
+    return f"{part} of {layer(path)} changes from {before} to {after} ({before_time} becomes {after_time})"
 
 
 def _advice(case: _Case) -> str:
-    if case.tried is None:
+    if case.trial is None:
         return (
-            "On a device of that size take a smaller batch, autocast or checkpointing; count with --fits says which do."
+            "On a device of this size, use a smaller batch, autocast or checkpointing. profiler-kit count --fits predicts "
+            "which of them fit."
         )
-    if case.tried.verdict == "worse":
-        return "Leave the memory free that the faster algorithms need: a smaller batch may be faster per example."
-    return "Nothing to do: the algorithms that fit are as good."
+    if case.trial.verdict == "worse":
+        return "Leave free memory for the faster algorithms: a smaller batch may be faster per example."
+    return "No action is needed: the algorithms that fit are as fast."
 
 
 def _evidence(case: _Case) -> Iterator[Evidence]:
-    capped, free = case.capped.config.name, case.free.config.name
-    if case.tried is None:
-        yield Evidence(name="failure", value="out_of_memory", unit="text", where=capped)
+    limited, unlimited = case.limited.config.name, case.unlimited.config.name
+    if case.trial is None:
+        yield Evidence(name="failure", value="out_of_memory", unit="text", where=limited)
     else:
-        yield Evidence(name="longer", value=100.0 * case.price, unit="percent", where=capped)
-        yield Evidence(name="median step", value=case.tried.after_ns.median, unit="ns", where=capped)
-        yield Evidence(name="median step", value=case.tried.before_ns.median, unit="ns", where=free)
-    yield from known(capped, ("peak", case.capped.peak_allocated_bytes, "bytes"))
-    yield from known(free, ("peak", case.free.peak_allocated_bytes, "bytes"))
+        yield Evidence(name="slowdown", value=100.0 * case.slowdown, unit="percent", where=limited)
+        yield Evidence(name="median step", value=case.trial.after_ns.median, unit="ns", where=limited)
+        yield Evidence(name="median step", value=case.trial.before_ns.median, unit="ns", where=unlimited)
+    yield from known(limited, ("peak", case.limited.peak_allocated_bytes, "bytes"))
+    yield from known(unlimited, ("peak", case.unlimited.peak_allocated_bytes, "bytes"))
     for path, change in case.changes:
-        yield Evidence(name="algorithm", value=change, unit="text", where=f"{path}, {capped}")
+        yield Evidence(name="algorithm", value=change, unit="text", where=f"{path}, {limited}")
 
 
 RULE = Rule("under_a_cap", DOC, check, "memory")

@@ -1,4 +1,4 @@
-"""Library workspace, not activations, that makes the memory peak."""
+"""A memory peak that comes from library workspace rather than activations."""
 
 from __future__ import annotations
 
@@ -14,42 +14,49 @@ from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import percent, text
 
-# A fifth of the peak in one op's scratch decides whether a batch fits.
-PEAK_SHARE: Final = 0.20
-# Workspace beyond the activations is worth a word from here on; below it there is little memory to speak of.
-LEAST_SHARE: Final = 0.05
-# A configuration that peaks this much lower is named as the way out.
-LOWER: Final = 0.90
+# A fifth of the peak decides whether a batch fits.
+MAX_WORKSPACE_SHARE: Final = 0.20
+# Workspace that exceeds the activations is worth a finding from this share of the peak on.
+MIN_WORKSPACE_SHARE: Final = 0.05
+# A configuration with less than this share of the peak is named as an alternative.
+LOWER_PEAK_SHARE: Final = 0.90
 
 DOC = f"""
-At the op where a step's memory peaks, the workspace the library took for itself (cuDNN scratch, layout copies) is more
-than {threshold(PEAK_SHARE)} of that peak, or larger than the activations live there and more than {threshold(LEAST_SHARE)} of the
-peak.
+Fires if, at the op with the memory peak of a step, library workspace (of cuDNN, or layout copies) is more than
+{threshold(MAX_WORKSPACE_SHARE)} of the peak, or exceeds the live activations and is more than {threshold(MIN_WORKSPACE_SHARE)} of
+the peak.
 
-Workspace is measured: the op's own peak, less what was live before it and what it returned. It is not a leak and not
-activations; a smaller batch, checkpointing or another optimizer need not move it. The finding names the op, its layer and
-the algorithm that takes most of the layer's device time. One finding per layer and algorithm, for the run with the
-largest workspace.
+- `high`: workspace exceeds the activations, and the baseline is affected.
+- `medium`: otherwise.
+
+Workspace is measured: the peak during the op, minus the memory before it and the memory of its results. It is neither a leak nor
+activations. A smaller batch, checkpointing or another optimizer may not reduce it.
+
+The finding names the op, its layer, and the algorithm with the most device time in the layer. There is one finding per layer,
+phase and algorithm, for the run with the largest workspace.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Fires once per layer, phase and algorithm."""
+    """Yield at most one finding per layer, phase and algorithm."""
     groups: dict[tuple[str, str, str | None], list[tuple[ConfigRun, PeakMemory]]] = {}
     for run in plain(report):
         memory = run.memory
-        fallback = run.config.enabled is False and run is not report.baseline()  # has a finding of its own
-        if memory is not None and _rules(memory) and not fallback:
+        is_fallback = (
+            run.config.enabled is False and run is not report.baseline()
+        )  # rule `cudnn_off_fallback` covers it
+        if memory is not None and _has_large_workspace(memory) and not is_fallback:
             groups.setdefault((memory.peak_path, memory.peak_phase, _family(run, memory)), []).append((run, memory))
-    for (_, _, family), found in groups.items():
-        yield _finding(report, family, found)
+    for (_, _, family), group in groups.items():
+        yield _finding(report, family, group)
 
 
-def _rules(memory: PeakMemory) -> bool:
+def _has_large_workspace(memory: PeakMemory) -> bool:
     if memory.peak_bytes <= 0:
         return False
     share = memory.workspace / memory.peak_bytes
-    return share > PEAK_SHARE or (memory.workspace > memory.saved_activations and share > LEAST_SHARE)
+    exceeds_activations = memory.workspace > memory.saved_activations
+    return share > MAX_WORKSPACE_SHARE or (exceeds_activations and share > MIN_WORKSPACE_SHARE)
 
 
 def _family(run: ConfigRun, memory: PeakMemory) -> str | None:
@@ -57,28 +64,25 @@ def _family(run: ConfigRun, memory: PeakMemory) -> str | None:
     return used.family if used is not None and run.clock == "kernel" else None
 
 
-def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, PeakMemory]]) -> Finding:
-    run, memory = max(found, key=lambda item: item[1].workspace)
-    others = [quoted(other) for other, _ in found if other is not run]
-    in_baseline = any(other is report.baseline() for other, _ in found)
+def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, PeakMemory]]) -> Finding:
+    run, memory = max(group, key=lambda item: item[1].workspace)
+    others = [quoted(other) for other, _ in group if other is not run]
+    in_baseline = any(other is report.baseline() for other, _ in group)
     share = memory.workspace / memory.peak_bytes
-    workspace, saved = text(memory.workspace, "bytes"), text(memory.saved_activations, "bytes")
-    algorithm_words = family_words(family) if family is not None else "the library"
-    whose = f"{capital(algorithm_words.partition(' (')[0])} workspace" if family is not None else "Library workspace"
-    decides = memory.workspace > memory.saved_activations
-    does = "not activations, makes the peak" if decides else f"is {percent(share)} of the memory peak"
-    lower = _lower(report, run)
+    exceeds_activations = memory.workspace > memory.saved_activations
+    model_bytes = memory.parameters + memory.gradients + memory.optimizer_state
+    lower = _lower_peak_run(report, run)
     return RULE.finding(
-        severity="high" if in_baseline and decides else "medium",
-        title=f"{whose} of {layer(memory.peak_path)}, {workspace}, {does} in {quoted(run)}",
+        severity="high" if in_baseline and exceeds_activations else "medium",
+        title=_title(run, memory, family),
         explanation=sentences(
-            f"The step peaks at {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
-            f"{layer(memory.peak_path)}; {percent(share)} of that is scratch memory of {algorithm_words}.",
-            f"{memory.peak_op} takes these {workspace} while it runs; {saved} are activations, and parameters, gradients and "
-            f"optimizer state are "
-            f"{text(memory.parameters + memory.gradients + memory.optimizer_state, 'bytes')}.",
-            f"It is the same in {listing(others)}." if others else "",
-            _lower_words(run, lower),
+            f"The memory peak of the step is {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
+            f"{layer(memory.peak_path)}. {percent(share)} of it is {_workspace_name(family)} that {memory.peak_op} allocates "
+            "while it runs.",
+            f"Activations take {text(memory.saved_activations, 'bytes')}; parameters, gradients and optimizer state take "
+            f"{text(model_bytes, 'bytes')}.",
+            f"The same holds for {listing(others)}." if others else "",
+            _lower_peak_sentence(run, lower),
         ),
         advice=_advice(lower),
         evidence=_evidence(run, memory, family, share, lower),
@@ -87,36 +91,48 @@ def _finding(report: Report, family: str | None, found: list[tuple[ConfigRun, Pe
     )
 
 
-def _lower(report: Report, run: ConfigRun) -> ConfigRun | None:
-    """The fastest run that peaks clearly lower, to say what the workspace buys."""
+def _workspace_name(family: str | None) -> str:
+    return f"{family_words(family).partition(' (')[0] if family is not None else 'library'} workspace"
+
+
+def _title(run: ConfigRun, memory: PeakMemory, family: str | None) -> str:
+    name = capital(_workspace_name(family))
+    place, workspace = layer(memory.peak_path), text(memory.workspace, "bytes")
+    if memory.workspace > memory.saved_activations:
+        return f"{name}, not activations, causes the memory peak of {quoted(run)}: {workspace} in {place}"
+    share = percent(memory.workspace / memory.peak_bytes)
+    return f"{name} is {share} of the memory peak of {quoted(run)}: {workspace} in {place}"
+
+
+def _lower_peak_run(report: Report, run: ConfigRun) -> ConfigRun | None:
+    """Return the fastest run with a clearly lower peak; None without one."""
     peak = run.peak_allocated_bytes
     if peak is None:
         return None
     runs = [
         (other.step_ns.median, other)
         for other in plain(report)
-        if other.step_ns is not None and (other.peak_allocated_bytes or peak) < LOWER * peak
+        if other.step_ns is not None and (other.peak_allocated_bytes or peak) < LOWER_PEAK_SHARE * peak
     ]
     return min(runs, key=lambda item: item[0], default=(0, None))[1]
 
 
-def _lower_words(run: ConfigRun, lower: ConfigRun | None) -> str:
+def _lower_peak_sentence(run: ConfigRun, lower: ConfigRun | None) -> str:
     if lower is None or lower.step_ns is None or run.step_ns is None:
         return ""
     return (
-        f"{quoted(lower)} peaks at {text(lower.peak_allocated_bytes, 'bytes')} with a step of "
-        f"{text(lower.step_ns.median, 'ns')}, {quoted(run)} at {text(run.peak_allocated_bytes, 'bytes')} with "
-        f"{text(run.step_ns.median, 'ns')}."
+        f"{quoted(lower)} has a peak of {text(lower.peak_allocated_bytes, 'bytes')} and a step of "
+        f"{text(lower.step_ns.median, 'ns')}; {quoted(run)} has a peak of {text(run.peak_allocated_bytes, 'bytes')} and a step "
+        f"of {text(run.step_ns.median, 'ns')}."
     )
 
 
 def _advice(lower: ConfigRun | None) -> str:
     return sentences(
-        "Activation checkpointing cannot lower this part of the peak: it saves activations only.",
-        "Where the workspace does not fit into free memory, PyTorch goes on to the next algorithm that cuDNN offers, which "
-        "needs less and is usually slower: leave that much free if you want the speed, or try what a cap costs with "
-        "torch.cuda.set_per_process_memory_fraction.",
-        f"The flags of {quoted(lower)} need less memory here." if lower is not None else "",
+        f"Use the flags of {quoted(lower)} if you need less memory." if lower is not None else "",
+        "Activation checkpointing does not reduce workspace.",
+        "If the workspace does not fit into free memory, PyTorch uses the next algorithm that cuDNN supports, which needs less "
+        "memory and is usually slower. Leave enough free memory for the speed, or measure a limit with --memory-limit.",
     )
 
 

@@ -1,0 +1,62 @@
+"""Findings on a CPU: they speak of operator time and of the machine, never of device time or kernels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from diagnose_cases import CPU, MS, cpu
+from diagnose_lab import moving, roofed, twice
+
+from profiler_kit.diagnosis import diagnose
+from profiler_kit.diagnosis.arithmetic import arithmetic
+from profiler_kit.diagnosis.roofline import roofline
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.report import Finding, Report
+
+GPU_WORDS = re.compile(
+    r"\bdevice time\b|\bkernels?\b|\bnoisy device\b|\bon the device\b|\batomics\b|cudnn", re.IGNORECASE
+)
+RULES = {"host_overhead", "memory_bound", "not_repeatable", "two_processes", "unsteady"}
+
+
+def unsteady_cpu() -> Report:
+    """A memory-bound model on a noisy CPU: 5 ms of operators in steps of 11 ms, whose results differ from pass to pass."""
+    source = moving(0.8)
+    drifting = (10 * MS,) * 10 + (12 * MS,) * 10
+    modules = tuple(replace(item, kernel_ns=item.kernel_ns // 2, kernels=()) for item in source.runs[0].modules)
+    run = replace(
+        source.runs[0], config=RunConfig(name="default"), environment=CPU, clock="operator", kernels=(), modules=modules,
+        steps_ns=drifting, repeatable=False, repeatable_gradients=False,
+    )  # fmt: skip
+    return roofed(replace(source, runs=(twice(run, 1.2),), roofline=()))
+
+
+def words(finding: Finding) -> str:
+    return "\n".join([finding.title, finding.explanation, finding.advice, *(piece.name for piece in finding.evidence)])
+
+
+def test_findings_on_a_cpu_do_not_speak_of_devices() -> None:
+    findings = [finding for finding in diagnose(unsteady_cpu()) if finding.rule in RULES]
+    assert {finding.rule for finding in findings} == RULES
+    for finding in findings:
+        assert not GPU_WORDS.search(words(finding)), words(finding)
+    (memory_bound,) = (finding for finding in findings if finding.rule == "memory_bound")
+    assert "operator time" in memory_bound.title
+    assert memory_bound.evidence[0].name == "share of operator time"
+
+
+def test_findings_on_a_gpu_speak_of_device_time() -> None:
+    (finding,) = (finding for finding in diagnose(moving(0.8)) if finding.rule == "memory_bound")
+    assert "device time" in finding.title
+    assert finding.evidence[0].name == "share of device time"
+
+
+def test_the_roofline_of_a_cpu_does_not_name_kernels() -> None:
+    source, gpu = cpu(), moving(0.8)
+    static = source.static or gpu.static
+    assert static is not None
+    roof = gpu.roofline[0].roof
+    on_cpu = roofline(static, source.target, roof, source.runs[0])
+    assert on_cpu.arithmetic == arithmetic(source.target, roof, source.runs[0]).reason
+    assert "kernels" in roofline(static, gpu.target, roof, gpu.runs[0]).arithmetic
