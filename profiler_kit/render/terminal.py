@@ -80,7 +80,7 @@ class _Page:
             sentences.append(f"--detail also shows: {', '.join(names)}{more}.")
         if self.hidden_columns:
             columns = ", ".join(f"{number} in {title}" for title, number in self.hidden_columns.items())
-            sentences.append(f"Columns hidden at this width: {columns} (widen the terminal, or use -f csv).")
+            sentences.append(f"Columns hidden at this width: {columns} (-f markdown shows all).")
         return ["", *self._wrap(" ".join(sentences), color=DIM)] if sentences else []
 
     def _block(self, block: Block, section: Section) -> list[str]:

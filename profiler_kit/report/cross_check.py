@@ -67,7 +67,8 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
 def _verdict(check: CrossCheck) -> str:
     phases = ", ".join(check.covers)
     peer_macs = check.peer_macs if check.peer_macs is not None else sum(row.peer_macs for row in check.rows)
-    head = f"{phases.capitalize()}: {text(check.kit_macs, 'macs')} MACs by profiler_kit, {text(peer_macs, 'macs')} by {check.peer}"
+    kit, peer = text(check.kit_macs, "macs"), text(peer_macs, "macs")
+    head = f"{phases.capitalize()}: {kit} MACs by profiler_kit, {peer} by {check.peer}"
     if peer_macs == check.kit_macs:
         agrees = all(not row.reason for row in check.rows)
         return f"{head}. They agree {'in every op' if agrees else 'in the total, but not in every op'}."

@@ -170,7 +170,7 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
         title, view = VIEWS[by]
         table = view(trace, top, depth)
         heading = f"{title} of {report.name(trace)}" if len(report.traces) > 1 else title
-        block: Block = table if table.rows else Paragraph(text=f"None in {report.name(trace)}.")
+        block: Block = table if table.rows else Paragraph(text=f"{report.name(trace)} has no data for this table.")
         yield Section(title=heading, blocks=(block,))
         if by == "operator" and trace.shapes:
             heading = f"{BY_SHAPE} of {report.name(trace)}" if len(report.traces) > 1 else BY_SHAPE

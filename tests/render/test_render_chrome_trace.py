@@ -14,7 +14,7 @@ from profiler_kit.errors import TraceError
 from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, NARROWEST_NS, annotate, lines
+from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, MIN_END_DISTANCE_NS, annotate, lines
 
 ORIGINAL = (
     b'{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n'
@@ -172,7 +172,7 @@ def test_no_track_has_boxes_that_overlap_or_end_together(spans: list[Span]) -> N
     annotated = annotate(ORIGINAL, spans)
     for track in boxes(annotated).values():
         assert all(a[2] + GAP_NS <= b[1] or a[2] == a[1] == b[1] for a, b in itertools.pairwise(track))
-        assert all(b[2] - a[2] >= NARROWEST_NS - GAP_NS for a, b in itertools.pairwise(track))
+        assert all(b[2] - a[2] >= MIN_END_DISTANCE_NS - GAP_NS for a, b in itertools.pairwise(track))
     assert {e["ph"] for e in ours(annotated)} <= {"X", "M"}  # no flow without its partner
 
 
@@ -181,12 +181,12 @@ def test_what_is_long_enough_has_a_box_and_the_rest_is_inside_one(spans: list[Sp
     drawn = [(lane, *box) for (lane, _), track in boxes(annotate(ORIGINAL, spans)).items() for box in track]
     for s in spans:
         assert any(lane == s.lane and start <= s.start_ns and s.end_ns <= end + GAP_NS for lane, _, start, end in drawn)
-        if s.end_ns - s.start_ns >= NARROWEST_NS:
+        if s.end_ns - s.start_ns >= MIN_END_DISTANCE_NS:
             # Its own name; neighbours too short to be drawn lengthen it by less than that, on either side.
             assert any(
                 (lane, name) == (s.lane, s.name)
-                and 0 <= s.start_ns - start < 2 * NARROWEST_NS
-                and -GAP_NS <= end - s.end_ns < NARROWEST_NS
+                and 0 <= s.start_ns - start < 2 * MIN_END_DISTANCE_NS
+                and -GAP_NS <= end - s.end_ns < MIN_END_DISTANCE_NS
                 for lane, name, start, end in drawn
             )
 
@@ -235,9 +235,9 @@ def test_boxes_that_touch_do_not_overlap_in_floats() -> None:
 @pytest.mark.parametrize(
     ("broken", "says"),
     [
-        (ORIGINAL[:-20], "cut off"),
-        (b"", "cut off or empty"),
-        (gzip.compress(ORIGINAL)[:-9], "cut off"),
+        (ORIGINAL[:-20], "truncated"),
+        (b"", "truncated or empty"),
+        (gzip.compress(ORIGINAL)[:-9], "truncated"),
         (b'{"a": 1}', "no 'traceEvents'"),
         (b'hello "traceEvents": [ }', "no 'traceEvents'"),
     ],

@@ -82,7 +82,7 @@ def test_a_comment_on_a_huge_change_stays_below_the_forge_s_limit(long: int) -> 
     )
     document = check_document(result("flops=+10%", "params=+10%", head=head))
     assert len(markdown(document)) < 65_536
-    assert "left out here" in paragraphs(document)
+    assert "layers with smaller changes are not shown" in paragraphs(document)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
     assert len(table.rows) >= 10
     assert len(json.loads(document.json)["comparison"]["layers"]) == 3001
@@ -119,16 +119,16 @@ def test_a_comparison_shows_all_its_parts() -> None:
     assert titles == [
         "Result",
         "Metrics",
-        "Time taken apart",
+        "Step time: work and efficiency",
         "Efficiency by layer",
-        "Peak memory taken apart",
+        "Peak memory by category",
         "Usual explanations",
         "Layers",
-        "Peak memory otherwise",
+        "Peak memory under the other configurations",
         "Notes",
     ]
     assert "b takes 4x the time of a: 2x the work at 0.5x the efficiency" in paragraphs(document)
-    memory = section(document, "Peak memory taken apart").blocks[0]
+    memory = section(document, "Peak memory by category").blocks[0]
     assert isinstance(memory, Table)
     assert ("workspace", "1 MiB", "3 MiB", "+2 MiB") in memory.rows
     assert memory.totals == (("peak", "10 MiB", "12 MiB", "+2 MiB"),)
@@ -141,7 +141,7 @@ def test_top_limits_the_layers_and_says_so() -> None:
     document = comparison_document(compare(net(), net(1500, extra=9, name="b")), top=4)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
     assert len(table.rows) == 4
-    assert "6 layers that matter less are left out here" in paragraphs(document)
+    assert "6 layers with smaller changes" in paragraphs(document)
 
 
 def test_tables_have_a_cell_for_every_head() -> None:

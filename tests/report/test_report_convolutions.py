@@ -17,17 +17,20 @@ from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.render._fit import display_width
 from profiler_kit.report import dataframe, report_document
 from profiler_kit.report.convolution_rows import (
-    LEAST_SHARE,
-    TIME_DIFFERS,
+    MIN_TIME_DIFFERENCE,
+    MIN_TOTAL_SHARE,
     ChangeRow,
     change_rows,
     convolution_rows,
-    fastest_ways,
+    fastest_changes,
 )
 from profiler_kit.report.convolutions import SUMMARY_CHANGES, SUMMARY_PARTS
 
 XMMA, CUTLASS, DIRECT = "conv:xmma_igemm", "conv:cutlass_igemm", "conv:legacy_direct"
 LARGE = 9_100_000
+
+
+CHANGES = "Convolution changes between configurations"
 
 
 def part(
@@ -88,7 +91,7 @@ def cells(of: Table, key: str) -> list[Value]:
 
 def test_a_report_without_parts_says_nothing_of_them() -> None:
     titles = {s.title for s in report_document(v0_cuda()).sections}
-    assert not titles & {"Convolutions", "All convolutions", "What changes between configurations"}
+    assert not titles & {"Convolutions", "All convolutions", CHANGES}
 
 
 def test_the_longest_parts_come_first_and_all_rows_add_up() -> None:
@@ -198,8 +201,8 @@ def changed(before: ConvolutionTiming, after: ConvolutionTiming) -> ChangeRow | 
         (part(kernel="another tile", ns=2 * LARGE), "kernel"),
         (part(ns=2 * LARGE), "time"),
         (part(ns=LARGE // 2), "time"),
-        (part(ns=round(LARGE * (1 + TIME_DIFFERS) - 2)), None),
-        (part(ns=round(LARGE * (1 + TIME_DIFFERS) + 2)), "time"),
+        (part(ns=round(LARGE * (1 + MIN_TIME_DIFFERENCE) - 2)), None),
+        (part(ns=round(LARGE * (1 + MIN_TIME_DIFFERENCE) + 2)), "time"),
         (part(of="dgrad", ns=2 * LARGE), None),  # the baseline has no such part
     ],
 )
@@ -209,7 +212,7 @@ def test_the_first_that_differs_is_told(after: ConvolutionTiming, differs: str |
 
 
 def test_a_part_of_no_weight_may_take_another_time() -> None:
-    small = round(LEAST_SHARE * 1_000_000 / 2)
+    small = round(MIN_TOTAL_SHARE * 1_000_000 / 2)
     assert changed(part(ns=small), part(ns=small * 2 - 100)) is None
     assert changed(part(ns=small), part(ns=small, family=CUTLASS)) is not None
 
@@ -234,7 +237,7 @@ def test_a_repetition_is_no_other_configuration() -> None:
 
 
 def test_changes_are_told_in_words() -> None:
-    whole = table(section(v0(), "What changes between configurations"), "all_changes")
+    whole = table(section(v0(), CHANGES), "all_changes")
     assert len(whole.rows) == len(change_rows(v0()))
     at = cells(whole, "to").index("benchmark")
     assert cells(whole, "before")[at] == "implicit GEMM (xmma), TF32"
@@ -251,7 +254,7 @@ def test_a_screen_shows_what_is_done_faster_elsewhere() -> None:
     assert [block.name for block in section(slower, "Convolutions").blocks if isinstance(block, Table)] == [
         "convolutions"
     ]
-    assert len(table(section(slower, "What changes between configurations"), "all_changes").rows) == 1
+    assert len(table(section(slower, CHANGES), "all_changes").rows) == 1
 
 
 @pytest.mark.parametrize(("deterministic_ns", "told"), [(4_100_000, "benchmark"), (3_000_000, "deterministic")])
@@ -263,7 +266,7 @@ def test_of_two_about_as_fast_the_first_is_told(deterministic_ns: int, told: str
         deterministic=(part(ns=deterministic_ns),),
         no_tf32=(part(ns=2 * LARGE),),
     )
-    assert [row.config for row in fastest_ways(report)] == [told]
+    assert [row.config for row in fastest_changes(report)] == [told]
 
 
 # ---- programs, and every format

@@ -59,9 +59,9 @@ def test_the_idle_time_of_a_device_that_waits_is_on_the_first_page(cuda: Report)
     assert found is not None
     assert not found.detail
     (sentence,) = (block.text for block in found.blocks if isinstance(block, Paragraph))
-    assert sentence.startswith("In a traced step of 3.91 ms, the device works for 65.9 us (1.7 %).")
+    assert sentence.startswith("Device busy 1.7 % of a traced step: 65.9 us of 3.91 ms.")
     shown = table(found)
-    assert [head.title for head in shown.heads] == ["waiting for", "time", "% of step", "gaps", "before"]
+    assert [head.key for head in shown.heads] == ["cause", "ns", "span_percent", "gaps", "before"]
     assert [row[0] for row in shown.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
     (total,) = shown.totals
     assert total[1] == sum(part.ns for part in run.idle)
@@ -82,17 +82,17 @@ def test_little_idle_time_and_a_cpu_s_are_for_detail() -> None:
 
 def test_a_report_without_idle_times_has_no_section_of_them() -> None:
     document = report_document(SAMPLES["v0_cpu"]())
-    assert {"Idle time", "Waits of the host", "Host and device by phase"}.isdisjoint(s.title for s in document.sections)
+    assert {"Idle time", "Host waits", "Host and device time by phase"}.isdisjoint(s.title for s in document.sections)
 
 
 def test_waits_and_the_host_beside_the_device(cuda: Report) -> None:
     document = report_document(cuda)
-    waits = section(document, "Waits of the host")
+    waits = section(document, "Host waits")
     assert waits is not None
     assert [row[:3] for row in table(waits).rows] == [("aten::item", "cudaStreamSynchronize", "loss")]
-    assert any("Launches wait" in block.text for block in waits.blocks if isinstance(block, Paragraph))
-    phases = table(section(document, "Host and device by phase"))
-    assert [head.title for head in phases.heads] == ["phase", "host", "waits", "device", "host / device"]
+    assert any("launches at a time" in block.text for block in waits.blocks if isinstance(block, Paragraph))
+    phases = table(section(document, "Host and device time by phase"))
+    assert [head.key for head in phases.heads] == ["phase", "host_ns", "wait_ns", "traced_ns", "clock_ratio"]
     assert [row[0] for row in phases.rows] == ["forward", "loss", "backward", "optimizer"]
 
 

@@ -42,11 +42,12 @@ def test_configurations_stand_side_by_side() -> None:
 
 
 def test_what_was_run_and_why_it_broke_off_is_said() -> None:
-    (told,) = said(scheduled())
-    assert told.startswith("3 shapes, made up around the target's own, from 8x3x192x192 to 8x3x320x320; 3 cycles")
-    assert told.endswith("a smaller batch, 4x3x320x320.")
+    (sentence,) = said(scheduled())
+    assert sentence.startswith("3 shapes, generated")
+    assert "from 8x3x192x192 to 8x3x320x320. 3 cycles" in sentence
+    assert sentence.endswith("4x3x320x320.")
     (warning,) = said(scheduled(), "warning")
-    assert warning.startswith("benchmark broke off after 2 steps: 8x3x320x320: it does not fit")
+    assert warning.startswith("benchmark stopped after 2 steps: 8x3x320x320: it does not fit")
     assert said(scheduled(), "note") == ["x changes, mask with it."]
 
 
@@ -79,7 +80,7 @@ def test_a_schedule_that_never_began_is_a_sentence() -> None:
     broken = replace(report, schedules=(replace(report.schedules[1], steps=(), failure="no such\nfile"),))
     (block,) = section(report_document(broken), TITLE).blocks
     assert isinstance(block, Paragraph)
-    assert block.text == "benchmark broke off after 0 steps: no such file"
+    assert block.text == "benchmark stopped after 0 steps: no such file"
     assert DETAIL not in [s.title for s in report_document(broken).sections]
 
 

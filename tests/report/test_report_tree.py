@@ -15,7 +15,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import LayerBound, Peak, PhaseBound, Roof, Roofline
 from profiler_kit.render import RenderOptions, by_name, renderers
 from profiler_kit.report import report_document
-from profiler_kit.report.tree import MOST_ROWS, OWN
+from profiler_kit.report.tree import MAX_ROWS, OWN
 
 SUMS = ("params", "macs_forward", "flops", "traffic_bytes", "saved_bytes", "floor_ns", "kernel_ns")
 
@@ -194,7 +194,7 @@ def test_as_many_levels_as_fit_a_screen_unless_asked_otherwise() -> None:
     few = tree_of(report)
     assert max(map(level, labels(few))) == 1
     assert "1 of 2 levels" in few.caption
-    assert len(tree_of(report, depth=2).rows) > MOST_ROWS
+    assert len(tree_of(report, depth=2).rows) > MAX_ROWS
     assert len(tree_of(report, depth=0).rows) == 1
 
 

@@ -55,13 +55,13 @@ CHANGE_COLUMNS: tuple[Column[ChangeRow], ...] = (
     Column("from", "baseline", "text", lambda r: r.baseline, "the baseline configuration", rank=3),
     Column("to", "configuration", "text", lambda r: r.config, "the configuration compared with the baseline", name=True),
     Column("differs", "difference", "text", lambda r: r.differs, "the first difference in this order: algorithm, arithmetic, kernel (with its time), time alone", rank=4),
-    Column("before", "baseline algorithm", "text", lambda r: algorithm_words(r.before), "algorithm and arithmetic in the baseline", rank=1),
-    Column("before_ns", "baseline time", "ns", lambda r: r.before.kernel_ns, "device time per step in the baseline"),
-    Column("after", "algorithm", "text", lambda r: algorithm_words(r.after), "algorithm and arithmetic in the other configuration", rank=1),
-    Column("after_ns", "time", "ns", lambda r: r.after.kernel_ns, "device time per step in the other configuration"),
+    Column("before", "algorithm before", "text", lambda r: algorithm_words(r.before), "algorithm and arithmetic in the baseline", rank=1),
+    Column("before_ns", "before", "ns", lambda r: r.before.kernel_ns, "device time per step in the baseline"),
+    Column("after", "algorithm after", "text", lambda r: algorithm_words(r.after), "algorithm and arithmetic in the other configuration", rank=1),
+    Column("after_ns", "after", "ns", lambda r: r.after.kernel_ns, "device time per step in the other configuration"),
     Column("ratio", "ratio", "ratio", lambda r: r.after.kernel_ns / r.before.kernel_ns if r.before.kernel_ns else None, "time in the other configuration divided by the baseline time", rank=2),
-    Column("before_workspace_bytes", "baseline workspace", "bytes", lambda r: r.before.workspace_bytes, "workspace in the baseline", rank=5),
-    Column("after_workspace_bytes", "workspace", "bytes", lambda r: r.after.workspace_bytes, "workspace in the other configuration", rank=5),
+    Column("before_workspace_bytes", "workspace before", "bytes", lambda r: r.before.workspace_bytes, "workspace in the baseline", rank=5),
+    Column("after_workspace_bytes", "workspace after", "bytes", lambda r: r.after.workspace_bytes, "workspace in the other configuration", rank=5),
 )
 
 TABLES = (

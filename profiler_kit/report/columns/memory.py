@@ -64,9 +64,9 @@ MEMORY_COLUMNS: tuple[Column[MemoryRow], ...] = (
 
 PEAK_COLUMNS: tuple[Column[PeakRow], ...] = (
     Column("config", "configuration", "text", lambda p: p.run.config.name, "name of the configuration", name=True),
-    Column("rule_bytes", "predicted by rules", "bytes", lambda p: p.rule_bytes, "peak predicted without the device; workspaces by rules"),
+    Column("rule_bytes", "by rules", "bytes", lambda p: p.rule_bytes, "peak predicted without the device; workspaces by rules"),
     Column("rule_off_percent", "error %", "percent", lambda p: _error_percent(p.rule_bytes, p.run.peak_allocated_bytes), "the prediction by rules minus the measured peak, as a percentage of the measured peak"),
-    Column("scratch_bytes", "predicted with measured workspaces", "bytes", lambda p: p.run.predicted.allocated_bytes if p.run.predicted else None, "peak predicted with each op's workspace as measured in this configuration"),
+    Column("scratch_bytes", "by probe", "bytes", lambda p: p.run.predicted.allocated_bytes if p.run.predicted else None, "peak predicted with each op's workspace as measured in the probe step of this configuration"),
     Column("scratch_off_percent", "error %", "percent", lambda p: _error_percent(p.run.predicted.allocated_bytes if p.run.predicted else None, p.run.peak_allocated_bytes), "the prediction with measured workspaces minus the measured peak, as a percentage of the measured peak"),
     Column("measured_bytes", "measured", "bytes", lambda p: p.run.peak_allocated_bytes, "peak allocated bytes in the timed steps"),
     Column("at", "predicted at", "text", lambda p: peak_place(p.run.predicted), "phase, layer and op at the peak of the last prediction", rank=1, name=True),

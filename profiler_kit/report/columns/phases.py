@@ -46,7 +46,7 @@ PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
     Column("phase", "phase", "text", lambda r: r.label, "data, transfer, forward, loss, backward, recompute, optimizer or other"),
     Column("stopwatch_ns", "stopwatch", "ns", lambda r: r.timing.stopwatch_ns, "median host time of the phase by time.time(), without synchronization; the loss ends with .item()"),
     Column("stopwatch_percent", "%", "percent", lambda r: share(r.timing.stopwatch_ns, r.total.stopwatch_ns), "share of the total stopwatch time"),
-    Column("event_ns", "CUDA events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, gaps between kernels included"),
+    Column("event_ns", "events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, gaps between kernels included"),
     Column("event_percent", "%", "percent", lambda r: share(r.timing.event_ns, r.total.event_ns), "share of the total event time"),
     Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _times_operators(report)),
     Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_times_operators, place="page"),

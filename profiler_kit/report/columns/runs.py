@@ -114,14 +114,14 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "peak resident memory of the process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
     Column("workspace_mib", "workspace MiB", "count", lambda r: _mib(r.run.workspace_bytes), "largest workspace of one op, in MiB", place="page", rank=8),
     Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "largest workspace of one op", place="data"),
-    Column("kernel_shares", "time % fwd/loss/ bwd/opt", "text", lambda r: phase_shares(r.run), "shares of device time in forward, loss, backward and optimizer, in whole percent", place="page", rank=2),
+    Column("kernel_shares", "fwd/loss/ bwd/opt %", "text", lambda r: phase_shares(r.run), "shares of device time in forward, loss, backward and optimizer, in whole percent", place="page", rank=2),
     Column("forward_percent", "forward %", "percent", _kernel_share("forward"), "share of device time in forward", place="data"),
     Column("loss_percent", "loss %", "percent", _kernel_share("loss"), "share of device time in the loss", place="data"),
     Column("backward_percent", "backward %", "percent", _kernel_share("backward"), "share of device time in backward", place="data"),
     Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
     Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
     Column("repeatable", "bitwise equal", "bool", lambda r: r.run.repeatable, "whether three passes in one process gave bitwise equal outputs and gradients", rank=5),
-    Column("max_relative_error", "error vs fp64", "fraction", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=6),
+    Column("max_relative_error", "fp64 error", "fraction", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=6),
     Column("trace", "trace", "text", lambda r: r.run.trace, "file of the Chrome trace of the traced steps", place="data"),
 )
 
