@@ -93,7 +93,7 @@ def _by_op(check: CrossCheck) -> list[PeerRow]:
 
 
 def _reason(check: CrossCheck, layer: CrossCheckLayer) -> str:
-    """The reason for the difference on `layer`; empty if there is no difference."""
+    """The reason for the difference on `layer`; empty if both counters agree."""
     parts = []
     if layer.expected_macs != layer.kit_macs:
         inside = (row for row in check.rows if row.reason and _is_within(row.path, layer.path))

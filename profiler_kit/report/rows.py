@@ -167,7 +167,7 @@ def run_by_name(report: Report, name: str | None = None) -> ConfigRun | None:
         failed = run is not None and run.failure is not None
         reason = "the run failed" if failed else "the report has no such configuration"
         names = ", ".join(r.config.name for r in report.runs if r.failure is None)
-        hint = f"choose one of: {names}" if names else "run analyze again: no run of this report has samples"
+        hint = f"choose one of: {names}" if names else "measure with analyze: this report has no successful run"
         raise UsageError(f"cannot show {name!r}: {reason}", hint=hint)
     return run
 

@@ -245,7 +245,7 @@ def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
 def peaks_table(report: Report) -> Table | None:
     """Each run's peak: predicted by rules, predicted with measured workspaces, and measured.
 
-    None if there is no prediction for a device, or no run on a device.
+    None without a prediction for a device, or without a run on a device.
     """
     memory = report.static.memory if report.static is not None else None
     device = memory.device if memory is not None else None
