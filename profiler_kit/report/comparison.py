@@ -205,8 +205,8 @@ def _efficiency_rows(side: SideEfficiency, label: str) -> Iterator[EfficiencyRow
     if others:
         device_ns, flops = sum(layer.device_ns for layer in others), sum(layer.flops for layer in others)
         rate = flops / device_ns * 1e9 if flops and device_ns > 0 else None
-        yield row(f"{len(others)} other layers", device_ns, sum(layer.beyond_ns for layer in others), rate)
-    yield row("outside layers", side.rest_ns, side.rest_ns)
+        yield row(f"{len(others)} others", device_ns, sum(layer.beyond_ns for layer in others), rate)
+    yield row("other time", side.rest_ns, side.rest_ns)
     yield row("whole step", side.step_ns, side.beyond_ns, side.flops / side.step_ns * 1e9)
 
 

@@ -20,7 +20,7 @@ from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_name
 from profiler_kit.report.schedules import schedule_details, schedule_section
-from profiler_kit.report.tables import By, View
+from profiler_kit.report.tables import View, WorkTable
 from profiler_kit.report.trace_tables import MIN_IDLE_SHARE
 
 TOP_LAYERS = 10
@@ -35,7 +35,7 @@ def report_document(
     sort: str | None = None,
     run: str | None = None,
     unit: WorkUnit = "flop",
-    by: By | None = None,
+    by: WorkTable | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
 
@@ -81,7 +81,7 @@ def report_document(
     )
 
 
-def _complete_tables(report: Report, run: ConfigRun | None, by: By) -> tuple[Table, ...]:
+def _complete_tables(report: Report, run: ConfigRun | None, by: WorkTable) -> tuple[Table, ...]:
     """All complete tables; the main one, which CSV holds, comes first."""
     main = {"op": "ops", "what-if": "what_ifs"}.get(by, "layers")
     return tuple(sorted(tables.data_tables(report, run), key=lambda table: table.name != main))
@@ -158,7 +158,7 @@ def _ops(view: View) -> Iterator[Section]:
         yield Section(title="Ops", blocks=(tables.op_table(view),))
 
 
-_WORK: Final[dict[By, Callable[[View], Iterator[Section]]]] = {
+_WORK: Final[dict[WorkTable, Callable[[View], Iterator[Section]]]] = {
     "tree": _tree,
     "layer": _layers,
     "op": _ops,

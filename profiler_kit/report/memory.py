@@ -10,7 +10,7 @@ from profiler_kit.records.counts import DeviceMemory, Phase, WhatIf
 from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.report.columns.column import page_table
-from profiler_kit.report.columns.memory import KEPT_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
+from profiler_kit.report.columns.memory import SAVED_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
 from profiler_kit.units import text
 
 MIN_INTERVAL_SHARE: Final = 0.01  # of the peak: a narrower interval gets no sentence
@@ -104,7 +104,7 @@ def details(report: Report) -> Iterator[Section]:
         return
     if memory.modules:
         modules = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
-        table = page_table("kept", "by module", KEPT_COLUMNS, modules, report)
+        table = page_table("kept", "by module", SAVED_COLUMNS, modules, report)
         yield Section(title="Saved for backward", blocks=(table,), detail=True)
     points = memory.device.timeline if memory.device is not None else memory.timeline
     if points:

@@ -33,7 +33,7 @@ from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, Ke
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.columns.traces import IdleLine
-from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS, OfRun
+from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS, RunItem
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merge_ops, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, limit_rows, merge
@@ -41,7 +41,7 @@ from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.report.tree import tree
 
 Row = TypeVar("Row")
-By = Literal["tree", "layer", "op", "what-if"]
+WorkTable = Literal["tree", "layer", "op", "what-if"]
 MODEL_ORDER: Final = "model"
 # Short names of columns for --sort.
 SORT_ALIASES: Final = {
@@ -115,7 +115,7 @@ def op_table(view: View) -> Table:
     return page_table("ops", "per step, all calls together", columns, rows, view.report, totals=[total])
 
 
-def check_sort(sort: str | None, by: By) -> None:
+def check_sort(sort: str | None, by: WorkTable) -> None:
     """Check that the table of `by` has a column `sort`. Raises: UsageError if it has none."""
     if sort is None or sort == MODEL_ORDER:
         return
@@ -184,17 +184,17 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     return rows, PhaseRow(config=name, label=TOTAL, timing=total, total=total)
 
 
-def idle_rows(run: ConfigRun) -> tuple[list[OfRun[IdleLine]], OfRun[IdleLine]]:
+def idle_rows(run: ConfigRun) -> tuple[list[RunItem[IdleLine]], RunItem[IdleLine]]:
     """One row per cause of idle time in the traced steps, longest first, and their sum."""
     lines, total = idle_lines(run.idle)
-    rows = [OfRun(run.config.name, line, run.span_ns) for line in lines]
-    return rows, OfRun(run.config.name, replace(total, cause=TOTAL), run.span_ns)
+    rows = [RunItem(run.config.name, line, run.span_ns) for line in lines]
+    return rows, RunItem(run.config.name, replace(total, cause=TOTAL), run.span_ns)
 
 
-def wait_rows(run: ConfigRun, top: int | None = None) -> list[OfRun[SyncWait]]:
+def wait_rows(run: ConfigRun, top: int | None = None) -> list[RunItem[SyncWait]]:
     """The `top` longest waits of the host for the device in the traced steps, longest first."""
     longest = sorted(run.waits, key=lambda wait: -wait.wait_ns)[:top]
-    return [OfRun(run.config.name, wait, run.span_ns) for wait in longest]
+    return [RunItem(run.config.name, wait, run.span_ns) for wait in longest]
 
 
 def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:

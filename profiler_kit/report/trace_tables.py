@@ -27,8 +27,8 @@ from profiler_kit.report.columns.traces import (
     TRACE_SYNC_COLUMNS,
     FamilyLine,
     IdleLine,
-    Of,
     PhaseLine,
+    TraceItem,
 )
 from profiler_kit.report.rows import TOTAL, UNATTRIBUTED, limit_rows
 
@@ -149,7 +149,7 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
     if report.ranks is not None:
         yield data_table("ranks", RANK_COLUMNS, report.ranks.ranks)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
-    tables: tuple[tuple[str, Sequence[Column[Of[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
+    tables: tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
         ("traces", TRACE_COLUMNS, lambda trace: [None]),
         ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
         ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
@@ -162,4 +162,4 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
         ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),
     )
     for name, columns, items in tables:
-        yield data_table(name, columns, [Of(trace, item) for trace in report.traces for item in items(trace)])
+        yield data_table(name, columns, [TraceItem(trace, item) for trace in report.traces for item in items(trace)])

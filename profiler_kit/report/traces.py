@@ -25,7 +25,7 @@ from profiler_kit.report.columns.traces import (
     TRACE_STREAM_COLUMNS,
     TRACE_SYNC_COLUMNS,
     TRACE_TREE_COLUMNS,
-    Of,
+    TraceItem,
 )
 from profiler_kit.report.rows import check_limits
 from profiler_kit.report.trace_ranks import ranks_section
@@ -190,21 +190,21 @@ def _caption(trace: TraceSummary) -> str:
 
 
 def _traces_table(report: TraceReport) -> Table:
-    rows = [Of(trace, None, report.name(trace)) for trace in report.traces]
+    rows = [TraceItem(trace, None, report.name(trace)) for trace in report.traces]
     return page_table("traces", "whole traces", TRACE_COLUMNS, rows)
 
 
 def _table(
     trace: TraceSummary,
     name: str,
-    columns: Sequence[Column[Of[Item]]],
+    columns: Sequence[Column[TraceItem[Item]]],
     items: Iterable[Item],
     *,
     caption: str | None = None,
     total: Item | None = None,
 ) -> Table:
     """A table of the `items` of `trace`, with a row for `total`."""
-    rows, totals = [Of(trace, item) for item in items], [] if total is None else [Of(trace, total)]
+    rows, totals = [TraceItem(trace, item) for item in items], [] if total is None else [TraceItem(trace, total)]
     return page_table(name, _caption(trace) if caption is None else caption, columns, rows, totals=totals)
 
 

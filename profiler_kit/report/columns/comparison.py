@@ -130,7 +130,7 @@ LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
 
 EFFICIENCY_COLUMNS: tuple[Column[EfficiencyRow], ...] = (
     Column("side", "Side", "text", lambda r: r.side, "the report; the slower side comes first", name=True),
-    Column("layer", "Layer", "text", lambda r: r.title, "the layer, several layers in one row, time outside layers, or the whole step", name=True),
+    Column("layer", "Layer", "text", lambda r: r.title, "the layer; other layers in one row; other time (outside layers); or the whole step", name=True),
     Column("phase", "Phase", "text", lambda r: r.phase, "the phase; recomputed forward work counts as backward"),
     Column("device_ns", "{clock}", "ns", lambda r: r.device_ns, "device time per step (on a CPU: self time of operators)"),
     Column("share", "Share", "percent", lambda r: share(r.device_ns, r.step_ns), "share of the step's device time", rank=2),

@@ -73,7 +73,7 @@ PEAK_COLUMNS: tuple[Column[PeakRow], ...] = (
     Column("measured_at", "measured at", "text", lambda p: peak_place(p.run.memory), "phase, layer and op at the peak of the probe step", rank=2, name=True),
 )
 
-KEPT_COLUMNS: tuple[Column[ModuleMemory], ...] = (
+SAVED_COLUMNS: tuple[Column[ModuleMemory], ...] = (
     Column("layer", "layer", "text", lambda m: shown_path(m.path), "the module that calls the ops", name=True),
     Column("created_bytes", "created", "bytes", lambda m: m.created_bytes, "saved bytes of tensors that the module's own ops created; sums to the total"),
     Column("saved_bytes", "newly saved", "bytes", lambda m: m.saved_bytes, "saved bytes that the module's own ops saved first; sums to the total"),
@@ -123,7 +123,7 @@ WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
 TABLES = (
     ColumnTable("memory", MEMORY_COLUMNS, "The step's peak by category, predicted and measured."),
     ColumnTable("peaks", PEAK_COLUMNS, "The peak of each run: predicted by rules, predicted with measured workspaces, and measured."),
-    ColumnTable("kept", KEPT_COLUMNS, "Memory saved for backward, parameters and inputs excluded, by the module that created it and by the modules that save it. Predicted."),
+    ColumnTable("kept", SAVED_COLUMNS, "Memory saved for backward, parameters and inputs excluded, by the module that created it and by the modules that save it. Predicted."),
     ColumnTable("timeline", TIMELINE_COLUMNS, "Live tensor bytes over the step. Predicted."),
     ColumnTable("scratch", SCRATCH_COLUMNS, "Ops whose workspace is not known exactly. Those that may raise the predicted peak most come first."),
     ColumnTable("what_ifs", WHAT_IF_COLUMNS, "The predicted memory with one change each: `count --batch 8,16 --fits 24GiB --checkpoint PATH --what-if amp`. `--by what-if -o FILE.csv` writes this table."),

@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Of(Generic[Item]):
+class TraceItem(Generic[Item]):
     """One row of a trace. `name`: the trace's name in a table of several traces, else None."""
 
     trace: TraceSummary
@@ -91,7 +91,7 @@ def _clock_ratio(host: int | None, device: int) -> float | None:
     return host / device if host is not None and device > 0 else None
 
 
-def _busy(row: Of[Item]) -> int:
+def _busy(row: TraceItem[Item]) -> int:
     return row.trace.busy_ns
 
 
@@ -99,12 +99,12 @@ def _time(trace: TraceSummary, *phases: TracePhase) -> int | None:
     return sum_known(timing.kernel_ns for timing in trace.phases if timing.phase in phases)
 
 
-def _by_device(row: Of[Item], ns: int) -> int | None:
+def _by_device(row: TraceItem[Item], ns: int) -> int | None:
     """`ns` where the trace's clock is the device; pages show host times under another title."""
     return ns if row.trace.clock == "device" else None
 
 
-def _time_columns(work: str) -> tuple[Column[Of[Any]], ...]:
+def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
     """The columns of the busy time of `work`; pages show operator times on the host under another title."""
     return (
         Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, f"busy time of {work}; in a trace without device events: self time of operators", place="data"),
@@ -127,7 +127,7 @@ def _other_phases(line: ModuleLine) -> int | None:
 
 # fmt: off
 # ruff: noqa: E501 - one column, one line
-TRACE_COLUMNS: tuple[Column[Of[None]], ...] = (
+TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("name", "trace", "text", lambda r: r.name, "name of the file", place="page", name=True),
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("rank", "rank", "count", lambda r: r.trace.rank, "rank of the process; empty where the trace does not say"),
@@ -152,7 +152,7 @@ TRACE_COLUMNS: tuple[Column[Of[None]], ...] = (
     Column("linked", "linked", "count", lambda r: r.trace.linked, "number of device events whose launch is in the trace", place="data"),
 )
 
-TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
+TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("phase", "phase", "text", lambda r: r.item.label, "data, transfer, forward, loss, backward, recompute, optimizer, communication or other"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "wall time of the phase on the host, as a stopwatch shows it"),
@@ -167,7 +167,7 @@ TRACE_PHASE_COLUMNS: tuple[Column[Of[PhaseLine]], ...] = (
     Column("events", "events", "count", lambda r: r.item.events, "number of device events", rank=4),
 )
 
-TRACE_IDLE_COLUMNS: tuple[Column[Of[IdleLine]], ...] = (
+TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause"),
     Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the span"),
@@ -175,7 +175,7 @@ TRACE_IDLE_COLUMNS: tuple[Column[Of[IdleLine]], ...] = (
     Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first", rank=2),
 )
 
-TRACE_GAP_COLUMNS: tuple[Column[Of[IdleTime]], ...] = (
+TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line"),
     Column("cause", "cause", "text", lambda r: r.item.cause, "why the device was idle"),
     Column("phase", "phase", "text", lambda r: r.item.phase, "the phase of the work that ends the gaps; empty where it has none"),
@@ -183,7 +183,7 @@ TRACE_GAP_COLUMNS: tuple[Column[Of[IdleTime]], ...] = (
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps"),
 )
 
-TRACE_TREE_COLUMNS: tuple[Column[Of[ModuleLine]], ...] = (
+TRACE_TREE_COLUMNS: tuple[Column[TraceItem[ModuleLine]], ...] = (
     Column("module", "module", "text", lambda r: r.item.label, "the module, indented below its caller", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name or None, "class of the module", rank=4),
     *_time_columns("the module including children"),
@@ -195,7 +195,7 @@ TRACE_TREE_COLUMNS: tuple[Column[Of[ModuleLine]], ...] = (
     Column("own_ns", "self", "ns", lambda r: r.item.own_ns or None, "time of the module excluding children", rank=3),
 )
 
-TRACE_MODULE_COLUMNS: tuple[Column[Of[TraceModule]], ...] = (
+TRACE_MODULE_COLUMNS: tuple[Column[TraceItem[TraceModule]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line"),
     Column("path", "module", "text", lambda r: r.item.path, "names of the nested calls from the outermost down; empty for work outside modules, (communication) for collectives", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name, "class of the module; empty where the trace does not say"),
@@ -204,7 +204,7 @@ TRACE_MODULE_COLUMNS: tuple[Column[Of[TraceModule]], ...] = (
     Column("events", "events", "count", lambda r: r.item.events, "number of device events"),
 )
 
-TRACE_OPERATOR_COLUMNS: tuple[Column[Of[TraceOperator]], ...] = (
+TRACE_OPERATOR_COLUMNS: tuple[Column[TraceItem[TraceOperator]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("name", "operator", "text", lambda r: r.item.name, "name of the operator", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "kind of operation", place="data"),
@@ -215,7 +215,7 @@ TRACE_OPERATOR_COLUMNS: tuple[Column[Of[TraceOperator]], ...] = (
     Column("host_self_ns", "host self", "ns", lambda r: r.item.host_self_ns, "time of the operator on the host, nested operators excluded", rank=1),
 )
 
-TRACE_SHAPE_COLUMNS: tuple[Column[Of[ShapedOperator]], ...] = (
+TRACE_SHAPE_COLUMNS: tuple[Column[TraceItem[ShapedOperator]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("name", "operator", "text", lambda r: r.item.name, "the operator that the program called", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "kind of operation", place="data"),
@@ -228,7 +228,7 @@ TRACE_SHAPE_COLUMNS: tuple[Column[Of[ShapedOperator]], ...] = (
     Column("recompute_ns", "recompute", "ns", lambda r: r.item.recompute_ns or None, "part of the time in forward work recomputed in backward", rank=2),
 )
 
-TRACE_KERNEL_COLUMNS: tuple[Column[Of[TraceKernel]], ...] = (
+TRACE_KERNEL_COLUMNS: tuple[Column[TraceItem[TraceKernel]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time; overlapping calls count once"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
@@ -242,7 +242,7 @@ TRACE_KERNEL_COLUMNS: tuple[Column[Of[TraceKernel]], ...] = (
     Column("name", "kernel", "text", lambda r: r.item.name, "name of the kernel in the trace", name=True),
 )
 
-TRACE_FAMILY_COLUMNS: tuple[Column[Of[FamilyLine]], ...] = (
+TRACE_FAMILY_COLUMNS: tuple[Column[TraceItem[FamilyLine]], ...] = (
     Column("family", "kind", "text", lambda r: family_words(r.item.family), "what kernels of this kind compute, and by which algorithm"),
     Column("math", "math", "text", lambda r: math_words(r.item.math) if r.item.math else None, "arithmetic with the most time; empty where the names do not say", rank=2),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of these kernels"),
@@ -251,7 +251,7 @@ TRACE_FAMILY_COLUMNS: tuple[Column[Of[FamilyLine]], ...] = (
     Column("longest", "longest kernel", "text", lambda r: r.item.longest, "name of the kernel with the most time", rank=3, name=True),
 )
 
-TRACE_STREAM_COLUMNS: tuple[Column[Of[StreamTime]], ...] = (
+TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("device", "device", "text", lambda r: r.item.device, "number of the device"),
     Column("stream", "stream", "text", lambda r: r.item.stream, "number of the stream"),
@@ -261,7 +261,7 @@ TRACE_STREAM_COLUMNS: tuple[Column[Of[StreamTime]], ...] = (
     Column("communication", "collectives alone", "bool", lambda r: r.item.communication, "whether the stream runs collectives only"),
 )
 
-TRACE_STEP_COLUMNS: tuple[Column[Of[TraceStep]], ...] = (
+TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("number", "step", "count", lambda r: r.item.number, "number of the step, as in ProfilerStep#number"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of the step's mark on the host"),
@@ -271,7 +271,7 @@ TRACE_STEP_COLUMNS: tuple[Column[Of[TraceStep]], ...] = (
     Column("steady", "steady", "bool", lambda r: r.item.steady, "whether the launch queue no longer grew; the step time is the median over steady steps"),
 )
 
-TRACE_SYNC_COLUMNS: tuple[Column[Of[SyncWait]], ...] = (
+TRACE_SYNC_COLUMNS: tuple[Column[TraceItem[SyncWait]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("name", "host waits in", "text", lambda r: r.item.name, "the operator or Python call that waits", name=True),
     Column("call", "call", "text", lambda r: r.item.call, "the call of the CUDA runtime", rank=3, name=True),

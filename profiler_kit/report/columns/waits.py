@@ -12,7 +12,7 @@ from profiler_kit.report.columns.values import share
 
 
 @dataclass(frozen=True, slots=True)
-class OfRun(Generic[Item]):
+class RunItem(Generic[Item]):
     """A per-step figure from the traced steps of the configuration `config`; `span_ns` is the span of a traced step."""
 
     config: str
@@ -22,7 +22,7 @@ class OfRun(Generic[Item]):
 
 # fmt: off
 # ruff: noqa: E501 - one column, one line
-IDLE_COLUMNS: tuple[Column[OfRun[IdleLine]], ...] = (
+IDLE_COLUMNS: tuple[Column[RunItem[IdleLine]], ...] = (
     Column("config", "config", "text", lambda r: r.config, "name of the configuration", place="data"),
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle (on a CPU: why no operator ran)"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause, per traced step"),
@@ -31,7 +31,7 @@ IDLE_COLUMNS: tuple[Column[OfRun[IdleLine]], ...] = (
     Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first", rank=2),
 )
 
-WAIT_COLUMNS: tuple[Column[OfRun[SyncWait]], ...] = (
+WAIT_COLUMNS: tuple[Column[RunItem[SyncWait]], ...] = (
     Column("config", "config", "text", lambda r: r.config, "name of the configuration", place="data"),
     Column("name", "host waits in", "text", lambda r: r.item.name, "the operator that waits", name=True),
     Column("call", "call", "text", lambda r: r.item.call, "the call of the CUDA runtime", rank=3, name=True),
