@@ -174,7 +174,7 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
         title = "Roofline" if i == 0 else f"Roofline ({line.roof.source})"
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in sentences.roofline(line)]
         blocks += [Paragraph(text=note, role="note") for note in line.notes]
-        table = tables.roof_table(line, report)
+        table = tables.roofline_table(line, report)
         detail = i > 0 or run is not None
         yield Section(title=title, blocks=(*blocks, table), detail=detail)
 

@@ -17,7 +17,7 @@ from profiler_kit.records.sums import added, sum_known
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
-from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOF_COLUMNS
+from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
 from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, PeerRow
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
@@ -208,11 +208,11 @@ def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
 
 
-def roof_table(line: Roofline, report: Report) -> Table:
+def roofline_table(line: Roofline, report: Report) -> Table:
     """Roofline bounds of the step's phases, with device times where a run has them."""
     phases = [phase for phase in line.phases if phase.phase != STEP]
     totals = [phase for phase in line.phases if phase.phase == STEP]
-    return page_table("roofline", "", ROOF_COLUMNS, phases, report, totals=totals)
+    return page_table("roofline", "", ROOFLINE_COLUMNS, phases, report, totals=totals)
 
 
 def cost_table(report: Report, unit: WorkUnit) -> Table | None:

@@ -117,8 +117,8 @@ def test_columns_set_aside_stand_in_a_second_table(v0_report: Report, count_only
 def test_held_bytes_count_each_storage_once_in_the_total(v0_report: Report) -> None:
     assert v0_report.static is not None
     layers = table(report_document(v0_report), "Layers")
-    held = [head.key for head in layers.heads].index("held_bytes")
-    assert layers.totals[0][held] == v0_report.static.saved_bytes
+    position = [head.key for head in layers.heads].index("held_bytes")
+    assert layers.totals[0][position] == v0_report.static.saved_bytes
 
 
 def test_families_are_words_for_people_and_names_for_programs(v0_report: Report) -> None:
@@ -131,15 +131,15 @@ def test_families_are_words_for_people_and_names_for_programs(v0_report: Report)
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("written", "expected"),
     [("91900", "cuDNN 9.19.0"), ("8902", "cuDNN 8.9.2"), ("9.19.0", "cuDNN 9.19.0"), ("x", "cuDNN x")],
 )
-def test_cudnns_number_is_shown_as_its_version(v0_report: Report, written: str, shown: str) -> None:
+def test_cudnns_number_is_shown_as_its_version(v0_report: Report, written: str, expected: str) -> None:
     run = v0_report.runs[0]
     assert run.environment is not None
     run = replace(run, environment=replace(run.environment, cudnn=written))
-    said = texts(report_document(replace(v0_report, runs=(run,))), "Target")
-    assert any(f"{shown}, Python" in text for text in said)
+    messages = texts(report_document(replace(v0_report, runs=(run,))), "Target")
+    assert any(f"{expected}, Python" in text for text in messages)
 
 
 def test_all_findings_are_there_in_the_reports_order(v0_report: Report) -> None:
@@ -149,7 +149,7 @@ def test_all_findings_are_there_in_the_reports_order(v0_report: Report) -> None:
 
 
 def test_the_header_says_what_was_run_on_what_and_from_how_many_steps(v0_cpu_report: Report) -> None:
-    said = " ".join(texts(report_document(v0_cpu_report), "Target"))
+    messages = " ".join(texts(report_document(v0_cpu_report), "Target"))
     for part in (
         "Training step",
         "8x3x256x256 float32",
@@ -163,7 +163,7 @@ def test_the_header_says_what_was_run_on_what_and_from_how_many_steps(v0_cpu_rep
         CONVENTION,
         "inputs from example_inputs",
     ):
-        assert part in said, part
+        assert part in messages, part
 
 
 def test_warnings_are_set_apart(v0_cpu_report: Report) -> None:
@@ -186,10 +186,10 @@ def test_the_targets_own_word_on_its_guess_is_the_warning() -> None:
     blocks = section(
         report_document(replace(report, target=replace(report.target, notes=(own, "loss: sum")))), "Target"
     ).blocks
-    said = [(block.role, block.text) for block in blocks if isinstance(block, Paragraph) and block.role != "text"]
-    assert ("warning", own) in said
-    assert ("note", "loss: sum") in said
-    assert sum("guess" in text.lower() for _, text in said) == 1
+    messages = [(block.role, block.text) for block in blocks if isinstance(block, Paragraph) and block.role != "text"]
+    assert ("warning", own) in messages
+    assert ("note", "loss: sum") in messages
+    assert sum("guess" in text.lower() for _, text in messages) == 1
 
 
 def test_many_steps_are_no_warning(v0_report: Report) -> None:
@@ -329,11 +329,11 @@ def test_a_roof_is_said_beside_the_layers_and_in_the_details() -> None:
     line = report.roofline_of(report.baseline())
     assert line is not None
     assert line.step is not None
-    (said,) = texts(document, "Layers")
-    assert f"{line.step.attained_percent:.1f} % of the measured roofline" in said
+    (messages,) = texts(document, "Layers")
+    assert f"{line.step.attained_percent:.1f} % of the measured roofline" in messages
     conv2 = [layer for layer in line.layers if layer.path == "conv2"]
-    whole = sum(layer.floor_ns for layer in conv2) / sum(layer.time_ns or 0 for layer in conv2)
-    assert attained["conv2"] == pytest.approx(100 * whole)
+    share_sum = sum(layer.floor_ns for layer in conv2) / sum(layer.time_ns or 0 for layer in conv2)
+    assert attained["conv2"] == pytest.approx(100 * share_sum)
     assert attained["(unattributed)"] is None
     assert {"bound", "floor_ns"} <= {head.key for head in table(document, "Layer counts").heads}
     assert section(document, "Roofline").detail

@@ -111,9 +111,9 @@ def test_fold_adds_children_into_the_ancestor_at_that_depth() -> None:
     assert block.counted is not None
     assert block.counted.forward == Cost(macs=10, flops=22)
     assert (block.class_name, block.output_bytes) == ("Block", 8)
-    whole = fold(rows, 0)
-    assert [row.path for row in whole] == [""]
-    assert whole[0].counted == joined(replace(count_only(), static=counted(nodes))).total.counted
+    folded = fold(rows, 0)
+    assert [row.path for row in folded] == [""]
+    assert folded[0].counted == joined(replace(count_only(), static=counted(nodes))).total.counted
 
 
 PATHS = st.lists(

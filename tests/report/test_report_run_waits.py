@@ -48,24 +48,24 @@ def section(document: Document, title: str) -> Section | None:
     return next((s for s in document.sections if s.title == title), None)
 
 
-def table(found: Section | None) -> Table:
-    assert found is not None
-    return next(block for block in found.blocks if isinstance(block, Table))
+def table(idle_section: Section | None) -> Table:
+    assert idle_section is not None
+    return next(block for block in idle_section.blocks if isinstance(block, Table))
 
 
 def test_the_idle_time_of_a_device_that_waits_is_on_the_first_page(cuda: Report) -> None:
     document, run = report_document(cuda), baseline(cuda)
-    found = section(document, "Idle time")
-    assert found is not None
-    assert not found.detail
-    (sentence,) = (block.text for block in found.blocks if isinstance(block, Paragraph))
+    idle_section = section(document, "Idle time")
+    assert idle_section is not None
+    assert not idle_section.detail
+    (sentence,) = (block.text for block in idle_section.blocks if isinstance(block, Paragraph))
     assert sentence.startswith("Device busy 1.7 % of a traced step: 65.9 us of 3.91 ms.")
-    shown = table(found)
-    assert [head.key for head in shown.heads] == ["cause", "ns", "span_percent", "gaps", "before"]
-    assert [row[0] for row in shown.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
-    (total,) = shown.totals
+    idle_table = table(idle_section)
+    assert [head.key for head in idle_table.heads] == ["cause", "ns", "span_percent", "gaps", "before"]
+    assert [row[0] for row in idle_table.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
+    (total,) = idle_table.totals
     assert total[1] == sum(part.ns for part in run.idle)
-    assert total[1] == sum(int(row[1] or 0) for row in shown.rows)
+    assert total[1] == sum(int(row[1] or 0) for row in idle_table.rows)
     titles = [s.title for s in document.sections]
     assert titles.index("Idle time") == titles.index("Phases") + 1
 

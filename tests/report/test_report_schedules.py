@@ -20,8 +20,8 @@ def section(document: Document, title: str) -> Section:
 
 
 def table(document: Document, title: str) -> list[dict[str, object]]:
-    (found,) = [block for block in section(document, title).blocks if isinstance(block, Table)]
-    return [dict(zip((head.key for head in found.heads), row, strict=True)) for row in found.rows]
+    (result,) = [block for block in section(document, title).blocks if isinstance(block, Table)]
+    return [dict(zip((head.key for head in result.heads), row, strict=True)) for row in result.rows]
 
 
 def said(report: Report, role: str = "text") -> list[str]:
@@ -88,8 +88,8 @@ def test_a_recorded_schedule_names_its_file_and_has_one_cycle() -> None:
     report = scheduled()
     first = tuple(step for step in report.schedules[0].steps if step.cycle == 1 and not step.last_batch)
     recorded = replace(report.schedules[0], source="seen.txt", steps=first)
-    (told,) = said(replace(report, schedules=(recorded,)))
-    assert told == "3 shapes, recorded in seen.txt, from 8x3x192x192 to 8x3x320x320."
+    (sentence,) = said(replace(report, schedules=(recorded,)))
+    assert sentence == "3 shapes, recorded in seen.txt, from 8x3x192x192 to 8x3x320x320."
     (row,) = table(report_document(replace(report, schedules=(recorded,))), TITLE)
     assert "cycle_2_ns" not in row
 

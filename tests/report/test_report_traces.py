@@ -145,9 +145,9 @@ def test_modules_nest_and_add_up() -> None:
 
 def test_communication_is_an_owner_beside_the_modules_and_is_none() -> None:
     alone = TraceModule(path="(communication)", class_name="", phase="communication", kernel_ns=ms(9.0), events=100)
-    whole = replace(nested(), modules=(*nested().modules, alone))
+    summary = replace(nested(), modules=(*nested().modules, alone))
     (line,) = (
-        line for line in module_tree(whole.modules, top=None, depth=1, max_lines=100).lines if "comm" in line.label
+        line for line in module_tree(summary.modules, top=None, depth=1, max_lines=100).lines if "comm" in line.label
     )
     assert (line.label, line.kernel_ns) == ("(communication)", ms(9.0))
     nameless = replace(nested(), modules=(alone,), has_modules=False)
@@ -156,7 +156,7 @@ def test_communication_is_an_owner_beside_the_modules_and_is_none() -> None:
 
 
 def test_operators_by_shape_stand_with_the_operators() -> None:
-    one = ShapedOperator(
+    item = ShapedOperator(
         name="aten::conv2d",
         family="conv",
         shapes=((8, 30, 257, 257), (50,)),
@@ -166,14 +166,14 @@ def test_operators_by_shape_stand_with_the_operators() -> None:
         backward_ns=ms(50.0),
         recompute_ns=0,
     )
-    report = traces(replace(convnet(), shapes=(one,)))
+    report = traces(replace(convnet(), shapes=(item,)))
     (section,) = (section for section in traces_document(report).sections if section.title == "Operators by shape")
     assert section.detail
     assert "8x30x257x257, 50" in page(report, by="operator")
     assert "8x30x257x257" not in page(report, by="kernel")
     assert [table.name for table in traces_document(report, by="operator").full][:1] == ["trace_operators"]
     assert loads_saved(dumps(report), "saved.json") == report
-    pair = page(traces(replace(convnet(), shapes=(one,)), replace(full_queue(), shapes=(one,))), by="operator")
+    pair = page(traces(replace(convnet(), shapes=(item,)), replace(full_queue(), shapes=(item,))), by="operator")
     assert pair.count("Operators by shape of") == 2
 
 
@@ -239,8 +239,8 @@ def test_json_is_the_record_and_is_read_again(name: str) -> None:
     assert dumps(report) == written
     data = json.loads(written)
     assert list(data)[:4] == ["kind", "schema", "tool", "created"]
-    for one in data["traces"]:
-        assert one["busy_ns"] + one["idle_ns"] == one["span_ns"]
+    for item in data["traces"]:
+        assert item["busy_ns"] + item["idle_ns"] == item["span_ns"]
         assert {
             "file",
             "steps",
@@ -251,9 +251,9 @@ def test_json_is_the_record_and_is_read_again(name: str) -> None:
             "unlinked_ns",
             "unattributed_ns",
             "notes",
-        } <= set(one)
-        assert sum(p["kernel_ns"] for p in one["phases"]) + one["unattributed_ns"] == one["busy_ns"]
-        assert sum(idle["ns"] for idle in one["idle"]) == one["idle_ns"]
+        } <= set(item)
+        assert sum(p["kernel_ns"] for p in item["phases"]) + item["unattributed_ns"] == item["busy_ns"]
+        assert sum(idle["ns"] for idle in item["idle"]) == item["idle_ns"]
 
 
 def test_a_report_on_traces_is_none_on_a_target() -> None:

@@ -20,10 +20,10 @@ from profiler_kit.report.tree import MAX_ROWS, OWN
 SUMS = ("params", "macs_forward", "flops", "traffic_bytes", "saved_bytes", "floor_ns", "kernel_ns")
 
 
-def node(path: str, work: int = 0, **rest: object) -> ModuleNode:
+def node(path: str, work: int = 0, **others: object) -> ModuleNode:
     cost = Cost(macs=work, flops=2 * work, read_bytes=3 * work, write_bytes=work)
-    made = ModuleNode(path=path, class_name="M", calls=1, params=work, forward=cost, backward=cost, saved_bytes=work)
-    return replace(made, **rest)  # type: ignore[arg-type]
+    sample = ModuleNode(path=path, class_name="M", calls=1, params=work, forward=cost, backward=cost, saved_bytes=work)
+    return replace(sample, **others)  # type: ignore[arg-type]
 
 
 def report_of(*nodes: ModuleNode) -> Report:
@@ -124,8 +124,8 @@ def test_repeated_siblings_are_one_row_that_holds_them_all() -> None:
         "attn_qkv",
         "attn_out",
     ]
-    one = next(n for n in report.static.modules if n.path == "blocks.3.mlp.up")
-    assert value(table, "up", "params") == 12 * one.params
+    item = next(n for n in report.static.modules if n.path == "blocks.3.mlp.up")
+    assert value(table, "up", "params") == 12 * item.params
     assert value(table, "blocks.0-11 ×12", "macs_forward") == report.static.forward.macs  # noqa: RUF001
 
 

@@ -71,7 +71,7 @@ COST_COLUMNS: tuple[Column[StaticCount], ...] = (
     Column("peak_bytes", "predicted peak", "bytes", lambda s: s.memory.peak_bytes if s.memory else None, "predicted peak of tensor memory, from tensor lifetimes; library workspaces excluded"),
 )
 
-ROOF_COLUMNS: tuple[Column[PhaseBound], ...] = (
+ROOFLINE_COLUMNS: tuple[Column[PhaseBound], ...] = (
     Column("phase", "phase", "text", lambda p: p.phase, "the phase, or the whole step"),
     Column("compute_ns", "compute", "ns", lambda p: p.compute_ns, "time of the arithmetic alone, at the roofline's peaks", rank=1),
     Column("memory_ns", "memory", "ns", lambda p: p.memory_ns, "time of the min traffic alone, at the roofline's bandwidth", rank=1),
@@ -91,7 +91,7 @@ UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
 TABLES = (
     ColumnTable("ops", OP_COLUMNS, "One row per op (in data: per op and phase). The totals equal those of the layers. `count --by op -o FILE.csv` writes this table."),
     ColumnTable("cost", COST_COLUMNS, "The counted work of one step."),
-    ColumnTable("roofline", ROOF_COLUMNS, "One row per phase: the shortest possible time of its counted work by the roofline ([explanation](counting.md#bytes-intensity-and-the-roofline))."),
+    ColumnTable("roofline", ROOFLINE_COLUMNS, "One row per phase: the shortest possible time of its counted work by the roofline ([explanation](counting.md#bytes-intensity-and-the-roofline))."),
     ColumnTable("uncounted", UNCOUNTED_COLUMNS, "Ops that no formula covers. With such ops, the FLOPs are a lower bound."),
 )
 # fmt: on
