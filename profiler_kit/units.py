@@ -1,7 +1,7 @@
-"""Numbers to text and back. Unknown is a dash, never a zero.
+"""Convert numbers to text and back. An unknown value is a dash, never a zero.
 
 FLOPs, MACs and counts scale by 1000 (K M G T P), bytes by 1024 (KiB MiB GiB TiB), times from ns to s.
-Four significant digits at most: a fifth would be noise in a time, and exact figures are in the JSON and CSV.
+Text has at most four significant digits, because a fifth would be noise in a time. JSON and CSV have exact figures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def text(value: object, unit: Unit = "text") -> str:
-    """`value` as a person reads it: ``text(25_327_125_920, "macs") == "25.33 G"``; None and NaN are a dash."""
+    """`value` as text for people: ``text(25_327_125_920, "macs") == "25.33 G"``; None and NaN are a dash."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return DASH
     if isinstance(value, bool):
@@ -71,22 +71,22 @@ def signed(value: int, unit: Unit) -> str:
 
 
 def percent(share: float, significant: int | None = None) -> str:
-    """A share of 1 as ``"42.6 %"``: with one decimal, or with at most `significant` digits."""
+    """The fraction `share` as ``"42.6 %"``, with one decimal, or with at most `significant` digits."""
     return f"{digits(100 * share, significant)} %" if significant else text(100.0 * share, "percent")
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """``8x3x256x256``; a shape without dimensions is ``scalar``."""
+    """`shape` as ``8x3x256x256``; ``scalar`` without dimensions."""
     return "x".join(map(str, shape)) or "scalar"
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """``"1 call"``, ``"3 calls"``."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+def plural(count: int, noun: str, plural_noun: str = "") -> str:
+    """`count` with its noun: ``"1 call"``, ``"3 calls"``. The default plural appends an s."""
+    return f"{count:,} {noun if count == 1 else plural_noun or f'{noun}s'}"
 
 
 def digits(value: float, significant: int = 4) -> str:
-    """`value` with at most `significant` digits and no exponent between 1e-4 and 1e6; integers keep all theirs."""
+    """`value` with at most `significant` digits, without exponent between 1e-4 and 1e6; integers keep all digits."""
     if value == 0:
         return "0"
     if abs(value) < 1e-4 or abs(value) >= 1e6:
@@ -97,7 +97,7 @@ def digits(value: float, significant: int = 4) -> str:
 
 
 def _scientific(value: float) -> str:
-    """``5.0e-4``: shorter than 0.0005001188, and easier to compare with 1.1e-6."""
+    """`value` as ``5.0e-4``, which is shorter than 0.0005001188 and easier to compare with 1.1e-6."""
     number, _, power = f"{value:.1e}".partition("e")
     return f"{number}e{int(power)}" if value else "0"
 
@@ -123,7 +123,7 @@ def bytes_text(value: float) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """`nanoseconds` in the unit that fits: ``"26.2 ms"``, ``"850 us"``, ``"12.4 s"``."""
+    """`nanoseconds` in a suitable unit: ``"26.2 ms"``, ``"850 us"``, ``"12.4 s"``."""
     size = abs(nanoseconds)
     if size < 999.95:
         return f"{digits(nanoseconds)} ns"
@@ -145,23 +145,23 @@ _NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*
 
 
 def parse_bytes(written: str) -> int:
-    """Bytes written as ``4GiB``, ``500MB`` or ``1024``. Raises ValueError."""
+    """Bytes of a text such as ``4GiB``, ``500MB`` or ``1024``. Raises: ValueError for anything else."""
     return round(_parse(written, _BYTES_IN, "bytes, such as 4GiB or 500MB"))
 
 
 def parse_count(written: str) -> int:
-    """A count written as ``4.1G``, ``26M`` or ``1024``. Raises ValueError."""
+    """Count of a text such as ``4.1G``, ``26M`` or ``1024``. Raises: ValueError for anything else."""
     return round(_parse(written, _COUNT_IN, "a count, such as 4.1G or 26M"))
 
 
 def parse_seconds(written: str) -> float:
-    """Seconds written as ``60s``, ``2m``, ``250ms`` or ``60``. Raises ValueError."""
+    """Seconds of a text such as ``60s``, ``2m``, ``250ms`` or ``60``. Raises: ValueError for anything else."""
     return _parse(written, _SECONDS_IN, "a time, such as 60s or 2m")
 
 
-def _parse(written: str, factors: dict[str, float] | dict[str, int], wanted: str) -> float:
+def _parse(written: str, factors: dict[str, float] | dict[str, int], expected: str) -> float:
     match = _NUMBER.match(written)
     factor = factors.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{written!r} is not {wanted}")
+        raise ValueError(f"{written!r} is not {expected}")
     return float(match.group(1)) * factor

@@ -13,7 +13,7 @@ from profiler_kit import units
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "shown"),
+    ("value", "unit", "expected"),
     [
         (None, "count", "-"),
         (float("nan"), "ns", "-"),
@@ -60,18 +60,18 @@ from profiler_kit import units
         (7, "text", "7"),
     ],
 )
-def test_values_as_people_read_them(value: object, unit: units.Unit, shown: str) -> None:
-    assert units.text(value, unit) == shown
+def test_values_as_people_read_them(value: object, unit: units.Unit, expected: str) -> None:
+    assert units.text(value, unit) == expected
 
 
 NUMBERS = st.integers(-(10**19), 10**19) | st.floats(-1e19, 1e19, allow_nan=False)
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "shown"), [(302_000_000, "flops", "+302 M"), (-1024, "bytes", "-1 KiB"), (0, "ns", "0 ns")]
+    ("value", "unit", "expected"), [(302_000_000, "flops", "+302 M"), (-1024, "bytes", "-1 KiB"), (0, "ns", "0 ns")]
 )
-def test_signed_values(value: int, unit: units.Unit, shown: str) -> None:
-    assert units.signed(value, unit) == shown
+def test_signed_values(value: int, unit: units.Unit, expected: str) -> None:
+    assert units.signed(value, unit) == expected
 
 
 def test_shares_and_shapes() -> None:
@@ -93,21 +93,21 @@ SIZES: tuple[units.Unit, ...] = ("flops", "macs", "bytes", "ns", "flops/s", "byt
 @example(value=999.97, unit="flops")
 @example(value=999_950_000_000, unit="ns")
 def test_a_prefix_leaves_one_to_four_digits_before_the_point(value: float, unit: units.Unit) -> None:
-    shown = units.text(value, unit).split()[0].lstrip("-")
-    whole = shown.split(".")[0].replace(",", "")
+    expected = units.text(value, unit).split()[0].lstrip("-")
+    number = expected.split(".")[0].replace(",", "")
     if value == 0 or 1e-3 <= abs(value) < 1e12:  # below there is an exponent, above no larger unit than seconds
-        assert len(whole) <= 4
+        assert len(number) <= 4
     if unit != "bytes":
         largest = unit == "ns" and abs(value) >= 999.5e9  # there is no kilosecond
-        assert whole != "1000" or value == 1000 or unit in ("flops/s", "bytes/s") or largest
+        assert number != "1000" or value == 1000 or unit in ("flops/s", "bytes/s") or largest
     else:
-        assert float(whole) < 1024 or abs(value) >= 1023 * 1024**5
+        assert float(number) < 1024 or abs(value) >= 1023 * 1024**5
 
 
 @given(value=st.floats(1e-3, 1e9))
 def test_digits_is_right_to_half_of_its_last(value: float) -> None:
-    shown = float(units.digits(value).replace(",", ""))
-    assert shown == pytest.approx(value, rel=6e-4)
+    expected = float(units.digits(value).replace(",", ""))
+    assert expected == pytest.approx(value, rel=6e-4)
 
 
 @given(value=st.integers(0, 10**9))
@@ -180,6 +180,6 @@ def test_nonsense_is_refused_and_quoted(written: str) -> None:
 @given(value=st.floats(allow_nan=True, allow_infinity=True))
 def test_no_float_is_too_odd_to_show(value: float) -> None:
     for unit in ("text", "count", "percent", "ratio", *SIZES):
-        shown = units.text(value, unit)  # type: ignore[arg-type]
-        assert shown
-        assert math.isnan(value) == (shown == "-")
+        expected = units.text(value, unit)  # type: ignore[arg-type]
+        assert expected
+        assert math.isnan(value) == (expected == "-")

@@ -40,7 +40,7 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
     elif not compared.a.steps or not compared.b.steps:
         unmarked = [side.label for side in (compared.a, compared.b) if not side.steps]
         lines.append(
-            f"No marked steps in {' and '.join(unmarked)}: whole traces are compared, which may hold different amounts of work."
+            f"No steps in {' and '.join(unmarked)}: whole traces are compared, which may hold different amounts of work."
         )
     lines.append(_noise_note(compared))
     if compared.a.device and compared.b.device and compared.a.device != compared.b.device:

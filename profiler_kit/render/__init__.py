@@ -1,7 +1,7 @@
 """Document -> text, one file per format.
 
-A file in this folder that has a ``RENDERER`` is a format: adding one is adding a file. Files whose names begin with ``_``
-are shared between formats.
+A file in this folder with a ``RENDERER`` is a format: to add a format, add a file. Formats share the files whose names begin
+with ``_``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from profiler_kit.records.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderOptions:
-    """How the reader wants it: `width` in characters, `color` by ANSI codes, `detail` all rather than what fits a screen.
+    """`width` in characters, `color` by ANSI codes, `detail` for everything instead of a summary that fits a screen.
 
-    A format takes from these what applies to it.
+    A format ignores the options that do not apply to it.
     """
 
     width: int = 100
@@ -30,7 +30,7 @@ class RenderOptions:
 
 @dataclass(frozen=True, slots=True)
 class Renderer:
-    """A format: `name` for ``-f``, `suffixes` of the files it writes, one line of `doc`, and the function that renders."""
+    """A format: `name` for ``-f``, `suffixes` of its files, one line of `doc`, and the function `render`."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -39,25 +39,27 @@ class Renderer:
 
 
 def renderers() -> tuple[Renderer, ...]:
-    """All formats, in the order of their files' names. A file of this folder without a ``RENDERER`` is no format."""
-    found = [vars(member).get("RENDERER") for member in members(sys.modules[__name__])]
-    return tuple(renderer for renderer in found if isinstance(renderer, Renderer))
+    """All formats, in the order of their file names. Files of this folder without a ``RENDERER`` are skipped."""
+    candidates = [vars(member).get("RENDERER") for member in members(sys.modules[__name__])]
+    return tuple(renderer for renderer in candidates if isinstance(renderer, Renderer))
 
 
 def by_name(name: str) -> Renderer:
-    """The format called `name`. Raises UsageError that names the choices."""
+    """The format called `name`. Raises: UsageError for an unknown name."""
     for renderer in renderers():
         if renderer.name == name:
             return renderer
     names = ", ".join(renderer.name for renderer in renderers())
-    raise UsageError(f"no format {name!r}", hint=f"one of: {names}")
+    raise UsageError(f"unknown format {name!r}", hint=f"choose one of: {names}")
 
 
 def by_suffix(file: Path) -> Renderer:
-    """The format that writes files named like `file`. Raises UsageError that names the choices."""
+    """The format for the suffix of `file`. Raises: UsageError for an unknown suffix."""
     name = file.name.lower()
-    fitting = [(suffix, renderer) for renderer in renderers() for suffix in renderer.suffixes if name.endswith(suffix)]
-    if fitting:
-        return max(fitting, key=lambda pair: len(pair[0]))[1]
-    known = ", ".join(suffix for renderer in renderers() for suffix in renderer.suffixes)
-    raise UsageError("no format is written to a file of this name", where=str(file), hint=f"end it in one of: {known}")
+    matches = [(suffix, renderer) for renderer in renderers() for suffix in renderer.suffixes if name.endswith(suffix)]
+    if matches:
+        return max(matches, key=lambda pair: len(pair[0]))[1]
+    suffixes = ", ".join(suffix for renderer in renderers() for suffix in renderer.suffixes)
+    raise UsageError(
+        "cannot infer a format from the file name", where=str(file), hint=f"use one of these suffixes: {suffixes}"
+    )

@@ -1,4 +1,4 @@
-"""Makes a table fit a width: leaves out unimportant columns, shortens names, continues below. Numbers stay whole."""
+"""Fit a table to a width: hide less important columns, shorten names, continue below. Numbers are never cut."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from profiler_kit.records.document import Table
 from profiler_kit.render._text import cell, is_right_aligned
 
 GAP: Final = 2
-# A name is readable at this length; columns are given up before names get shorter.
-COMFORT: Final = 32
-SHORTEST: Final = 12
+READABLE_NAME: Final = 32  # columns are hidden before names get shorter than this
+SHORTEST_NAME: Final = 12
 ELLIPSIS: Final = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A table's text by column: its title, its width, its cells (totals last), and whether they stand flush right."""
+    """A table's text by column: title, width, cells (totals last), and whether the column is right-aligned."""
 
     titles: tuple[str, ...]
     widths: tuple[int, ...]
@@ -28,66 +27,65 @@ class Cells:
 
 
 def fit(table: Table, width: int) -> tuple[list[Cells], list[str]]:
-    """`table`'s text in pieces no wider than `width`, and the titles of columns left out.
+    """`table`'s text in pieces no wider than `width`, and the titles of hidden columns.
 
-    More than one piece is a table continued below, its first column repeated: the last resort before a cell is too wide.
+    Several pieces are a table that continues below, with its first column repeated. This is the last resort.
     """
     rows = (*table.rows, *table.totals)
     texts = [[cell(row[i], head) for row in rows] for i, head in enumerate(table.heads)]
     natural = [_natural(head.title, column) for head, column in zip(table.heads, texts, strict=True)]
     floor = [
-        min(size, max(COMFORT, title_width(head.title))) if head.name else size
+        min(size, max(READABLE_NAME, title_width(head.title))) if head.name else size
         for head, size in zip(table.heads, natural, strict=True)
     ]
-    kept = list(range(len(table.heads)))
-    dropped: list[int] = []
-    while _span([floor[i] for i in kept]) > width:
-        spare = [i for i in kept if table.heads[i].rank > 0]
-        if not spare:
+    visible = list(range(len(table.heads)))
+    hidden: list[int] = []
+    while _span([floor[i] for i in visible]) > width:
+        optional = [i for i in visible if table.heads[i].rank > 0]
+        if not optional:
             break
-        worst = max(spare, key=lambda i: (table.heads[i].rank, i))
-        kept.remove(worst)
-        dropped.append(worst)
-    for i in sorted(
-        dropped, key=lambda i: (table.heads[i].rank, i)
-    ):  # a narrow column may fit where a wide one did not
-        if _span([floor[j] for j in kept] + [floor[i]]) <= width:
-            kept = sorted([*kept, i])
-            dropped.remove(i)
-    sizes = _sizes(kept, natural, floor, [head.name for head in table.heads], width)
+        least_important = max(optional, key=lambda i: (table.heads[i].rank, i))
+        visible.remove(least_important)
+        hidden.append(least_important)
+    # a narrow column may fit where a wide one did not
+    for i in sorted(hidden, key=lambda i: (table.heads[i].rank, i)):
+        if _span([floor[j] for j in visible] + [floor[i]]) <= width:
+            visible = sorted([*visible, i])
+            hidden.remove(i)
+    sizes = _sizes(visible, natural, floor, [head.name for head in table.heads], width)
 
-    def cells(chosen: list[int]) -> Cells:
-        columns = [tuple(shorten(t, sizes[i]) if table.heads[i].name else t for t in texts[i]) for i in chosen]
+    def cells(indices: list[int]) -> Cells:
+        columns = [tuple(shorten(t, sizes[i]) if table.heads[i].name else t for t in texts[i]) for i in indices]
         return Cells(
-            titles=tuple(table.heads[i].title for i in chosen),
-            widths=tuple(_natural(table.heads[i].title, list(c)) for i, c in zip(chosen, columns, strict=True)),
+            titles=tuple(table.heads[i].title for i in indices),
+            widths=tuple(_natural(table.heads[i].title, list(c)) for i, c in zip(indices, columns, strict=True)),
             columns=tuple(columns),
-            right=tuple(is_right_aligned(table, i) for i in chosen),
+            right=tuple(is_right_aligned(table, i) for i in indices),
         )
 
-    return [cells(piece) for piece in _pieces(kept, sizes, width)], [table.heads[i].title for i in sorted(dropped)]
+    return [cells(piece) for piece in _pieces(visible, sizes, width)], [table.heads[i].title for i in sorted(hidden)]
 
 
 def display_width(written: str) -> int:
-    """Terminal cells `written` takes: wide East Asian characters two, combining ones none."""
+    """Width of `written` in terminal cells: 2 for wide East Asian characters, 0 for combining characters."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in written
     )
 
 
 def padded(written: str, width: int, right: bool) -> str:
-    """`written` filled up to `width` cells, flush right or left."""
+    """`written` padded to `width` cells, right-aligned or left-aligned."""
     space = " " * (width - display_width(written))
     return space + written if right else written + space
 
 
 def title_width(title: str) -> int:
-    """The width of a title wrapped at its spaces: its longest word's."""
+    """Width of a title wrapped at its spaces: the width of its longest word."""
     return max((display_width(word) for word in title.split()), default=0)
 
 
 def shorten(written: str, width: int) -> str:
-    """`written` in at most `width` cells, its middle left out; a number is left out whole or not at all."""
+    """`written` in at most `width` cells, shortened in the middle. A number is removed completely or not at all."""
     if display_width(written) <= width:
         return written
     head = (width - len(ELLIPSIS) + 1) // 2
@@ -118,23 +116,23 @@ def _span(sizes: list[int]) -> int:
     return sum(sizes) + GAP * max(0, len(sizes) - 1)
 
 
-def _sizes(kept: list[int], natural: list[int], floor: list[int], is_name: list[bool], width: int) -> dict[int, int]:
-    """The width of each kept column: names share what is left over, or give what is missing."""
-    sizes = {i: floor[i] for i in kept}
-    left = width - _span(list(sizes.values()))
-    for i in [i for i in kept if is_name[i]]:
-        more = min(left, natural[i] - sizes[i]) if left > 0 else max(left, min(0, SHORTEST - sizes[i]))
-        sizes[i] += more
-        left -= more
+def _sizes(visible: list[int], natural: list[int], floor: list[int], is_name: list[bool], width: int) -> dict[int, int]:
+    """The width of each visible column. Names grow into spare space, or shrink if space is missing."""
+    sizes = {i: floor[i] for i in visible}
+    spare = width - _span(list(sizes.values()))
+    for i in [i for i in visible if is_name[i]]:
+        change = min(spare, natural[i] - sizes[i]) if spare > 0 else max(spare, min(0, SHORTEST_NAME - sizes[i]))
+        sizes[i] += change
+        spare -= change
     return sizes
 
 
-def _pieces(kept: list[int], sizes: dict[int, int], width: int) -> list[list[int]]:
-    if not kept:
+def _pieces(visible: list[int], sizes: dict[int, int], width: int) -> list[list[int]]:
+    if not visible:
         return []
-    pieces = [[kept[0]]]
-    for i in kept[1:]:
+    pieces = [[visible[0]]]
+    for i in visible[1:]:
         if _span([sizes[j] for j in pieces[-1]] + [sizes[i]]) > width and len(pieces[-1]) > 1:
-            pieces.append([kept[0]])
+            pieces.append([visible[0]])
         pieces[-1].append(i)
     return pieces

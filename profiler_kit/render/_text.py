@@ -1,4 +1,4 @@
-"""What the text formats share: cells as text, and text from models and traces made harmless."""
+"""Shared by the text formats: cells as text, and escaping of text from models and traces."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _SPACES = frozenset("\t\n\r\v\f")
 
 
 def one_line(written: str) -> str:
-    """`written` in one line, every character that a terminal could act on shown as an escape such as ``\\x1b``."""
+    """`written` as one line; control characters are shown as escapes such as ``\\x1b``."""
     return " ".join("".join(" " if char in _SPACES else _visible(char) for char in written).split())
 
 
 def lines(written: str) -> list[str]:
-    """`written` with its lines and indentation, otherwise as `one_line`."""
+    """The lines of `written` with indentation, escaped as in `one_line`."""
     return ["".join(_visible(char) for char in line.expandtabs(4)).rstrip() for line in written.splitlines()]
 
 
-# A sentence's end: a stop, then a space and a word, which may begin with a small letter (loss.item() is one). The stops in
-# "9.0 %", "x8.0" and "loss.item()" have no space after them; those of abbreviations end no sentence.
+# The end of a sentence: a stop, a space, and a word, which may begin with a small letter (loss.item()). The stops in "9.0 %",
+# "x8.0" and "loss.item()" have no space after them. Stops of abbreviations are skipped.
 _END = re.compile(r"(?<=[^\s.])[.!?](?=\s+[\w\"'(])")
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|approx|no|fig|resp)|\.\.)\.\Z", re.IGNORECASE)
 
@@ -46,14 +46,14 @@ def _visible(char: str) -> str:
 
 
 def cell(value: Value, head: Head) -> str:
-    """`value` as the text of a table cell, without a unit that the column's title ends with."""
+    """`value` as the text of a table cell, without the unit if the column's title contains it as a word."""
     written = one_line(text(value, head.unit))
     unit = {"percent": "%", "flops/s": "FLOP/s"}.get(head.unit)
-    return written.removesuffix(unit).rstrip() if unit is not None and head.title.endswith(unit) else written
+    return written.removesuffix(unit).rstrip() if unit is not None and unit in head.title.split() else written
 
 
 def is_right_aligned(table: Table, index: int) -> bool:
-    """Whether column `index` holds numbers, which stand flush right."""
+    """Whether column `index` holds numbers."""
     if table.heads[index].unit not in ("text", "bool"):
         return True
     values = [row[index] for row in (*table.rows, *table.totals) if row[index] is not None]

@@ -1,13 +1,13 @@
-"""A recorded Chrome trace with lanes of ours beside the original ones. Takes a trace and spans, so it is no report renderer.
+"""Add lanes with phases and modules to a recorded Chrome trace. The input is a trace and spans, not a document.
 
-Perfetto and chrome://tracing both open the result. Where they differ, the stricter one is obeyed:
+Perfetto and chrome://tracing both open the result. The stricter rule applies where they differ:
 
 - boxes of a track never overlap: Perfetto drops one that does (https://github.com/google/perfetto/issues/4280);
-- each box ends clearly after the one before it: chrome://tracing compares ends rounded to a microsecond and draws a box
-  that seems to end with its neighbour as that neighbour's child, one row further down;
-- colours come from the list that chrome://tracing knows: an unknown one makes it refuse the whole file.
+- each box ends more than a microsecond after the box before it: chrome://tracing compares rounded ends and draws a box with
+  the same end as its neighbor one row lower, as the neighbor's child;
+- colors are from the list of chrome://tracing, which rejects a file with an unknown color.
 
-`annotate` takes a trace's bytes. `lines` gives the same events one by one, for a trace too large to hold.
+`annotate` takes a trace's bytes. `lines` gives the same events one by one, for a trace that does not fit in memory.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PROCESS_NAME: Final = "profiler_kit"
 
-# Colour names that chrome://tracing has: apart from each other, and light enough for its black text. Phases have fixed
-# ones; other spans are coloured by the viewer, from their name.
+# Color names of chrome://tracing that are easy to tell apart and light enough for black text. Phases have fixed colors; the
+# viewer colors other spans by their names.
 COLOURS: Final = {
     "data": "thread_state_runnable",  # light blue
     "transfer": "background_memory_dump",  # teal
@@ -43,7 +43,7 @@ COLOURS: Final = {
     "unattributed": "grey",
 }
 
-# The same for the causes of idle time, which have a lane of their own.
+# The same for the causes of idle time, which have their own lane.
 IDLE_COLOURS: Final = {
     "waiting for data": "thread_state_runnable",
     "synchronisation": "rail_animation",
@@ -55,50 +55,50 @@ IDLE_COLOURS: Final = {
     "unknown": "grey",
 }
 
-# The least time between the ends of two boxes of a track: a microsecond, which chrome://tracing rounds to, and what a
-# float is off by where a trace gives the time since 1970 (0.25 µs).
-NARROWEST_NS: Final = 1_500
+# Minimum time between the ends of two boxes of a track: the microsecond that chrome://tracing rounds to, plus the float error
+# of times since 1970 (0.25 µs).
+MIN_END_DISTANCE_NS: Final = 1_500
 
-# What is taken off a box where the next one begins at once. Viewers add `ts` and `dur` as floats or cut them to whole ns,
-# and boxes that touch would overlap by a ns or two: speedscope then mends the stack of each.
+# A box ends this much earlier if the next one begins immediately. Viewers add `ts` and `dur` as floats or truncate them to ns,
+# so adjacent boxes would overlap by a ns or two, which speedscope treats as nesting.
 GAP_NS: Final = 4
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_HINT: Final = "give the bytes of a whole trace that torch.profiler exported"
+_HINT: Final = "pass the bytes of a complete trace exported by torch.profiler"
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
-_FIRST_OWN_PID: Final = 1_000_000_000  # above what an operating system gives, below 2**31
+_FIRST_PID: Final = 1_000_000_000  # above the process ids of operating systems, below 2**31
 
 
 def annotate(trace: bytes, spans: Sequence[Span]) -> bytes:
-    """`trace` with `spans` as tracks of a process of their own, one per lane; gzipped where `trace` is.
+    """`trace` with `spans` as tracks of a separate process, one per lane; gzipped if `trace` is gzipped.
 
-    The original events stay as they are, byte for byte. Spans of a lane that overlap go to further tracks of the same
-    name. Spans too short to be drawn are joined with their neighbour into one box, named by the longest of them.
+    The original events stay unchanged, byte for byte. Overlapping spans of a lane go to further tracks of the same name. Spans
+    too short to draw are merged with their neighbor into one box, named after the longest.
 
-    Raises: TraceError where `trace` is cut off or no Chrome trace.
+    Raises: TraceError if `trace` is truncated or not a Chrome trace.
     """
     zipped = trace[:2] == _GZIP_MAGIC
     plain = _unzip(trace) if zipped else trace
     start = _first_event(plain)
     if spans:
-        own = b",\n".join(line.encode("ascii") for line in _events(spans, _free_pid(plain)))
-        alone = plain[start:].lstrip().startswith(b"]")
-        plain = plain[:start] + b"\n" + own + (b"\n" if alone else b",\n") + plain[start:]
-    # mtime: the same trace gives the same bytes.
+        events = b",\n".join(line.encode("ascii") for line in _events(spans, _free_pid(plain)))
+        is_empty = plain[start:].lstrip().startswith(b"]")
+        plain = plain[:start] + b"\n" + events + (b"\n" if is_empty else b",\n") + plain[start:]
+    # a fixed mtime gives the same bytes for the same trace
     return gzip.compress(plain, compresslevel=6, mtime=0) if zipped else plain
 
 
-def lines(annotation: Annotation, taken: Container[str]) -> Iterator[bytes]:
-    """The JSON of an event each: lanes as tracks of a process of their own, counters as those of another.
+def lines(annotation: Annotation, used_pids: Container[str]) -> Iterator[bytes]:
+    """One JSON event at a time: lanes as tracks of one process, counters as tracks of another.
 
-    `taken`: process ids that the trace has. Lanes are drawn as `annotate` draws them; a counter stands from a point to the next.
+    `used_pids`: process ids of the trace. Lanes are the same as from `annotate`; a counter keeps its value until the next point.
     """
-    pid = next(pid for pid in itertools.count(_FIRST_OWN_PID) if str(pid) not in taken)
+    pid = next(pid for pid in itertools.count(_FIRST_PID) if str(pid) not in used_pids)
     if annotation.spans:
         for line in _events(annotation.spans, pid):
             yield line.encode("ascii")
     if annotation.counters:
-        pid = next(own for own in itertools.count(pid + 1) if str(own) not in taken)
+        pid = next(free for free in itertools.count(pid + 1) if str(free) not in used_pids)
         yield _metadata("process_name", pid, 0, {"name": f"{PROCESS_NAME}: counters"}).encode("ascii")
         yield _metadata("process_sort_index", pid, 0, {"sort_index": -1}).encode("ascii")
         for counter in annotation.counters:
@@ -116,48 +116,49 @@ def _unzip(trace: bytes) -> bytes:
     try:
         return gzip.decompress(trace)
     except (EOFError, OSError, zlib.error) as error:
-        raise TraceError(f"the gzip stream is cut off or damaged: {error}", hint=_HINT) from error
+        raise TraceError(
+            f"cannot read the trace: its gzip stream is truncated or damaged ({error})", hint=_HINT
+        ) from error
 
 
 def _first_event(plain: bytes) -> int:
-    """Where the first event stands, or would stand, in the list of events."""
+    """Position of the first event in the list of events, also for an empty list."""
     head = plain[:64].lstrip()
     if plain[-64:].rstrip()[-1:] not in (b"}", b"]"):
-        raise TraceError("the trace is cut off or empty: its JSON does not end", hint=_HINT)
-    if head.startswith(b"["):  # a trace may be its list of events alone
+        raise TraceError("cannot read the trace: its JSON is truncated or empty", hint=_HINT)
+    if head.startswith(b"["):  # a trace may consist of the list of events only
         return plain.index(b"[") + 1
     match = _EVENTS.search(plain)
     if match is None or not head.startswith(b"{"):
-        raise TraceError("not a Chrome trace: no 'traceEvents' list", hint=_HINT)
+        raise TraceError("not a Chrome trace: it has no 'traceEvents' list", hint=_HINT)
     return match.end()
 
 
 def _free_pid(plain: bytes) -> int:
-    """A process id that no event of the trace has."""
-    pid = _FIRST_OWN_PID
+    """A process id that the trace does not use."""
+    pid = _FIRST_PID
     while re.search(rb'"pid"\s*:\s*"?%d\b' % pid, plain):
         pid += 1
     return pid
 
 
 def _events(spans: Sequence[Span], pid: int) -> Iterator[str]:
-    """JSON texts: names of the process and its tracks, then a box per span."""
+    """Events as JSON: names of the process and its tracks, then one box per span."""
     yield _metadata("process_name", pid, 0, {"name": PROCESS_NAME})
     yield _metadata("process_labels", pid, 0, {"labels": "phases and modules"})
-    # The first process in chrome://tracing, where the others' indices are ids. Perfetto may order processes by their
-    # activity instead: there it is found by its name.
+    # -1 puts the process first in chrome://tracing, which sorts others by their ids. Perfetto may sort by activity.
     yield _metadata("process_sort_index", pid, 0, {"sort_index": -1})
     for tid, (lane, track) in enumerate(_tracks(spans), start=1):
         yield _metadata("thread_name", pid, tid, {"name": lane})
         yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
         groups = list(_drawable(track))
-        for joined, after in itertools.zip_longest(groups, groups[1:]):
-            latest_ns = after[0].start_ns - GAP_NS if after is not None else joined[-1].end_ns
-            yield _box(joined, latest_ns, pid, tid)
+        for group, following in itertools.zip_longest(groups, groups[1:]):
+            latest_ns = following[0].start_ns - GAP_NS if following is not None else group[-1].end_ns
+            yield _box(group, latest_ns, pid, tid)
 
 
 def _tracks(spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
-    """Lanes in order of appearance, each as one or more tracks within which no two spans overlap."""
+    """Lanes in order of appearance, each as one or more tracks without overlapping spans."""
     lanes: dict[str, list[list[Span]]] = {}
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
         tracks = lanes.setdefault(span.lane, [])
@@ -170,47 +171,47 @@ def _tracks(spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
 
 
 def _drawable(track: Sequence[Span]) -> Iterator[list[Span]]:
-    """The track's spans, those side by side put together until each group ends `NARROWEST_NS` after the group before."""
-    drawn: list[Span] = []
-    waiting: list[Span] = []
+    """The track's spans in groups; adjacent spans are grouped until each group ends `MIN_END_DISTANCE_NS` after the last."""
+    group: list[Span] = []
+    pending: list[Span] = []
     for span in track:
-        if waiting and span.start_ns - waiting[-1].end_ns >= NARROWEST_NS:
-            # A gap one can see: what waits belongs to the box before it, which it all but touches.
-            drawn += waiting
-            waiting = []
-        waiting.append(span)
-        if not drawn or span.end_ns - drawn[-1].end_ns >= NARROWEST_NS:
-            if drawn:
-                yield drawn
-            drawn, waiting = waiting, []
-    if drawn:
-        yield drawn + waiting
+        if pending and span.start_ns - pending[-1].end_ns >= MIN_END_DISTANCE_NS:
+            # after a visible gap, pending spans join the group before them, which they almost touch
+            group += pending
+            pending = []
+        pending.append(span)
+        if not group or span.end_ns - group[-1].end_ns >= MIN_END_DISTANCE_NS:
+            if group:
+                yield group
+            group, pending = pending, []
+    if group:
+        yield group + pending
 
 
 def _metadata(name: str, pid: int, tid: int, args: dict[str, str | int]) -> str:
     return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0,"args":{json.dumps(args)}}}'
 
 
-def _box(joined: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
-    # Written by hand for the numbers' sake: a float can't hold µs since 1970 to the ns.
-    shown = max(joined, key=lambda span: span.end_ns - span.start_ns)
-    start_ns = joined[0].start_ns
-    end_ns = max(start_ns, min(joined[-1].end_ns, latest_ns))
-    colour = COLOURS.get(shown.family or "") or IDLE_COLOURS.get(shown.family or "")
-    coloured = f',"cname":"{colour}"' if colour else ""
+def _box(group: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
+    # The text is written by hand, because a float cannot hold µs since 1970 with ns precision.
+    longest = max(group, key=lambda span: span.end_ns - span.start_ns)
+    start_ns = group[0].start_ns
+    end_ns = max(start_ns, min(group[-1].end_ns, latest_ns))
+    color = COLOURS.get(longest.family or "") or IDLE_COLOURS.get(longest.family or "")
+    color_field = f',"cname":"{color}"' if color else ""
     args: dict[str, str | int] = {}
-    if shown.family is not None:
-        args["family"] = shown.family
-    if len(joined) > 1:
-        args["joined spans"] = len(joined)
-    detailed = f',"args":{json.dumps(args)}' if args else ""
+    if longest.family is not None:
+        args["family"] = longest.family
+    if len(group) > 1:
+        args["joined spans"] = len(group)
+    args_field = f',"args":{json.dumps(args)}' if args else ""
     return (
-        f'{{"ph":"X","cat":"{PROCESS_NAME}","name":{json.dumps(shown.name)},"pid":{pid},"tid":{tid},'
-        f'"ts":{_microseconds(start_ns)},"dur":{_microseconds(end_ns - start_ns)}{coloured}{detailed}}}'
+        f'{{"ph":"X","cat":"{PROCESS_NAME}","name":{json.dumps(longest.name)},"pid":{pid},"tid":{tid},'
+        f'"ts":{_microseconds(start_ns)},"dur":{_microseconds(end_ns - start_ns)}{color_field}{args_field}}}'
     )
 
 
 def _microseconds(nanoseconds: int) -> str:
     sign = "-" if nanoseconds < 0 else ""
-    whole, rest = divmod(abs(nanoseconds), 1000)
-    return f"{sign}{whole}.{rest:03d}"
+    microseconds, remainder = divmod(abs(nanoseconds), 1000)
+    return f"{sign}{microseconds}.{remainder:03d}"

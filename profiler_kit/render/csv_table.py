@@ -1,4 +1,4 @@
-"""CSV (RFC 4180): the main table whole, raw values under stable keys."""
+"""CSV (RFC 4180): the complete main table, raw values under stable keys."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from profiler_kit.records.document import Document, Value
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import one_line
 
-# A spreadsheet takes a text that begins with one of these for a formula.
+# A spreadsheet reads text that begins with one of these as a formula.
 FORMULA_STARTS: Final = ("=", "+", "-", "@")
 
 
 def render(document: Document, options: RenderOptions) -> str:
-    """The first of the document's whole tables. Raises UsageError where it has none."""
+    """The first complete table of the document. Raises: UsageError if it has none."""
     if not document.full:
-        raise UsageError(f"{document.title} holds no table to write as CSV", hint="write JSON or Markdown")
+        raise UsageError(f"{document.title} has no table for CSV", hint="use -f json or -f markdown")
     table = document.full[0]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -38,4 +38,4 @@ def _raw(value: Value) -> str:
     return f"'{cleaned}" if cleaned.startswith(FORMULA_STARTS) else cleaned
 
 
-RENDERER = Renderer("csv", (".csv",), "the main table, raw numbers", render)
+RENDERER = Renderer("csv", (".csv",), "the main table, with raw numbers", render)

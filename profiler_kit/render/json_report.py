@@ -1,4 +1,4 @@
-"""JSON: the records themselves, for programs."""
+"""JSON: the complete records, for programs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from profiler_kit.render import Renderer, RenderOptions
 
 
 def render(document: Document, options: RenderOptions) -> str:
-    """The document's data, as the stage that made it wrote it."""
+    """The document's data as JSON."""
     return document.json
 
 
-RENDERER = Renderer("json", (".json",), "everything, for programs", render)
+RENDERER = Renderer("json", (".json",), "all data, for programs", render)

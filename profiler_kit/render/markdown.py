@@ -1,4 +1,4 @@
-"""Markdown as GitHub reads it. Every text is escaped: a model's or kernel's name can't become a link, a mention or HTML."""
+"""GitHub-flavored Markdown. All text is escaped: the name of a model or kernel cannot become a link, a mention or HTML."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from profiler_kit.units import text
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
 
-# An underscore inside a word is text as it is, so that names stay readable in the source too.
+# An underscore inside a word needs no escape, so names stay readable in the source.
 _SPECIAL: Final = re.compile(r"([\\`*\[\]<#|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _BLOCK_START: Final = re.compile(r"\A(\d*)([-+=.)>])")
 _LINK: Final = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)")
-# GitHub looks for mentions and issue numbers in the finished page, where a backslash is gone: only another character helps.
+# GitHub detects mentions and issue numbers after removing backslashes, so only an extra character prevents them.
 _MENTION: Final = re.compile(r"@(?=\w)|(?<=#)(?=\d)|(?i:(?<=\bGH-)(?=\d))")
 _NO_BREAK: Final = "\u200b"
-# Sections for detail that are longer than this are folded: about a dozen rows of a table, or a log.
-FOLDED_CHARACTERS: Final = 2_000
-# A table with longer lines is written without padding: of a long name's column it would be most of the file.
-PADDED_CHARACTERS: Final = 250
+# Detail sections longer than this are folded: about a dozen table rows, or a log.
+MIN_FOLDED_CHARACTERS: Final = 2_000
+# A table with longer lines is written without padding, which would be most of the file.
+MAX_PADDED_LINE: Final = 250
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -33,25 +33,25 @@ def render(document: Document, options: RenderOptions) -> str:
     for section in document.sections:
         parts.append(f"## {escape(section.title)}")
         body = [_block(block) for block in section.blocks]
-        fold = section.detail and sum(map(len, body)) > FOLDED_CHARACTERS
+        fold = section.detail and sum(map(len, body)) > MIN_FOLDED_CHARACTERS
         parts += ["<details><summary>Show</summary>", *body, "</details>"] if fold else body
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def escape(written: str) -> str:
-    """`written` as inline text that shows as it is."""
+    """`written` escaped, so that Markdown shows it literally."""
     escaped = _SPECIAL.sub(r"\\\1", one_line(written))
     escaped = _LINK.sub(lambda m: f"{m[1]}\\{m[2]}" if m[1] else f"{m[3]}\\{m[4]}", escaped)
     return _MENTION.sub(lambda m: m[0] + _NO_BREAK, escaped)
 
 
 def _block_text(written: str) -> str:
-    """As `escape`, and its beginning is no list, heading or rule."""
+    """`written` escaped as in `escape`, also against lists, headings and rules at its beginning."""
     return _BLOCK_START.sub(r"\1\\\2", escape(written))
 
 
 def code(written: str) -> str:
-    """`written` as a code span, for use in a table cell too."""
+    """`written` as a code span, also valid in a table cell."""
     plain = one_line(written)
     if not plain:
         return ""
@@ -62,7 +62,7 @@ def code(written: str) -> str:
 
 
 def _fence(written: str, shortest: int = 1) -> str:
-    """More backticks than stand in a row in `written`."""
+    """More backticks than the longest run of backticks in `written`."""
     return "`" * max([shortest, *(len(run) + 1 for run in re.findall(r"`+", written))])
 
 
@@ -89,24 +89,24 @@ def _paragraph(paragraph: Paragraph) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    from profiler_kit.report.trial_words import trial_words
+    from profiler_kit.report.trial_sentence import trial_sentence
 
-    said = [f"- **{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
-    said += [f"  {_block_text(finding.explanation)}"] if finding.explanation else []
+    rows = [f"- **{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
+    rows += [f"  {_block_text(finding.explanation)}"] if finding.explanation else []
     if finding.advice:
-        said.append(f"  - Advice: {escape(finding.advice)}")
+        rows.append(f"  - Advice: {escape(finding.advice)}")
     if finding.trial is not None:
-        said.append(f"  - Tried: {code(finding.trial.config)}: {escape(trial_words(finding.trial))}")
+        rows.append(f"  - Tried: {code(finding.trial.config)}: {escape(trial_sentence(finding.trial))}")
     if finding.paths:
-        said.append(f"  - Layers: {', '.join(code(shown_path(path)) for path in finding.paths)}")
+        rows.append(f"  - Layers: {', '.join(code(shown_path(path)) for path in finding.paths)}")
     if finding.evidence:
-        said += ["", "  <details><summary>Numbers</summary>", ""]
+        rows += ["", "  <details><summary>Numbers</summary>", ""]
     for evidence in finding.evidence:
         where = f" ({code(evidence.where)})" if evidence.where else ""
-        said.append(f"  - {escape(evidence.name)}: {escape(text(evidence.value, evidence.unit))}{where}")
+        rows.append(f"  - {escape(evidence.name)}: {escape(text(evidence.value, evidence.unit))}{where}")
     if finding.evidence:
-        said += ["", "  </details>", ""]
-    return "\n".join(said)
+        rows += ["", "  </details>", ""]
+    return "\n".join(rows)
 
 
 def _table(table: Table) -> str:
@@ -119,21 +119,21 @@ def _table(table: Table) -> str:
         cells = [_cell(value, head, plain=True) for value, head in zip(total, table.heads, strict=True)]
         body.append([f"**{c}**" if any(map(str.isalnum, c)) else c for c in cells])
     aligned = ["right" if is_right_aligned(table, i) else "left" for i in range(len(table.heads))]
-    drawn = tabulate(
+    markdown = tabulate(
         body,
         headers=[escape(head.title) for head in table.heads],
         tablefmt="pipe",
         colalign=aligned if body else None,
         disable_numparse=True,
     )
-    if drawn.index("\n") > PADDED_CHARACTERS:
-        drawn = _unpadded(drawn)
-    return f"*{escape(table.caption)}*\n\n{drawn}" if table.caption else drawn
+    if markdown.index("\n") > MAX_PADDED_LINE:
+        markdown = _unpadded(markdown)
+    return f"*{escape(table.caption)}*\n\n{markdown}" if table.caption else markdown
 
 
-def _unpadded(drawn: str) -> str:
-    """`drawn` without the spaces that line its columns up; cells hold no two spaces in a row themselves."""
-    heads, rule, *rows = drawn.splitlines()
+def _unpadded(markdown: str) -> str:
+    """`markdown`, a table, without padding. Cells never contain two spaces in a row."""
+    heads, rule, *rows = markdown.splitlines()
     short = re.sub(r"-{4,}", "---", rule)
     return "\n".join([re.sub(r" {2,}", " ", heads), short, *(re.sub(r" {2,}", " ", row) for row in rows)])
 
@@ -143,4 +143,4 @@ def _cell(value: Value, head: Head, plain: bool = False) -> str:
     return code(written) if head.name and value is not None and not plain else escape(written)
 
 
-RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavoured Markdown", render)
+RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavored Markdown", render)

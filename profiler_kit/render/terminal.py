@@ -1,4 +1,4 @@
-"""Plain text for a terminal, in color if asked for. It fits the width; numbers are never cut."""
+"""Plain text for a terminal, with optional color. It fits the width; numbers are never cut."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
-from profiler_kit.units import text
+from profiler_kit.units import plural, text
 
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
 
 NARROWEST: Final = 60
-# A summary gives these findings' first sentences, and of more than these the titles alone.
-SUMMARY_FINDINGS: Final = 3
-# Beyond so many, findings that ask for little or nothing are only counted.
-SUMMARY_TITLES: Final = 8
-
-LONGEST_EVIDENCE: Final = 72  # kernel names run to thousands of letters; JSON and Markdown have all of them
-MOST_NAMED: Final = 4  # of the sections left out
+SUMMARY_FINDINGS: Final = 3  # the first findings of a summary have explanation and advice, the others a title only
+SUMMARY_TITLES: Final = 8  # further findings of low severity are only counted
+MAX_EVIDENCE: Final = 72  # characters; kernel names can have thousands, which JSON and Markdown show
+MAX_SECTION_NAMES: Final = 4  # of hidden sections
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 _SEVERITY_COLOR: Final = {"high": RED, "medium": YELLOW, "low": CYAN, "info": DIM}
@@ -31,59 +28,60 @@ Paint = Callable[[str, str], str]
 
 
 def render(document: Document, options: RenderOptions) -> str:
-    """The document in at most ``options.width`` columns; without ``options.detail`` what fits a screen."""
+    """The document in at most ``options.width`` columns; a summary that fits a screen unless ``options.detail``."""
     page = _Page(max(options.width, NARROWEST), options.color, options.detail)
     return page.render(document)
 
 
 class _Page:
-    """One rendering: its width, and how text is painted."""
+    """One rendering: its width, its level of detail, and its colors."""
 
     def __init__(self, width: int, color: bool, detail: bool) -> None:
         self.width = width
         self.detail = detail
-        self.no_room: dict[str, int] = {}
+        self.hidden_columns: dict[str, int] = {}
         self.shortened = False
         self.paint: Paint = _ansi if color else _plain
 
     def render(self, document: Document) -> str:
         out = self._wrap(document.title, color=BOLD)
-        shown = [section for section in document.sections if self.detail or not section.detail]
-        for i, section in enumerate(shown):
+        visible = [section for section in document.sections if self.detail or not section.detail]
+        for i, section in enumerate(visible):
             out += self._section(section, first=i == 0)
-        out += self._left_out([one_line(section.title) for section in document.sections if section not in shown])
+        out += self._footer([one_line(section.title) for section in document.sections if section not in visible])
         return "\n".join(line.rstrip() for line in out) + "\n"
 
     def _section(self, section: Section, first: bool) -> list[str]:
         blocks: list[list[str]] = []
         captioned = first
-        shown = [b for b in section.blocks if self.detail or not (isinstance(b, Paragraph) and b.detail)]
-        for block in _joined(shown, whole=self.detail):
-            drawn = self._block(block, section)
+        for block in section.blocks:
+            if isinstance(block, Paragraph) and block.detail and not self.detail:
+                continue
+            block_lines = self._block(block, section)
             if isinstance(block, Table) and block.caption:
-                if captioned:  # the section's heading has the first table's caption
-                    drawn = [*self._wrap(f"{block.caption}:"), *drawn]
+                if captioned:  # the section's heading contains the first table's caption
+                    block_lines = [*self._wrap(f"{block.caption}:"), *block_lines]
                 captioned = True
-            blocks.append(drawn)
+            blocks.append(block_lines)
         body = [line for block in blocks for line in block]
-        if first:  # the title above it is heading enough
+        if first:  # the document's title is its heading
             return body
         caption = next((b.caption for b in section.blocks if isinstance(b, Table) and b.caption), "")
         heading = self._wrap(f"{section.title} ({caption})" if caption else section.title, color=BOLD)
         return ["", *heading, *body]
 
-    def _left_out(self, sections: list[str]) -> list[str]:
-        """What a summary did not say: findings in full, columns by table, and sections."""
-        said = []
-        left_out = [*(["findings in full"] if self.shortened else []), *sections]
-        if left_out:
-            named = left_out[:MOST_NAMED] if len(left_out) > MOST_NAMED + 1 else left_out
-            more = f" and {len(left_out) - len(named)} more sections" if len(left_out) > len(named) else ""
-            said.append(f"--detail also shows: {', '.join(named)}{more}.")
-        if self.no_room:
-            columns = ", ".join(f"{number} of {title}" for title, number in self.no_room.items())
-            said.append(f"No room at this width for columns: {columns}.")
-        return ["", *self._wrap(" ".join(said), color=DIM)] if said else []
+    def _footer(self, sections: list[str]) -> list[str]:
+        """The parts that the summary omits: full findings, `sections`, and columns by table."""
+        sentences = []
+        parts = [*(["findings in full"] if self.shortened else []), *sections]
+        if parts:
+            names = parts[:MAX_SECTION_NAMES] if len(parts) > MAX_SECTION_NAMES + 1 else parts
+            more = f" and {len(parts) - len(names)} more sections" if len(parts) > len(names) else ""
+            sentences.append(f"--detail also shows: {', '.join(names)}{more}.")
+        if self.hidden_columns:
+            columns = ", ".join(f"{number} in {title}" for title, number in self.hidden_columns.items())
+            sentences.append(f"Columns hidden at this width: {columns} (-f markdown shows all).")
+        return ["", *self._wrap(" ".join(sentences), color=DIM)] if sentences else []
 
     def _block(self, block: Block, section: Section) -> list[str]:
         if isinstance(block, Table):
@@ -97,9 +95,9 @@ class _Page:
             case "log":
                 return [f"  | {piece}" for line in lines(paragraph.text) for piece in _chunks(line, self.width - 4)]
             case "warning":
-                return self._wrap(paragraph.text, first="! ", rest="  ", color=YELLOW)
+                return self._wrap(paragraph.text, first="! ", indent="  ", color=YELLOW)
             case "note":
-                return self._wrap(paragraph.text, first="- ", rest="  ")
+                return self._wrap(paragraph.text, first="- ", indent="  ")
             case "text":
                 return self._wrap(paragraph.text)
 
@@ -108,102 +106,89 @@ class _Page:
         folded = 0
         for i, finding in enumerate(findings):
             if self.detail:
-                out += self._title(finding) + self._whole(finding)
+                out += self._title(finding) + self._full(finding)
                 continue
             self.shortened = True
             if finding.severity in ("low", "info") and i >= SUMMARY_TITLES and not _is_tried(finding):
                 folded += 1
                 continue
             out += self._title(finding)
-            # two findings may lead to one trial
-            told = finding.trial in [earlier.trial for earlier in findings[:i]]
+            # two findings may share a trial
+            is_repeated = finding.trial in [earlier.trial for earlier in findings[:i]]
             if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
-                out += self._brief(finding) + ([] if told else self._trial(finding))
-            elif _is_tried(finding) and not told:
+                out += self._brief(finding) + ([] if is_repeated else self._trial(finding))
+            elif _is_tried(finding) and not is_repeated:
                 out += self._trial(finding)
         if folded:
-            out += self._wrap(f"and {folded} more of less weight", color=DIM)
+            out += self._wrap(f"{plural(folded, 'lower-priority finding')} (--detail)", color=DIM)
         return out
 
     def _title(self, finding: Finding) -> list[str]:
         mark = f"[{finding.severity}] "
-        out = self._wrap(finding.title, first=mark, rest=" " * len(mark))
+        out = self._wrap(finding.title, first=mark, indent=" " * len(mark))
         out[0] = self.paint(mark, _SEVERITY_COLOR[finding.severity]) + self.paint(out[0][len(mark) :], BOLD)
         return out
 
     def _brief(self, finding: Finding) -> list[str]:
-        out = self._wrap(first_sentence(finding.explanation), first="  ", rest="  ")
-        out += self._wrap(first_sentence(finding.advice), first="  -> ", rest="     ", color=CYAN)
+        out = self._wrap(first_sentence(finding.explanation), first="  ", indent="  ")
+        out += self._wrap(first_sentence(finding.advice), first="  -> ", indent="     ", color=CYAN)
         return out
 
-    def _whole(self, finding: Finding) -> list[str]:
-        out = self._wrap(finding.explanation, first="  ", rest="  ")
-        out += self._wrap(finding.advice, first="  -> ", rest="     ", color=CYAN)
+    def _full(self, finding: Finding) -> list[str]:
+        out = self._wrap(finding.explanation, first="  ", indent="  ")
+        out += self._wrap(finding.advice, first="  -> ", indent="     ", color=CYAN)
         out += self._trial(finding)
         numbers = []
         for e in finding.evidence:
-            said = f"{e.name} {shorten(text(e.value, e.unit), LONGEST_EVIDENCE)}"
-            numbers.append(f"{said} ({e.where})" if e.where else said)
-        return out + self._wrap("; ".join(numbers), first="  ", rest="  ", color=DIM)
+            number = f"{e.name} {shorten(text(e.value, e.unit), MAX_EVIDENCE)}"
+            numbers.append(f"{number} ({e.where})" if e.where else number)
+        return out + self._wrap("; ".join(numbers), first="  ", indent="  ", color=DIM)
 
     def _trial(self, finding: Finding) -> list[str]:
-        from profiler_kit.report.trial_words import trial_words
+        from profiler_kit.report.trial_sentence import trial_sentence
 
         trial = finding.trial
         if trial is None:
             return []
-        words = f"tried {trial.config}: {trial_words(trial, whole=self.detail)}"
-        return self._wrap(words, first="  ", rest="  ")
+        sentence = f"tried {trial.config}: {trial_sentence(trial, with_note=self.detail)}"
+        return self._wrap(sentence, first="  ", indent="  ")
 
     def _table(self, table: Table, section: Section) -> list[str]:
-        pieces, left_out = fit(table, self.width)
-        out = [line for piece in pieces for line in self._drawn(piece, len(table.totals))]
-        if left_out and self.detail:
-            out += self._wrap(f"No room at this width: {', '.join(map(one_line, left_out))}.", color=DIM)
-        elif left_out:
-            self.no_room[one_line(section.title)] = len(left_out)
+        pieces, hidden = fit(table, self.width)
+        out = [line for piece in pieces for line in self._table_lines(piece, len(table.totals))]
+        if hidden and self.detail:
+            out += self._wrap(f"Columns hidden at this width: {', '.join(map(one_line, hidden))}.", color=DIM)
+        elif hidden:
+            self.hidden_columns[one_line(section.title)] = len(hidden)
         return out
 
-    def _drawn(self, cells: Cells, totals: int) -> list[str]:
+    def _table_lines(self, cells: Cells, totals: int) -> list[str]:
         titles = [_wrapped(title, width) for title, width in zip(cells.titles, cells.widths, strict=True)]
         height = max(map(len, titles))
         heads = [[([""] * (height - len(title)) + title)[i] for title in titles] for i in range(height)]
         rows = [list(row) for row in zip(*cells.columns, strict=True)]
         rule = [["-" * width for width in cells.widths]] if self.detail else []
-        # Not by tabulate, which counts characters: wide and combining ones would push a line over the width.
-        drawn = [
+        # tabulate counts characters, so wide and combining ones would push a line over the width.
+        out = [
             (" " * GAP).join(map(padded, line, cells.widths, cells.right)).rstrip() for line in (*heads, *rule, *rows)
         ]
-        bold = {*range(height), *range(len(drawn) - totals, len(drawn))}
-        return [self.paint(line, BOLD) if i in bold else line for i, line in enumerate(drawn)]
+        bold = {*range(height), *range(len(out) - totals, len(out))}
+        return [self.paint(line, BOLD) if i in bold else line for i, line in enumerate(out)]
 
-    def _wrap(self, written: str, *, first: str = "", rest: str = "", color: str | None = None) -> list[str]:
+    def _wrap(self, written: str, *, first: str = "", indent: str = "", color: str | None = None) -> list[str]:
         wrapped = textwrap.wrap(
             one_line(written),
             self.width,
             initial_indent=first,
-            subsequent_indent=rest,
+            subsequent_indent=indent,
             break_long_words=True,  # only a kernel's name is longer than a line
             break_on_hyphens=False,
         )
         return [self.paint(line, color) if color else line for line in wrapped]
 
 
-def _joined(blocks: Sequence[Block], *, whole: bool) -> list[Block]:
-    """`blocks`, in a summary with notes that follow each other made one."""
-    joined: list[Block] = []
-    for block in blocks:
-        last = joined[-1] if joined else None
-        follows = isinstance(last, Paragraph) and isinstance(block, Paragraph) and last.role == block.role == "note"
-        if follows and isinstance(last, Paragraph) and isinstance(block, Paragraph) and not whole:
-            joined[-1] = Paragraph(text=f"{last.text.rstrip('.')}; {block.text}", role="note")
-        else:
-            joined.append(block)
-    return joined
-
-
 def _wrapped(title: str, width: int) -> list[str]:
-    """`title` broken at its spaces to `width`, so that it makes the column no wider than its cells need."""
+    """`title` wrapped at its spaces to `width`, so that it does not widen the column."""
     return textwrap.wrap(one_line(title), width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
@@ -223,4 +208,4 @@ def _plain(written: str, code: str) -> str:
     return written
 
 
-RENDERER = Renderer("terminal", (".txt",), "plain text that fits the screen", render)
+RENDERER = Renderer("terminal", (".txt",), "plain text that fits the terminal", render)

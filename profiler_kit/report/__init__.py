@@ -1,4 +1,4 @@
-"""Report -> neutral tables and sentences. Nothing here knows how they will look."""
+"""Report -> neutral tables and sentences, independent of any output format."""
 
 from profiler_kit.report.document import report_document
 from profiler_kit.report.frames import dataframe

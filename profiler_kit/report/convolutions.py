@@ -1,4 +1,4 @@
-"""How each convolution was done, in the shown run and as configurations differ: a few rows for a screen, all as a detail."""
+"""The sections of convolutions: algorithm and time of each part, and changes between configurations."""
 
 from __future__ import annotations
 
@@ -11,63 +11,71 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
-from profiler_kit.report.convolution_rows import ConvolutionRow, change_rows, convolution_rows, fastest_ways, together
-from profiler_kit.report.rows import TOTAL, topped
+from profiler_kit.report.convolution_rows import (
+    ConvolutionRow,
+    change_rows,
+    convolution_rows,
+    fastest_changes,
+    merge_convolutions,
+)
+from profiler_kit.report.rows import TOTAL, limit_rows
 from profiler_kit.units import text
 
-SUMMARY_PARTS: Final = 3  # on a screen; one to three of a network's parts take nearly all the time
+SUMMARY_PARTS: Final = 3  # one to three parts usually take nearly all the time
 SUMMARY_CHANGES: Final = 3
-DETAIL_ROWS: Final = 60  # ResNet-50 has 159 parts; programs get all of them
+MAX_DETAIL_ROWS: Final = 60  # ResNet-50 has 159 parts; CSV has all of them
 
 
 def convolution_sections(report: Report, run: ConfigRun | None, top: int | None) -> Iterator[Section]:
-    """The parts of `run`'s convolutions, and what other configurations change; nothing where none were recorded.
+    """The parts of `run`'s convolutions, and their changes in other configurations; empty without recorded convolutions.
 
-    `top` None: all rows, in the details.
+    `top`: None for all rows in the details.
     """
     rows = convolution_rows(report, run) if run is not None else []
     changes = change_rows(report)
-    most = None if top is None else DETAIL_ROWS
+    max_rows = None if top is None else MAX_DETAIL_ROWS
     blocks: list[Block] = []
     if rows:
-        shown = topped(rows, SUMMARY_PARTS, together)
-        blocks.append(_parts_table("convolutions", _caption(report, run), shown, rows, report))
-    faster = fastest_ways(report)[:SUMMARY_CHANGES]
+        longest = limit_rows(rows, SUMMARY_PARTS, merge_convolutions)
+        blocks.append(_parts_table("convolutions", _caption(report, run), longest, rows, report))
+    faster = fastest_changes(report)[:SUMMARY_CHANGES]
     if faster:
-        caption = "done faster by other configurations, the largest savings first"
+        caption = "Faster in another configuration, largest saving first"
         blocks.append(page_table("convolution_changes", caption, CHANGE_COLUMNS, faster, report))
     if blocks:
         yield Section(title="Convolutions", blocks=tuple(blocks))
     if len(rows) > SUMMARY_PARTS + 1:
-        table = _parts_table("all_convolutions", _caption(report, run), topped(rows, most, together), rows, report)
+        limited = limit_rows(rows, max_rows, merge_convolutions)
+        table = _parts_table("all_convolutions", _caption(report, run), limited, rows, report)
         yield Section(title="All convolutions", blocks=(table,), detail=True)
     if changes:
-        caption = f"{most} of {len(changes):,}, the largest differences first" if most and len(changes) > most else ""
-        table = page_table("all_changes", caption, CHANGE_COLUMNS, changes[:most], report)
-        yield Section(title="What changes between configurations", blocks=(table,), detail=True)
-    said = _kernels(run) if run is not None else ()
-    if said:
-        yield Section(title="Kernels of the convolutions", blocks=said, detail=True)
+        is_limited = max_rows is not None and len(changes) > max_rows
+        caption = f"{max_rows} of {len(changes):,}, largest difference first" if is_limited else ""
+        table = page_table("all_changes", caption, CHANGE_COLUMNS, changes[:max_rows], report)
+        yield Section(title="Convolution changes between configurations", blocks=(table,), detail=True)
+    kernels = _kernels(run) if run is not None else ()
+    if kernels:
+        yield Section(title="Kernels of the convolutions", blocks=kernels, detail=True)
 
 
 def _parts_table(
-    name: str, caption: str, shown: list[ConvolutionRow], rows: list[ConvolutionRow], report: Report
+    name: str, caption: str, visible: list[ConvolutionRow], rows: list[ConvolutionRow], report: Report
 ) -> Block:
-    total = together(TOTAL, rows)
-    return page_table(name, caption, CONVOLUTION_COLUMNS, shown, report, totals=[total])
+    total = merge_convolutions(TOTAL, rows)
+    return page_table(name, caption, CONVOLUTION_COLUMNS, visible, report, totals=[total])
 
 
 def _caption(report: Report, run: ConfigRun | None) -> str:
     assert run is not None
     line = report.roofline_of(run) or report.roofline_of(report.baseline())
-    peaks = f"; peaks {'measured' if line.roof.source == 'measured' else 'by datasheet'}" if line is not None else ""
-    return f"{run.config.name}, per step, each part in turn{peaks}"
+    peaks = f"; {line.roof.source} peaks" if line is not None else ""
+    return f"{run.config.name}, per step, each part measured separately{peaks}"
 
 
 def _kernels(run: ConfigRun) -> tuple[Paragraph, ...]:
-    """The names of the kernels behind the words, which are too long for a column."""
+    """The longest kernels by their full names, which do not fit a column."""
     longest = sorted(run.convolutions, key=lambda timing: -timing.kernel_ns)[:SUMMARY_PARTS]
     return tuple(
-        Paragraph(text=f"{shown_path(one.path)} {one.part}, {text(one.kernel_ns, 'ns')}: {one.kernel}")
-        for one in longest
+        Paragraph(text=f"{shown_path(timing.path)} {timing.part}, {text(timing.kernel_ns, 'ns')}: {timing.kernel}")
+        for timing in longest
     )

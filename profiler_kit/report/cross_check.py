@@ -1,4 +1,4 @@
-"""A count beside other counters', as sections: what each says, and every difference with the reason for it."""
+"""Cross-checks of the count with other counters, as sections: totals, and every difference with its reason."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from profiler_kit.units import text
 
 ATTRIBUTION: Final = "attribution"
 HOOKS: Final = (
-    " Its hooks follow the tensors that modules take by position and return: where a module returns what it was given, works in "
-    "place, or takes keywords, backward work lands elsewhere."
+    " Its hooks follow the positional input and output tensors of modules. Where a module returns its input, works in place, or "
+    "takes keyword arguments, backward work is attributed to another module."
 )
 
 
 def cross_check_sections(report: Report, top: int | None) -> Iterator[Section]:
-    """One section per peer that was run beside the count; `top` layers at most, None for all."""
+    """One section per peer counter; `top` layers at most, None for all."""
     for check in report.static.cross_checks if report.static is not None else ():
         yield Section(title=f"Cross-check with {_name(check)}", blocks=tuple(_blocks(report, check, top)))
 
@@ -42,7 +42,7 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
         if not check.rows and check.kit_macs:
             yield Paragraph(text=failure, role="warning")
             return
-        yield Paragraph(text=f"{failure} What stands here is what its formulas give.", role="warning")
+        yield Paragraph(text=f"{failure} The figures below are from its formulas alone.", role="warning")
     yield Paragraph(text=_verdict(check))
     rows = _by_op(check)
     if rows:
@@ -50,33 +50,34 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
     for reason in dict.fromkeys(row.row.reason for row in rows if row.row.reason):
         ops = ", ".join(dict.fromkeys(row.row.op for row in rows if row.row.reason == reason))
         yield Paragraph(text=f"{ops}: {reason}.")
-    layers = [PeerLayerRow(layer=layer, reason=why) for layer in check.layers if (why := _why(check, layer))]
-    layers.sort(key=lambda row: -abs(_said(row.layer) - row.layer.kit_macs))
+    layers = [PeerLayerRow(layer=layer, reason=reason) for layer in check.layers if (reason := _reason(check, layer))]
+    layers.sort(key=lambda row: -abs(_peer_macs(row.layer) - row.layer.kit_macs))
     if layers:
-        caption = "MACs of one step, descendants included; only layers that differ"
+        caption = "MACs of one step, including children; only layers that differ"
         if top is not None and len(layers) > top:
             caption += f", {top:,} of {len(layers):,}"
         table = page_table(f"cross_check_{check.peer}_layers", caption, CROSS_CHECK_LAYER_COLUMNS, layers[:top], report)
         yield table
     if any(ATTRIBUTION in row.reason for row in layers):
-        told = f"{ATTRIBUTION}: {check.peer} gives the module work that is another's, or its own to another."
-        yield Paragraph(text=told + HOOKS if "backward" in check.covers else told)
+        note = f"{ATTRIBUTION}: {check.peer} attributes work to another module than profiler_kit does."
+        yield Paragraph(text=note + HOOKS if "backward" in check.covers else note)
     yield from (Paragraph(text=f"{note}.", role="note", detail=True) for note in check.notes)
 
 
 def _verdict(check: CrossCheck) -> str:
     phases = ", ".join(check.covers)
-    said = check.peer_macs if check.peer_macs is not None else sum(row.peer_macs for row in check.rows)
-    head = f"Over {phases}: {text(check.kit_macs, 'macs')} MACs by the kit, {text(said, 'macs')} by {check.peer}"
-    if said == check.kit_macs:
-        same = all(not row.reason for row in check.rows)
-        return f"{head}; they agree{' in every op' if same else ' in the sum alone'}."
-    change = f"{100 * (said / check.kit_macs - 1):+.2f} %" if check.kit_macs else "of none"
-    return f"{head} ({change})."
+    peer_macs = check.peer_macs if check.peer_macs is not None else sum(row.peer_macs for row in check.rows)
+    kit, peer = text(check.kit_macs, "macs"), text(peer_macs, "macs")
+    head = f"{phases.capitalize()}: {kit} MACs by profiler_kit, {peer} by {check.peer}"
+    if peer_macs == check.kit_macs:
+        agrees = all(not row.reason for row in check.rows)
+        return f"{head}. They agree {'in every op' if agrees else 'in the total, but not in every op'}."
+    change = f" ({100 * (peer_macs / check.kit_macs - 1):+.2f} %)" if check.kit_macs else ""
+    return f"{head}{change}."
 
 
 def _by_op(check: CrossCheck) -> list[PeerRow]:
-    """The rows of one op, phase and reason as one; those that differ first, the largest difference at the top."""
+    """One row per op, phase and reason; the largest difference first."""
     groups: dict[tuple[str, str, str], list[CrossCheckRow]] = {}
     for row in check.rows:
         groups.setdefault((row.op, row.phase, row.reason), []).append(row)
@@ -88,11 +89,11 @@ def _by_op(check: CrossCheck) -> list[PeerRow]:
         )
         for group in groups.values()
     ]
-    return sorted(merged, key=lambda one: (-abs(one.row.peer_macs - one.row.kit_macs), -one.row.kit_macs))
+    return sorted(merged, key=lambda peer: (-abs(peer.row.peer_macs - peer.row.kit_macs), -peer.row.kit_macs))
 
 
-def _why(check: CrossCheck, layer: CrossCheckLayer) -> str:
-    """Why the two differ on `layer`; empty where they do not."""
+def _reason(check: CrossCheck, layer: CrossCheckLayer) -> str:
+    """The reason for the difference on `layer`; empty if both counters agree."""
     parts = []
     if layer.expected_macs != layer.kit_macs:
         inside = (row for row in check.rows if row.reason and _is_within(row.path, layer.path))
@@ -106,5 +107,5 @@ def _is_within(path: str, ancestor: str) -> bool:
     return not path.startswith("(") and (path == ancestor or not ancestor or path.startswith(f"{ancestor}."))
 
 
-def _said(layer: CrossCheckLayer) -> int:
+def _peer_macs(layer: CrossCheckLayer) -> int:
     return layer.peer_macs if layer.peer_macs is not None else layer.expected_macs

@@ -1,4 +1,4 @@
-"""A report as a document: what is shown, in which order. Findings come first, everything else is what they rest on."""
+"""A report as a document: its sections and their order. Findings come first, then the figures behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from profiler_kit.records.document import Block, Document, Paragraph, Section, T
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import memory, sentences, tables, trace_words
+from profiler_kit.report import memory, sentences, tables, trace_sentences
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -18,13 +18,13 @@ from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
-from profiler_kit.report.rows import Layers, check_limits, chosen_run, layer_rows
+from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_name
 from profiler_kit.report.schedules import schedule_details, schedule_section
-from profiler_kit.report.tables import By, View
-from profiler_kit.report.trace_tables import LITTLE_IDLE
+from profiler_kit.report.tables import View, WorkTable
+from profiler_kit.report.trace_tables import MIN_IDLE_SHARE
 
 TOP_LAYERS = 10
-CONFIGURATIONS = "each in a fresh process; f/l/b/o: forward, loss, backward, optimizer"
+LONGEST_BASELINE = 9  # letters of a configuration's name in the title of a column
 
 
 def report_document(
@@ -35,53 +35,54 @@ def report_document(
     sort: str | None = None,
     run: str | None = None,
     unit: WorkUnit = "flop",
-    by: By | None = None,
+    by: WorkTable | None = None,
 ) -> Document:
-    """`report` as sections of text and tables, and whole tables for programs.
+    """`report` as sections of text and tables for pages, and complete tables for CSV.
 
-    `by`: work by module, as a ``tree`` with totals at every level or as ``layer``s of own figures, or by ``op`` (None: layers
-    where something ran, else the tree); ``what-if``: no table of work, and in CSV the answers about memory. `top`: rows of
-    the layer and kernel tables (in a tree: children of one module), None for all; `depth`: layers below it are added into
-    their parent (None: all; in a tree as many levels as fit a screen);
-    `sort`: a column's key, or ``model`` for the model's own order (None: by time, or FLOPs if there is no time; trees in the
-    model's order); `run`: the configuration whose phases and layers are shown (None: the baseline); `unit`: whether tables for
-    people show work as FLOPs, or as MACs alone (tables for programs hold both).
+    `top`: rows of the layer and kernel tables (in a tree: children per module); None for all.
+    `depth`: deeper layers are added to their parent; None for all (in a tree: as many levels as fit a screen).
+    `sort`: a column's key, or ``model`` for the model's order; None sorts by time, or by FLOPs without times, and keeps trees in
+    the model's order.
+    `run`: the configuration of the phases and layers; None for the baseline.
+    `unit`: the unit of work on pages, FLOPs or MACs; complete tables have both.
+    `by`: the table of work: ``tree`` (modules including children), ``layer`` (modules excluding children), ``op``, or
+    ``what-if`` (no table of work; CSV holds the what-ifs). None selects ``layer`` if there are runs, else ``tree``.
 
-    Raises UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
+    Raises: UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
     check_limits(top, depth)
-    shown = chosen_run(report, run)
-    view = tables.View(report=report, run=shown, top=top, depth=depth, sort=sort, unit=unit)
+    selected = run_by_name(report, run)
+    view = tables.View(report=report, run=selected, top=top, depth=depth, sort=sort, unit=unit)
     by = by or ("layer" if report.runs else "tree")
     sections = [
-        Section(title="Target", blocks=sentences.header(report, shown, unit)),
+        Section(title="Target", blocks=sentences.header(report, selected, unit)),
         sentences.findings(report.findings),
-        *_cost(report, unit, detail=shown is not None),
+        *_cost(report, unit, detail=selected is not None),
         *_configurations(report),
         *schedule_section(report),
-        *(_phases(report, shown) if shown else ()),
-        *(_idle(report, shown) if shown else ()),
+        *(_phases(report, selected) if selected else ()),
+        *(_idle(report, selected) if selected else ()),
         *_WORK[by](view),
-        *convolution_sections(report, shown, top),
+        *convolution_sections(report, selected, top),
         *cross_check_sections(report, top),
-        *_roofline(report, shown),
-        *_memory(report, shown),
+        *_roofline(report, selected),
+        *_memory(report, selected),
         *_more_figures(view),
-        *(_kernels(report, shown, top) if shown else ()),
-        *(_waits(report, shown, top) if shown else ()),
+        *(_kernels(report, selected, top) if selected else ()),
+        *(_waits(report, selected, top) if selected else ()),
         *schedule_details(report),
-        *_details(report, shown),
+        *_details(report, selected),
     ]
     return Document(
         title=f"{report.target.name} ({report.target.spec})",
         sections=tuple(sections),
         json=dumps(report),
-        full=_whole_tables(report, shown, by),
+        full=_complete_tables(report, selected, by),
     )
 
 
-def _whole_tables(report: Report, run: ConfigRun | None, by: By) -> tuple[Table, ...]:
-    """All tables, first the one that the page is about: it is what a CSV file holds."""
+def _complete_tables(report: Report, run: ConfigRun | None, by: WorkTable) -> tuple[Table, ...]:
+    """All complete tables; the main one, which CSV holds, comes first."""
     main = {"op": "ops", "what-if": "what_ifs"}.get(by, "layers")
     return tuple(sorted(tables.data_tables(report, run), key=lambda table: table.name != main))
 
@@ -95,10 +96,8 @@ def _cost(report: Report, unit: WorkUnit, *, detail: bool) -> Iterator[Section]:
 def _configurations(report: Report) -> Iterator[Section]:
     if not report.runs:
         return
-    blocks: list[Block] = [
-        page_table("runs", CONFIGURATIONS, RUN_COLUMNS, tables.run_rows(report), report, aside=False)
-    ]
     baseline = report.baseline()
+    blocks: list[Block] = [_runs_table("runs", "each in a fresh process", report, aside=False)]
     noise = sentences.noise(report, baseline) if baseline else None
     if noise is not None:
         blocks.append(Paragraph(text=noise, detail=True))
@@ -112,26 +111,33 @@ def _configurations(report: Report) -> Iterator[Section]:
     yield Section(title="Configurations", blocks=tuple(blocks))
 
 
+def _runs_table(name: str, caption: str, report: Report, *, aside: bool) -> Table:
+    baseline = report.baseline()
+    label = baseline.config.name if baseline is not None else ""
+    labels = {"baseline": label if 0 < len(label) <= LONGEST_BASELINE else "baseline"}
+    return page_table(name, caption, RUN_COLUMNS, tables.run_rows(report), report, aside=aside, labels=labels)
+
+
 def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
     rows, total = tables.phase_rows(run)
     if not rows:
         return
-    caption = f"{run.config.name}, per step{sentences.unsynchronised(run)}"
+    caption = f"{run.config.name}, per step{sentences.unsynchronized(run)}"
     table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total], aside=False)
     yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
 
 
 def _layers(view: View) -> Iterator[Section]:
     layers = layer_rows(view.report, view.run)
-    aside = False if layers.timed else None  # without times there is room for all
-    table = tables.layer_table(view, layers, _caption(view, layers, "per step, own figures"), aside=aside)
+    aside = False if layers.timed else None  # without times all columns fit
+    table = tables.layer_table(view, layers, _caption(view, layers, "per step, excluding children"), aside=aside)
     if table.rows:
         yield Section(title="Layers", blocks=(table, *_attained(view)))
 
 
 def _tree(view: View) -> Iterator[Section]:
     layers = layer_rows(view.report, view.run)
-    table = tables.tree_table(view, layers, _caption(view, layers, "per step, each module with all below it"))
+    table = tables.tree_table(view, layers, _caption(view, layers, "per step, including children"))
     if table.rows:
         yield Section(title="Modules", blocks=(table, *_attained(view)))
 
@@ -152,23 +158,23 @@ def _ops(view: View) -> Iterator[Section]:
         yield Section(title="Ops", blocks=(tables.op_table(view),))
 
 
-_WORK: Final[dict[By, Callable[[View], Iterator[Section]]]] = {
+_WORK: Final[dict[WorkTable, Callable[[View], Iterator[Section]]]] = {
     "tree": _tree,
     "layer": _layers,
     "op": _ops,
-    "what-if": lambda view: iter(()),  # the answers have a section of their own
+    "what-if": lambda view: iter(()),  # what-ifs have their own section
 }
 
 
 def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
-    """The roof that layers are held against, and the phases' floors under it; further roofs in the details."""
+    """The roofline of the layers and its bounds by phase; further rooflines are details."""
     name = run.config.name if run is not None else None
     lines = [line for line in report.roofline if line.config == name and line.phases]
     for i, line in enumerate(lines):
-        title = "Roofline" if i == 0 else f"Roofline by {line.roof.source}"
+        title = "Roofline" if i == 0 else f"Roofline ({line.roof.source})"
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in sentences.roofline(line)]
         blocks += [Paragraph(text=note, role="note") for note in line.notes]
-        table = tables.roof_table(line, report)
+        table = tables.roofline_table(line, report)
         detail = i > 0 or run is not None
         yield Section(title=title, blocks=(*blocks, table), detail=detail)
 
@@ -176,7 +182,7 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
-        yield Section(title="Memory at the peak", blocks=(table, *memory.sentences(report)), detail=run is not None)
+        yield Section(title="Peak memory", blocks=(table, *memory.sentences(report)), detail=run is not None)
     peaks = tables.peaks_table(report)
     if peaks is not None:
         yield Section(title="Predicted and measured peaks", blocks=(peaks,), detail=True)
@@ -185,16 +191,15 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 
 
 def _more_figures(view: View) -> Iterator[Section]:
-    """The columns set aside: they would make the tables above too wide for a page."""
+    """The columns set aside for details; with them the tables above would be too wide."""
     report = view.report
     layers = layer_rows(report, view.run)
     if layers.timed and report.static is not None:
-        table = tables.layer_table(view, layers, "per step, own figures", aside=True)
+        table = tables.layer_table(view, layers, "per step, excluding children", aside=True)
         yield Section(title="Layer counts", blocks=(table,), detail=True)
     if any(r.failure is None for r in report.runs):
-        rows = tables.run_rows(report)
-        table = page_table("runs_more", "", RUN_COLUMNS, rows, report, aside=True)
-        yield Section(title="First steps and samples", blocks=(table,), detail=True)
+        table = _runs_table("runs_more", "", report, aside=True)
+        yield Section(title="First steps and sample counts", blocks=(table,), detail=True)
 
 
 def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
@@ -206,41 +211,41 @@ def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Sectio
 
 
 def _idle(report: Report, run: ConfigRun) -> Iterator[Section]:
-    """What the traced steps waited for; on the page itself where the device waits for much of a step."""
+    """Idle time of the traced steps by cause; a detail if the device is idle for only a small part of a step."""
     rows, total = tables.idle_rows(run)
     if rows:
         caption = f"{run.config.name}, per step"
         table = page_table("idle", caption, IDLE_COLUMNS, rows, report, totals=[total])
         sentence = sentences.idle(run)
-        about = (Paragraph(text=sentence),) if sentence is not None else ()
-        little = total.item.ns < LITTLE_IDLE * (run.span_ns or 0)
-        detail = run.clock != "kernel" or run.span_ns is None or little
-        yield Section(title="Idle time", blocks=(*about, table), detail=detail)
+        paragraphs = (Paragraph(text=sentence),) if sentence is not None else ()
+        is_short = total.item.ns < MIN_IDLE_SHARE * (run.span_ns or 0)
+        detail = run.clock != "kernel" or run.span_ns is None or is_short
+        yield Section(title="Idle time", blocks=(*paragraphs, table), detail=detail)
 
 
 def _waits(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
-    """The host's clock beside the device's in the traced steps, and where the host waited."""
+    """Host and device time by phase in the traced steps, and the host's waits for the device."""
     phases, total = tables.phase_rows(run)
     if any(row.timing.host_ns is not None for row in phases):
         caption = f"{run.config.name}, per traced step"
         table = page_table("traced_phases", caption, PHASE_COLUMNS, phases, report, totals=[total], aside=True)
-        yield Section(title="Host and device by phase", blocks=(table,), detail=True)
+        yield Section(title="Host and device time by phase", blocks=(table,), detail=True)
     rows = tables.wait_rows(run, top)
-    launches = trace_words.queue(run.queue)
-    if rows or launches is not None:
+    queue_sentence = trace_sentences.queue(run.queue)
+    if rows or queue_sentence is not None:
         caption = f"{run.config.name}, per traced step"
         blocks: list[Block] = []
         if rows:
             blocks.append(page_table("waits", caption, WAIT_COLUMNS, rows, report))
-        if launches is not None:
-            blocks.append(Paragraph(text=launches))
-        yield Section(title="Waits of the host", blocks=tuple(blocks), detail=True)
+        if queue_sentence is not None:
+            blocks.append(Paragraph(text=queue_sentence))
+        yield Section(title="Host waits", blocks=tuple(blocks), detail=True)
 
 
 def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:
-    others = [r for r in report.runs if r.memory is not None]
-    if len(others) > 1:
-        table = tables.memory_table(report, others)
+    runs = [r for r in report.runs if r.memory is not None]
+    if len(runs) > 1:
+        table = tables.memory_table(report, runs)
         yield Section(title="Memory by configuration", blocks=(table,) if table else (), detail=True)
     if run is not None and run.memory is not None and run.memory.ops:
         ops = page_table("workspaces", run.config.name, WORKSPACE_COLUMNS, run.memory.ops, report)
@@ -267,4 +272,4 @@ def _environment(run: ConfigRun) -> Iterator[Paragraph]:
     if environment is None:
         return
     yield Paragraph(text=f"{sentences.place(environment)}, {environment.platform}. {sentences.steps(run)}")
-    yield from sentences.flags(environment, "had")
+    yield from sentences.flags(environment)

@@ -1,4 +1,4 @@
-"""A report's tables as pandas data frames, for questions that no table here answers. pandas is imported when asked for."""
+"""A report's tables as pandas data frames. pandas is imported on use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.document import Table, Value
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.report.rows import chosen_run
+from profiler_kit.report.rows import run_by_name
 from profiler_kit.report.tables import data_tables
 from profiler_kit.report.trace_tables import trace_data_tables
 
@@ -16,36 +16,37 @@ if TYPE_CHECKING:
 
 
 def dataframe(report: Report | TraceReport, table: str | None = None, *, run: str | None = None) -> pandas.DataFrame:
-    """One table of `report` (None: ``layers``, or of traces ``trace_phases``) with the columns of docs/columns.md.
+    """One table of `report` as a data frame, with the columns of docs/columns.md.
 
-    Raw values in base units; unknown is NA.
+    `table`: None for ``layers``, or for ``trace_phases`` of a trace report.
+    `run`: the configuration of the times in ``layers``, None for the baseline; other tables hold all runs.
 
-    `run`: the configuration whose times stand in ``layers`` (None: the baseline); the other tables hold all runs.
+    **Units**: raw values in base units; unknown is NA.
 
-    Raises UsageError for an unknown table or run, KitError where pandas is not installed.
+    Raises: UsageError for an unknown table or run, KitError if pandas is not installed.
     """
-    traced = isinstance(report, TraceReport)
+    is_trace = isinstance(report, TraceReport)
     tables = (
-        trace_data_tables(report) if isinstance(report, TraceReport) else data_tables(report, chosen_run(report, run))
+        trace_data_tables(report) if isinstance(report, TraceReport) else data_tables(report, run_by_name(report, run))
     )
-    by_name = {each.name: each for each in tables}
-    chosen = by_name.get(table or ("trace_phases" if traced else "layers"))
-    if chosen is None:
-        raise UsageError(f"no table {table!r}", hint=f"one of: {', '.join(by_name)}")
+    by_name = {table.name: table for table in tables}
+    data = by_name.get(table or ("trace_phases" if is_trace else "layers"))
+    if data is None:
+        raise UsageError(f"unknown table {table!r}", hint=f"choose one of: {', '.join(by_name)}")
     try:
         import pandas
     except ImportError as error:
         raise KitError(
-            "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
+            "pandas is not installed, but data frames need it", hint="pip install 'profiler-kit[pandas]'"
         ) from error
     frame: pandas.DataFrame = pandas.DataFrame(
-        {head.key: _series(chosen, i, pandas) for i, head in enumerate(chosen.heads)}
+        {head.key: _series(data, i, pandas) for i, head in enumerate(data.heads)}
     )
     return frame
 
 
 def _series(table: Table, index: int, pandas: Any) -> Any:
-    """A column with a type that can hold NA, so that an unknown value does not turn exact integers into floats."""
+    """Column `index` with a type that can hold NA, so that an unknown value does not turn integers into floats."""
     values: list[Value] = [row[index] for row in table.rows]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int}:

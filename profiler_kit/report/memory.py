@@ -1,4 +1,4 @@
-"""The predicted memory of a step in words, and the tables behind it: who keeps what, the timeline, uncertain scratch."""
+"""The predicted memory of a step: sentences, what-ifs, saved tensors, timeline, uncertain workspaces."""
 
 from __future__ import annotations
 
@@ -10,78 +10,76 @@ from profiler_kit.records.counts import DeviceMemory, Phase, WhatIf
 from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.report.columns.column import page_table
-from profiler_kit.report.columns.memory import KEPT_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
+from profiler_kit.report.columns.memory import SAVED_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
 from profiler_kit.units import text
 
-# Below this share of the peak, an interval is not worth a sentence.
-LEAST_WIDTH: Final = 0.01
+MIN_INTERVAL_SHARE: Final = 0.01  # of the peak: a narrower interval gets no sentence
 _NUMBERED: Final = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>[^\d]*)")
 
 
 def sentences(report: Report) -> Iterator[Paragraph]:
-    """What a device of the simulated kind would show, where the peak is, how sure that is, and what is left out."""
+    """The predicted peak on the simulated device, its place and uncertainty, and notes."""
     memory = report.static.memory if report.static is not None else None
     if memory is None:
         return
     if memory.device is not None:
-        yield Paragraph(text=_on_device(memory.device))
-        unsure = _unsure(memory.device)
-        if unsure is not None:
-            yield Paragraph(text=unsure)
+        yield Paragraph(text=_device_peak(memory.device))
+        uncertainty = _uncertainty(memory.device)
+        if uncertainty is not None:
+            yield Paragraph(text=uncertainty)
     for note in memory.notes:
         yield Paragraph(text=note, role="note")
 
 
-def _on_device(device: DeviceMemory) -> str:
-    what = f"{device.profile} ({device.card})" if device.card else device.profile
-    outside = text(device.context_bytes, "bytes")
-    context = f", and {outside} outside of it for the context" if device.context_bytes else ""
+def _device_peak(device: DeviceMemory) -> str:
+    name = f"{device.profile} ({device.card})" if device.card else device.profile
+    context = f" The CUDA context adds {text(device.context_bytes, 'bytes')}." if device.context_bytes else ""
     where = _place(device.peak_phase, device.peak_path, device.peak_op)
     return (
-        f"On {what} the step allocates {text(device.allocated_bytes, 'bytes')} at its peak, {where}; "
-        f"the allocator reserves {text(device.reserved_bytes, 'bytes')}{context}."
+        f"Predicted for {name}: {text(device.allocated_bytes, 'bytes')} allocated at the peak, {where}; "
+        f"{text(device.reserved_bytes, 'bytes')} reserved by the allocator.{context}"
     )
 
 
 def _place(phase: Phase, path: str, op: str) -> str:
     if not op:
-        return "before it begins"
-    whose = f" of {path}" if path else ""
-    return f"in {op} in {phase}{whose}"
+        return "before the step"
+    layer = f" of {path}" if path else ""
+    return f"in {op} ({phase}{layer})"
 
 
-def _unsure(device: DeviceMemory) -> str | None:
+def _uncertainty(device: DeviceMemory) -> str | None:
     width = device.allocated_high_bytes - device.allocated_low_bytes
-    if width < LEAST_WIDTH * device.allocated_bytes or not device.uncertain:
+    if width < MIN_INTERVAL_SHARE * device.allocated_bytes or not device.uncertain:
         return None
-    most = device.uncertain[0]
+    largest = device.uncertain[0]
     return (
-        f"It may be {text(device.allocated_low_bytes, 'bytes')} to {text(device.allocated_high_bytes, 'bytes')}: what the "
-        f"library takes in {_place(most.phase, most.path, most.op).removeprefix('in ')} is known only to be "
-        f"{text(most.low_bytes, 'bytes')} to {text(most.high_bytes, 'bytes')}."
+        f"Possible range: {text(device.allocated_low_bytes, 'bytes')} to {text(device.allocated_high_bytes, 'bytes')}, because "
+        f"the workspace {_place(largest.phase, largest.path, largest.op)} is only known to be "
+        f"{text(largest.low_bytes, 'bytes')} to {text(largest.high_bytes, 'bytes')}."
     )
 
 
 def what_ifs(report: Report) -> Iterator[Section]:
-    """The memory with something changed; nothing where nothing was asked."""
+    """The predicted memory with one change each; empty without what-ifs."""
     memory = report.static.memory if report.static is not None else None
     if memory is not None and memory.what_ifs:
-        table = page_table("what_ifs", "simulated one by one", WHAT_IF_COLUMNS, memory.what_ifs, report)
-        notes = (*_modules_meant(memory.what_ifs), *memory.what_if_notes)
+        table = page_table("what_ifs", "each change simulated alone", WHAT_IF_COLUMNS, memory.what_ifs, report)
+        notes = (*_checkpointed_modules(memory.what_ifs), *memory.what_if_notes)
         yield Section(title="What if", blocks=(table, *(Paragraph(text=note) for note in notes)))
 
 
-def _modules_meant(answers: Sequence[WhatIf]) -> Iterator[str]:
-    """The modules of every row that has no room to name them."""
-    for answer in answers:
-        if answer.checkpoint and not all(path in answer.change for path in answer.checkpoint):
-            flops = text(answer.recompute_flops, "flops")
-            again = f" ({flops}FLOPs again)" if answer.recompute_flops is not None else ""
-            yield f"{answer.change}{again}: {in_ranges(answer.checkpoint)}."
+def _checkpointed_modules(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
+    """The checkpointed modules of every row that does not name them."""
+    for what_if in what_ifs:
+        if what_if.checkpoint and not all(path in what_if.change for path in what_if.checkpoint):
+            flops = text(what_if.recompute_flops, "flops")
+            recompute = f" ({flops}FLOPs recomputed)" if what_if.recompute_flops is not None else ""
+            yield f"{what_if.change}{recompute}: {in_ranges(what_if.checkpoint)}."
 
 
 def in_ranges(paths: Sequence[str]) -> str:
-    """`paths` with neighbours that differ in a number alone as one: ``layers.0 to layers.11, head``."""
+    """`paths` as text, with consecutive numbers as ranges: ``layers.0 to layers.11, head``."""
     runs: list[list[str]] = []
     for path in paths:
         if runs and _follows(runs[-1][-1], path):
@@ -91,27 +89,27 @@ def in_ranges(paths: Sequence[str]) -> str:
     return ", ".join(name for run in runs for name in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run))
 
 
-def _follows(path: str, other: str) -> bool:
-    """Whether `other` is `path` with its last number one higher."""
-    one, another = _NUMBERED.fullmatch(path), _NUMBERED.fullmatch(other)
-    if one is None or another is None or (one["before"], one["after"]) != (another["before"], another["after"]):
+def _follows(path: str, successor: str) -> bool:
+    """Whether `successor` is `path` with its last number increased by one."""
+    a, b = _NUMBERED.fullmatch(path), _NUMBERED.fullmatch(successor)
+    if a is None or b is None or (a["before"], a["after"]) != (b["before"], b["after"]):
         return False
-    return int(another["number"]) == int(one["number"]) + 1
+    return int(b["number"]) == int(a["number"]) + 1
 
 
 def details(report: Report) -> Iterator[Section]:
-    """Who makes and keeps what backward needs, the timeline of the step, and scratch that is not known exactly."""
+    """Memory saved for backward by module, the timeline of the step, and uncertain workspaces."""
     memory = report.static.memory if report.static is not None else None
     if memory is None:
         return
     if memory.modules:
-        kept = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
-        table = page_table("kept", "by module", KEPT_COLUMNS, kept, report)
-        yield Section(title="Kept for backward", blocks=(table,), detail=True)
+        modules = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
+        table = page_table("kept", "by module", SAVED_COLUMNS, modules, report)
+        yield Section(title="Saved for backward", blocks=(table,), detail=True)
     points = memory.device.timeline if memory.device is not None else memory.timeline
     if points:
-        table = page_table("timeline", "most bytes of tensors held", TIMELINE_COLUMNS, points, report)
+        table = page_table("timeline", "peak of live tensor bytes", TIMELINE_COLUMNS, points, report)
         yield Section(title="Memory over the step", blocks=(table,), detail=True)
     if memory.device is not None and memory.device.uncertain:
         table = page_table("scratch", "", SCRATCH_COLUMNS, memory.device.uncertain, report)
-        yield Section(title="Scratch that may move the peak", blocks=(table,), detail=True)
+        yield Section(title="Uncertain workspaces", blocks=(table,), detail=True)

@@ -1,4 +1,4 @@
-"""What was counted, by op instead of by owner: the same total, cut the other way."""
+"""Counted work by op instead of by module. The totals are the same."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from profiler_kit.report.rows import TOTAL
 
 
 def op_rows(report: Report, run: ConfigRun | None, *, by_phase: bool) -> tuple[list[OpRow], OpRow]:
-    """A row per op (and per phase, if `by_phase`), in the order of the count, and their sum; floors by `run`'s roofline."""
+    """One row per op (and phase, if `by_phase`) in the order of the count, and their sum. Floors are from `run`'s roofline."""
     static = report.static
     ops: Sequence[OpTotal] = static.ops if static is not None else ()
-    whole = static.step if static is not None else ZERO
+    step = static.step if static is not None else ZERO
     line = report.roofline_of(run)
     floors = {(bound.op, bound.phase): bound.floor for bound in line.ops} if line is not None else {}
-    whole_floor = sum_known(floors.values())
+    step_floor = sum_known(floors.values())
     groups: dict[tuple[str, CountPhase | None], list[OpTotal]] = {}
     for total in ops:
         groups.setdefault((total.op, total.phase if by_phase else None), []).append(total)
@@ -31,21 +31,21 @@ def op_rows(report: Report, run: ConfigRun | None, *, by_phase: bool) -> tuple[l
             calls=sum(total.calls for total in totals),
             cost=sum_known(total.cost for total in totals),
             floor=sum_known(floors.get((total.op, total.phase)) for total in totals),
-            whole=whole,
-            whole_floor=whole_floor,
+            total=step,
+            total_floor=step_floor,
         )
         for (op, _), totals in groups.items()
     ]
-    return rows, merged(TOTAL, rows, whole, whole_floor)
+    return rows, merge_ops(TOTAL, rows, step, step_floor)
 
 
-def merged(label: str, rows: Sequence[OpRow], whole: Cost, whole_floor: Floor | None) -> OpRow:
-    """One row with the sum of `rows`; what is unknown in some adds nothing."""
+def merge_ops(label: str, rows: Sequence[OpRow], step: Cost, step_floor: Floor | None) -> OpRow:
+    """One row with the sums of `rows`; unknown figures add nothing."""
     return OpRow(
         op=label,
         calls=sum(row.calls for row in rows),
         cost=sum_known(row.cost for row in rows),
         floor=sum_known(row.floor for row in rows),
-        whole=whole,
-        whole_floor=whole_floor,
+        total=step,
+        total_floor=step_floor,
     )

@@ -1,6 +1,6 @@
-"""Joins what was counted with what was measured, by path: one row per owner of work.
+"""Join counted and measured figures by path: one row per module or pseudo path.
 
-A row's own figures are self values, so the rows of a report add up to its totals; device time without an owner is a row too.
+Figures of a row exclude children, so the rows of a report add up to its totals. Unattributed device time is a row too.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ UNATTRIBUTED: Final = "(unattributed)"
 TOTAL: Final = "total"
 
 
-def topped(rows: Sequence[Row], top: int | None, together: Callable[[str, Sequence[Row]], Row]) -> list[Row]:
-    """The first `top` of `rows` (None: all), the others in one that `together` makes of its name and of them.
+def limit_rows(rows: Sequence[Row], top: int | None, merge_rows: Callable[[str, Sequence[Row]], Row]) -> list[Row]:
+    """The first `top` of `rows` (None: all), and the others merged into one row by `merge_rows(label, others)`.
 
-    A single one more keeps its own row, which says more than ``(1 more)``.
+    If only one row is beyond `top`, it keeps its own row, which says more than ``(1 more)``.
     """
     if top is None or len(rows) <= top + 1:
         return list(rows)
-    return [*rows[:top], together(f"({len(rows) - top} more)", rows[top:])]
+    return [*rows[:top], merge_rows(f"({len(rows) - top} more)", rows[top:])]
 
 
 def check_limits(top: int | None, depth: int | None) -> None:
     """Raises UsageError for a negative `top` or `depth`."""
     for name, number in (("top", top), ("depth", depth)):
         if number is not None and number < 0:
-            raise UsageError(f"{name} is {number}", hint=f"give a {name} of 0 or more")
+            raise UsageError(f"{name} is {number}, must be 0 or more", hint=f"set {name} to 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Static figures that add: of one module, of several, or of the whole step."""
+    """Additive counted figures of one module, of several, or of the whole step."""
 
     params: int = 0
     param_bytes: int = 0
@@ -66,7 +66,7 @@ COUNTED: Final = tuple(field.name for field in fields(Counted))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """Device time per step by phase, in the order of `PHASES`; adds. `unattributed_ns` belongs to no phase's owner."""
+    """Additive device time per step by phase, in the order of `PHASES`. `unattributed_ns` has no phase."""
 
     by_phase_ns: tuple[int, ...] = (0,) * len(PHASES)
     unattributed_ns: int = 0
@@ -79,24 +79,24 @@ class Timed:
         )
 
     def phase_ns(self, phase: Phase) -> int:
-        """Time in `phase`."""
+        """Device time per step in `phase`."""
         return self.by_phase_ns[PHASES.index(phase)]
 
     @property
     def step_ns(self) -> int:
-        """Time over the whole step."""
+        """Device time of the whole step."""
         return sum(self.by_phase_ns) + self.unattributed_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow:
-    """One owner: a module, a pseudo path such as ``(loss)``, or several folded into one row.
+    """A module, a pseudo path such as ``(loss)``, or several of them merged into one row.
 
-    `counted`, `timed`: its own (self) figures; `counted_total`, `timed_total`: with its descendants'. None is unknown: not
-    counted, or no traced run. `families`: (kernel family, ns) of its own kernels. `floor`: the least time under the roof,
-    `math` the arithmetic that its contractions are held against. `whole_*`: the step's figures, which shares are taken of;
-    `convention`: what they count by. `peers`: (other counter, MACs that it says, descendants' included), of a cross-check.
-    `title`: what people are shown instead of the path.
+    `counted`, `timed`, `floor`: figures excluding children; `counted_total`, `timed_total`, `floor_total`: including
+    descendants. None is unknown: not counted, or no traced run. `families`: (kernel family, ns), excluding children. `floor`:
+    shortest possible time by the roofline; `math`: the arithmetic whose peak it uses. `counted_step`, `timed_step`,
+    `floor_step`: figures of the whole step, for shares. `convention`: name of the counting convention. `peers`: (other
+    counter, its MACs including descendants) of a cross-check. `title`: text that pages show instead of the path.
     """
 
     path: str
@@ -111,9 +111,9 @@ class LayerRow:
     output_bytes: int | None = None
     held_bytes: int | None = None
     families: tuple[tuple[str, int], ...] = ()
-    whole_counted: Counted | None = None
-    whole_timed: Timed | None = None
-    whole_floor: Floor | None = None
+    counted_step: Counted | None = None
+    timed_step: Timed | None = None
+    floor_step: Floor | None = None
     convention: str | None = None
     peers: tuple[tuple[str, int], ...] = ()
     floor: Floor | None = None
@@ -124,12 +124,12 @@ class LayerRow:
 
     @property
     def label(self) -> str:
-        """The path as people are shown it; the root module's is ``(root)``."""
+        """The path as pages show it; ``(root)`` for the root module."""
         return self.title if self.title is not None else shown_path(self.path)
 
     @property
     def family(self) -> str | None:
-        """The kernel family that takes most of its own time; None without kernels."""
+        """The kernel family with the most time, excluding children; None without kernels."""
         totals: dict[str, int] = {}
         for family, ns in self.families:
             totals[family] = totals.get(family, 0) + ns
@@ -137,13 +137,13 @@ class LayerRow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no figure of its own, as a mere container has not."""
+        """Whether the row has no figures excluding children, as a pure container."""
         return self.counted in (None, Counted()) and (self.timed is None or self.timed.step_ns == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """All rows in model order, pseudo paths last; ``rows + unattributed`` add up to `total`, exactly."""
+    """All rows in model order, pseudo paths last; ``rows + unattributed`` add up to `total` exactly."""
 
     rows: tuple[LayerRow, ...]
     unattributed: LayerRow | None
@@ -151,28 +151,29 @@ class Layers:
 
     @property
     def timed(self) -> bool:
-        """Whether a traced run gave times."""
+        """Whether there are times from a traced run."""
         return self.total.timed is not None
 
 
-def chosen_run(report: Report, name: str | None = None) -> ConfigRun | None:
-    """The run whose figures are shown: the one called `name`, or the baseline; None when no run has samples.
+def run_by_name(report: Report, name: str | None = None) -> ConfigRun | None:
+    """The run called `name`, or the baseline if `name` is None; None if no run has samples.
 
-    Raises UsageError when there is no run of that name, or it failed.
+    Raises: UsageError if no run has that name, or the run failed.
     """
     if name is None:
         return report.baseline()
     run = report.run(name)
     if run is None or run.failure is not None:
         failed = run is not None and run.failure is not None
-        reason = "its run failed" if failed else "no such configuration in this report"
-        names = ", ".join(r.config.name for r in report.runs if r.failure is None) or "none has samples"
-        raise UsageError(f"cannot show {name!r}: {reason}", hint=f"pick one of: {names}")
+        reason = "the run failed" if failed else "the report has no such configuration"
+        names = ", ".join(r.config.name for r in report.runs if r.failure is None)
+        hint = f"choose one of: {names}" if names else "measure with analyze: this report has no successful run"
+        raise UsageError(f"cannot show {name!r}: {reason}", hint=hint)
     return run
 
 
 def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
-    """`report`'s modules joined with the times of `run` (None: no times) and its roofline, one row per owner."""
+    """`report`'s modules joined with the times of `run` (None: no times) and its roofline."""
     nodes = {node.path: node for node in report.static.modules} if report.static else {}
     timings: dict[str, list[LayerTiming]] = {}
     traced = run is not None and run.unattributed_ns is not None
@@ -182,47 +183,46 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     rows = [_row(path, nodes.get(path), timings.get(path, []), traced) for path in _paths(nodes, timings)]
     line = report.roofline_of(run)
     if line is not None:
-        rows = _under_roof(rows, line)
+        rows = _with_floors(rows, line)
     unattributed = None
     if run is not None and run.unattributed_ns:
         unattributed = LayerRow(path=UNATTRIBUTED, depth=0, timed=Timed(unattributed_ns=run.unattributed_ns))
     total = merge(TOTAL, [*rows, unattributed] if unattributed else rows)
-    if traced and total.timed is None:  # a trace without any owner at all
+    if traced and total.timed is None:  # nothing in the trace is attributed
         total = replace(total, timed=Timed(), timed_total=Timed())
     if report.static is not None and total.counted is None:
         total = replace(total, counted=_counted(report.static), counted_total=_counted(report.static))
     if report.static is not None:
-        total = replace(total, held_bytes=report.static.saved_bytes)  # every storage once
+        total = replace(total, held_bytes=report.static.saved_bytes)  # each storage counts once
     convention = report.static.convention_name if report.static is not None else None
     peers = _peers(report)
 
-    def placed(row: LayerRow) -> LayerRow:
-        said = tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else ()
+    def with_step(row: LayerRow) -> LayerRow:
         return replace(
             row,
-            whole_counted=total.counted,
-            whole_timed=total.timed,
-            whole_floor=total.floor,
+            counted_step=total.counted,
+            timed_step=total.timed,
+            floor_step=total.floor,
             convention=convention,
-            peers=said,
+            peers=tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else (),
         )
 
     return Layers(
-        rows=tuple(placed(row) for row in _with_totals(rows)),
-        unattributed=placed(unattributed) if unattributed else None,
-        total=placed(total),
+        rows=tuple(with_step(row) for row in _with_totals(rows)),
+        unattributed=with_step(unattributed) if unattributed else None,
+        total=with_step(total),
     )
 
 
 def _peers(report: Report) -> dict[str, dict[str, int]]:
-    """By the name of each peer that ran, what it says of the modules for which somebody counts something."""
+    """MACs by module path for each peer that ran, descendants included."""
     checks = report.static.cross_checks if report.static is not None else ()
     ran = (check for check in checks if check.peer_macs is not None)
     return {check.peer: {layer.path: layer.peer_macs or 0 for layer in check.layers} for check in ran}
 
 
 def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:
-    """`rows` with everything below `depth` added into its ancestor at that depth, so that the sum stays the same."""
+    """`rows` with everything below `depth` added to its ancestor at that depth. The sum stays the same."""
     groups: dict[str, list[LayerRow]] = {}
     for row in rows:
         parts = row.path.split(".")
@@ -235,14 +235,14 @@ def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:
             continue
         merged = merge(path, group)
         if head := next((row for row in group if row.path == path), None):
-            own = {name: getattr(head, name) for name in ("class_name", "config", "calls", "output_bytes")}
-            merged = replace(merged, **own)
+            module = {name: getattr(head, name) for name in ("class_name", "config", "calls", "output_bytes")}
+            merged = replace(merged, **module)
         folded.append(replace(merged, depth=min(depth, path.count(".") + 1 if path else 0)))
     return tuple(folded)
 
 
 def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
-    """One row with the sum of the own figures of `rows`; figures that don't add (output, held bytes) are left out."""
+    """One row with the sums of `rows`, excluding children. Figures that do not add (output, held bytes) are left out."""
     counted = sum_known(row.counted for row in rows)
     timed = sum_known(row.timed for row in rows)
     floor = sum_known(row.floor for row in rows)
@@ -256,16 +256,16 @@ def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
         families=tuple(pair for row in rows for pair in row.families),
         floor=floor,
         floor_total=floor,
-        whole_counted=rows[0].whole_counted if rows else None,
-        whole_timed=rows[0].whole_timed if rows else None,
-        whole_floor=rows[0].whole_floor if rows else None,
+        counted_step=rows[0].counted_step if rows else None,
+        timed_step=rows[0].timed_step if rows else None,
+        floor_step=rows[0].floor_step if rows else None,
     )
 
 
 def _paths(nodes: dict[str, ModuleNode], timings: dict[str, list[LayerTiming]]) -> list[str]:
-    """Every owner once: counted modules in their order, modules known from times alone, then the pseudo paths."""
-    both = dict.fromkeys([*nodes, *timings])
-    return [path for path in both if path not in PSEUDO_PATHS] + [path for path in PSEUDO_PATHS if path in both]
+    """Every path once: counted modules in their order, modules that only have times, then the pseudo paths."""
+    paths = dict.fromkeys([*nodes, *timings])
+    return [path for path in paths if path not in PSEUDO_PATHS] + [path for path in PSEUDO_PATHS if path in paths]
 
 
 def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], traced: bool) -> LayerRow:
@@ -287,8 +287,8 @@ def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], tra
     return replace(row, class_name=node.class_name, calls=node.calls, output_bytes=node.output_bytes)
 
 
-def _under_roof(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
-    """`rows` with their floors; the arithmetic is that of the phase whose contractions need most time."""
+def _with_floors(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
+    """`rows` with their floors. `math` is the arithmetic of the phase with the longest floor."""
     floors: dict[str, Floor] = {}
     maths: dict[str, tuple[float, str]] = {}
     for bound in line.layers:
@@ -299,7 +299,7 @@ def _under_roof(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
 
 
 def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:
-    """`rows` with their totals: each adds its own figures to itself and to every ancestor that has a row."""
+    """`rows` with totals: each row adds its figures to itself and to every ancestor that has a row."""
     inside: dict[str, list[LayerRow]] = {}
     for row in rows:
         for path in (row.path,) if row.path in PSEUDO_PATHS else _ancestry(row.path):
@@ -312,10 +312,10 @@ def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:
 
 
 def _ancestry(path: str) -> list[str]:
-    """`path`, its parents, and the root."""
+    """`path`, its parents, and the root's path."""
     parts = path.split(".") if path else []
     return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
-def _counted(of: ModuleNode | StaticCount) -> Counted:
-    return Counted(**{name: getattr(of, name) for name in COUNTED})
+def _counted(source: ModuleNode | StaticCount) -> Counted:
+    return Counted(**{name: getattr(source, name) for name in COUNTED})

@@ -1,4 +1,4 @@
-"""The document of a saved answer: of what `compare`, `check` and `env` wrote."""
+"""The document of a saved result of `compare`, `check` or `env`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiler_kit.report.trace_comparison import trace_comparison_document
 
 
 def answer_document(answer: Comparison | TraceComparison | CheckResult | Machine) -> Document:
-    """`answer` as the verb showed it that wrote it."""
+    """The document of `answer`, as the verb that wrote it showed it."""
     match answer:
         case Comparison():
             return comparison_document(answer)

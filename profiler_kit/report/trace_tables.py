@@ -1,4 +1,4 @@
-"""Rows of inspected traces: lines for people, whole tables for programs."""
+"""Rows of inspected traces for pages, and complete tables for CSV and data frames."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ from profiler_kit.report.columns.traces import (
     TRACE_SYNC_COLUMNS,
     FamilyLine,
     IdleLine,
-    Of,
     PhaseLine,
+    TraceItem,
 )
-from profiler_kit.report.rows import topped
+from profiler_kit.report.rows import TOTAL, UNATTRIBUTED, limit_rows
 
-TOTAL: Final = "(all)"
-LITTLE_IDLE: Final = 0.05  # of the span: not worth a table on the first page
-# The table that a view is about: what CSV holds.
+MIN_IDLE_SHARE: Final = 0.05  # of the span: less idle time is a detail
+# The main table of each view, which CSV holds.
 TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
     "phase": "trace_phases",
     "module": "trace_modules",
@@ -49,7 +48,7 @@ TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
 
 
 def phase_lines(trace: TraceSummary) -> tuple[list[PhaseLine], PhaseLine]:
-    """A line per phase of which the trace holds anything, one for work without a phase, and their sum: the busy time."""
+    """One row per phase in the trace, one for work without a phase, and their sum, the busy time."""
     timings = sorted(trace.phases, key=lambda timing: TRACE_PHASES.index(timing.phase))
     lines = [
         PhaseLine(
@@ -64,81 +63,84 @@ def phase_lines(trace: TraceSummary) -> tuple[list[PhaseLine], PhaseLine]:
         for t in timings
         if t.host_ns or t.kernel_ns or t.events
     ]
-    known = sum(line.events or 0 for line in lines)
+    attributed_events = sum(line.events or 0 for line in lines)
     if trace.unattributed_ns:
-        nobody = PhaseLine(
-            label="(no phase)",
+        unattributed = PhaseLine(
+            label=UNATTRIBUTED,
             kernel_ns=trace.unattributed_ns,
             sum_ns=trace.sum_ns - sum(t.sum_ns for t in trace.phases),
             idle_ns=sum(idle.ns for idle in trace.idle if not idle.phase),
-            events=trace.device_events - known if trace.clock == "device" else None,
+            events=trace.device_events - attributed_events if trace.clock == "device" else None,
         )
-        lines.append(nobody)
-    whole = PhaseLine(
-        label=TOTAL,  # without host times: those of several threads are no parts of one whole
+        lines.append(unattributed)
+    total = PhaseLine(
+        label=TOTAL,  # no host time: times of several threads do not add up
         kernel_ns=sum(line.kernel_ns for line in lines),
         sum_ns=trace.sum_ns,
         idle_ns=trace.idle_ns,
         events=trace.device_events if trace.clock == "device" else None,
     )
-    return lines, whole
+    return lines, total
 
 
 def idle_lines(idle: Sequence[IdleTime]) -> tuple[list[IdleLine], IdleLine]:
-    """The idle time by cause, the most first, and its sum."""
+    """Idle time by cause, longest first, and its sum."""
     causes: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for part in idle:
         causes[part.cause].append((part.ns, part.gaps, part.phase))
     lines = []
     for cause, parts in causes.items():
         ns = sum(part[0] for part in parts)
-        most = [phase for part_ns, _, phase in sorted(parts, reverse=True) if phase and 10 * part_ns >= ns]
-        lines.append(IdleLine(cause=cause, ns=ns, gaps=sum(part[1] for part in parts), before=", ".join(most[:3])))
+        phases = [phase for part_ns, _, phase in sorted(parts, reverse=True) if phase and 10 * part_ns >= ns]
+        lines.append(IdleLine(cause=cause, ns=ns, gaps=sum(part[1] for part in parts), before=", ".join(phases[:3])))
     lines.sort(key=lambda line: -line.ns)
-    whole = IdleLine(cause=TOTAL, ns=sum(line.ns for line in lines), gaps=sum(line.gaps for line in lines), before="")
-    return [line for line in lines if line.ns], whole
+    total = IdleLine(cause=TOTAL, ns=sum(line.ns for line in lines), gaps=sum(line.gaps for line in lines), before="")
+    return [line for line in lines if line.ns], total
 
 
 def family_lines(trace: TraceSummary, top: int | None) -> list[FamilyLine]:
-    """The kernels by what they compute, the most time first; those beyond `top` in one line."""
+    """The `top` kinds of kernels by time, and one row for the others."""
     families: defaultdict[str, list[TraceKernel]] = defaultdict(list)
     for kernel in trace.kernels:
         families[kernel.family].append(kernel)
     lines = []
     for family, kernels in families.items():
-        stated = [kernel for kernel in kernels if kernel.math is not None]
+        with_math = [kernel for kernel in kernels if kernel.math is not None]
         lines.append(
             FamilyLine(
                 family=family,
-                math=max(stated, key=lambda kernel: kernel.kernel_ns).math if stated else None,
+                math=max(with_math, key=lambda kernel: kernel.kernel_ns).math if with_math else None,
                 calls=sum(kernel.calls for kernel in kernels),
                 kernel_ns=sum(kernel.kernel_ns for kernel in kernels),
                 longest=max(kernels, key=lambda kernel: kernel.kernel_ns).name,
             )
         )
     lines.sort(key=lambda line: (-line.kernel_ns, line.family))
-    return topped(lines, top, lambda more, rest: added(rest, "calls", "kernel_ns", family=more, math=None))
+    return limit_rows(lines, top, lambda label, others: added(others, "calls", "kernel_ns", family=label, math=None))
 
 
 def kernels_by_time(trace: TraceSummary, top: int | None) -> list[TraceKernel]:
-    """The kernels that take most time; those beyond `top` are one."""
+    """The `top` kernels by time, and one row for the others."""
 
-    def together(more: str, rest: Sequence[TraceKernel]) -> TraceKernel:
-        return added(rest, "calls", "kernel_ns", "sum_ns", name=more, family="", op=None, math=None)
+    def merge_kernels(label: str, others: Sequence[TraceKernel]) -> TraceKernel:
+        return added(others, "calls", "kernel_ns", "sum_ns", name=label, family="", op=None, math=None)
 
-    return topped(sorted(trace.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name)), top, together)
+    by_time = sorted(trace.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
+    return limit_rows(by_time, top, merge_kernels)
 
 
 def operators_by_time(trace: TraceSummary, top: int | None) -> list[TraceOperator]:
-    """The operators that take most device time, then most of the host's; those beyond `top` are one."""
-    order = sorted(trace.operators, key=lambda one: (-one.kernel_ns, -one.host_self_ns, one.name))
-    return topped(
-        order, top, lambda more, rest: added(rest, "calls", "kernel_ns", "host_self_ns", name=more, family="")
-    )
+    """The `top` operators by device time, then by host time, and one row for the others."""
+
+    def merge_operators(label: str, others: Sequence[TraceOperator]) -> TraceOperator:
+        return added(others, "calls", "kernel_ns", "host_self_ns", name=label, family="")
+
+    by_time = sorted(trace.operators, key=lambda operator: (-operator.kernel_ns, -operator.host_self_ns, operator.name))
+    return limit_rows(by_time, top, merge_operators)
 
 
 def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple[Table, ...]:
-    """Every table whole, all traces below each other, first the one that the view `by` (None: phases) is about."""
+    """Every complete table with the rows of all traces; the main table of the view `by` (None: phases) comes first."""
     main = "ranks" if by == "rank" and report.ranks is not None else TABLE_OF_VIEW[by or "phase"]
     return tuple(sorted(_data_tables(report), key=lambda table: table.name != main))
 
@@ -147,7 +149,7 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
     if report.ranks is not None:
         yield data_table("ranks", RANK_COLUMNS, report.ranks.ranks)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
-    tables: tuple[tuple[str, Sequence[Column[Of[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
+    tables: tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
         ("traces", TRACE_COLUMNS, lambda trace: [None]),
         ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
         ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
@@ -159,5 +161,5 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
         ("trace_steps", TRACE_STEP_COLUMNS, lambda trace: trace.steps),
         ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),
     )
-    for name, of, items in tables:
-        yield data_table(name, of, [Of(trace, item) for trace in report.traces for item in items(trace)])
+    for name, columns, items in tables:
+        yield data_table(name, columns, [TraceItem(trace, item) for trace in report.traces for item in items(trace)])

@@ -1,4 +1,4 @@
-"""The modules of a trace as a tree: every module with the device time of all below it. The rows below a row add up to it."""
+"""The modules of a trace as a tree, with device time including children. The rows below a row add up to it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.traces import TraceModule, TracePhase
 from profiler_kit.report.columns.traces import ModuleLine
 
-OWN: Final = "(own work)"
-NO_MODULE: Final = "(in no module)"
-DEEPEST: Final = 50  # levels that are drawn at most, whatever a trace nests; what is deeper stands in the totals
+SELF: Final = "(self)"
+NO_MODULE: Final = "(outside modules)"
+MAX_LEVELS: Final = 50  # deeper modules are only in the totals of their ancestors
 
 
 @dataclass(slots=True)
 class _Node:
-    """A module while the tree is built: what it is called below its parent, its own times, its children by name."""
+    """A module under construction. `own`: times by phase excluding children; `times`: including children."""
 
     name: str
     class_name: str = ""
@@ -33,44 +33,44 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTree:
-    """Lines in pre-order, guides before their names; `levels` of `deepest` are shown."""
+    """Lines in pre-order with guide characters before the names. `levels` of `depth` levels are shown."""
 
     lines: tuple[ModuleLine, ...]
     levels: int
-    deepest: int
+    depth: int
 
 
 def names_modules(modules: Iterable[TraceModule]) -> bool:
-    """Whether any of `modules` is one, and not what stands for none."""
+    """Whether `modules` has a real module, not only pseudo paths."""
     return any(module.path and module.path not in PSEUDO_PATHS for module in modules)
 
 
-def module_tree(modules: Sequence[TraceModule], *, top: int | None, depth: int | None, most: int) -> ModuleTree:
-    """The tree of `modules`, the longest first among siblings, those beyond `top` in one line.
+def module_tree(modules: Sequence[TraceModule], *, top: int | None, depth: int | None, max_lines: int) -> ModuleTree:
+    """The tree of `modules`; siblings longest first, those beyond `top` in one line.
 
-    `depth`: levels shown, None for as many as make no more than `most` lines.
+    `depth`: levels shown, None for as many as give no more than `max_lines` lines.
     """
     roots = _forest(modules)
     deepest = max(map(_height, roots), default=0)
 
-    def drawn(levels: int) -> ModuleTree:
+    def draw(levels: int) -> ModuleTree:
         lines: list[ModuleLine] = []
         _draw(roots, levels, top, "", lines)
-        return ModuleTree(lines=tuple(lines), levels=min(levels, deepest), deepest=deepest)
+        return ModuleTree(lines=tuple(lines), levels=min(levels, deepest), depth=deepest)
 
     if depth is not None:
-        return drawn(min(max(depth, 1), DEEPEST))
-    found = drawn(1)
-    for levels in range(2, min(deepest, DEEPEST) + 1):
-        wider = drawn(levels)
-        if len(wider.lines) > most:
+        return draw(min(max(depth, 1), MAX_LEVELS))
+    result = draw(1)
+    for levels in range(2, min(deepest, MAX_LEVELS) + 1):
+        wider = draw(levels)
+        if len(wider.lines) > max_lines:
             break
-        found = wider
-    return found
+        result = wider
+    return result
 
 
 def _forest(modules: Iterable[TraceModule]) -> list[_Node]:
-    """The outermost modules. One with a single child and no work of its own is one line with it, under both names."""
+    """The outermost modules. A module without own work and with a single child shares a line with the child."""
     top = _Node("")
     for module in modules:
         node = top
@@ -78,25 +78,25 @@ def _forest(modules: Iterable[TraceModule]) -> list[_Node]:
             node = node.below.setdefault(name, _Node(name))
         node.own[module.phase] += module.kernel_ns
         node.class_name = module.class_name or node.class_name
-    _settle(top)
+    _add_up(top)
     return list(top.below.values())
 
 
-def _settle(top: _Node) -> None:
-    """Adds up the times from the leaves, without recursion: a trace may nest as deep as it likes."""
+def _add_up(top: _Node) -> None:
+    """Add up the times from the leaves. Not recursive, because a trace may nest to any depth."""
     order, stack = [], [top]
     while stack:
         node = stack.pop()
         order.append(node)
         stack.extend(node.below.values())
     for node in reversed(order):
-        node.below = {name: _short(child) for name, child in node.below.items()}
+        node.below = {name: _skip_container(child) for name, child in node.below.items()}
         node.times = Counter(node.own)
         for child in node.below.values():
             node.times.update(child.times)
 
 
-def _short(node: _Node) -> _Node:
+def _skip_container(node: _Node) -> _Node:
     if len(node.below) != 1 or node.own.total():
         return node
     (child,) = node.below.values()
@@ -116,9 +116,9 @@ def _draw(nodes: Sequence[_Node], levels: int, top: int | None, guide: str, line
     if levels == 0:
         return
     by_time = sorted((node for node in nodes if node.kernel_ns), key=lambda node: -node.kernel_ns)
-    rest: list[_Node] = []
-    if top is not None and len(by_time) > top + 1:  # one line more says more than "(1 more)"
-        by_time, rest = by_time[:top], by_time[top:]
+    others: list[_Node] = []
+    if top is not None and len(by_time) > top + 1:  # a single further line says more than "(1 more)"
+        by_time, others = by_time[:top], by_time[top:]
     below = guide.replace("├", "│") + "├ "
     for node in by_time:
         own = node.own.total()
@@ -127,10 +127,10 @@ def _draw(nodes: Sequence[_Node], levels: int, top: int | None, guide: str, line
         )
         children = list(node.below.values())
         if children and own and levels > 1:
-            children.append(_Node(OWN, own=node.own, times=node.own))
+            children.append(_Node(SELF, own=node.own, times=node.own))
         _draw(children, levels - 1, top, below, lines)
-    if rest:
+    if others:
         times: Counter[TracePhase] = Counter()
-        for node in rest:
+        for node in others:
             times.update(node.times)
-        lines.append(ModuleLine(label=f"{guide}({len(rest)} more)", class_name="", times=dict(times), own_ns=None))
+        lines.append(ModuleLine(label=f"{guide}({len(others)} more)", class_name="", times=dict(times), own_ns=None))

@@ -152,8 +152,8 @@ def test_in_macs_no_column_is_in_flops(here: Path, capfd: pytest.CaptureFixture[
     heads = [line for line in ended.out.splitlines() if line.startswith("|") and "MACs fwd" in line]
     assert len(heads) == 2  # cost, layers
     assert "FLOPs fwd" not in ended.out
-    assert "FLOPs a step" not in ended.out
-    assert "64 MACs a step" in ended.out  # forward 32, and as many for the weight
+    assert "FLOPs per step" not in ended.out
+    assert "64 MACs per step" in ended.out  # forward 32, and as many for the weight
     both = call(["count", "net.py", "-q", "--unit", "mac", "-f", "csv"], capfd).out.splitlines()[0].split(",")
     assert {"macs", "flops", "macs_forward", "flops_forward"} <= set(both)
 
@@ -161,7 +161,7 @@ def test_in_macs_no_column_is_in_flops(here: Path, capfd: pytest.CaptureFixture[
 def test_a_saved_report_can_be_shown_in_macs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shown = call(["show", "base.json", "--unit", "mac"], capfd)
     assert shown.code == OK
-    assert "64 MACs a step" in shown.out
+    assert "64 MACs per step" in shown.out
     assert call(["show", "base.json", "--unit", "byte"], capfd).code == USAGE
 
 

@@ -107,7 +107,7 @@ def test_a_count_fits_a_hundred_columns(name: str, options: str, capfd: pytest.C
         heads = " ".join(lines[: next(i for i, line in enumerate(lines) if line.startswith("total"))])
         assert "bound" in heads
         assert "floor" in heads
-        assert "by its datasheet: fp32 " in ended.out
+        assert ", datasheet: fp32 " in ended.out
 
 
 def test_the_bytes_and_the_intensity_are_in_the_count(capfd: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +176,6 @@ def test_env_in_every_format(capfd: pytest.CaptureFixture[str]) -> None:
     assert machine["ceilings"]["device"] == "cpu"
     assert machine["environment"]["torch"]
     assert "fp32" in Path("env.csv").read_text()
-    assert "## Ceilings" in Path("env.md").read_text()
+    assert "## Measured peaks" in Path("env.md").read_text()
     if not any("not kept" in note for note in machine["notes"]):  # as they are where other tests use the machine
         assert "measuring" not in call(["env", "--device", "cpu", "-f", "csv"], capfd).err

@@ -25,8 +25,8 @@ def test_the_gpu_is_named(here: Path, gpu: str, capsys: pytest.CaptureFixture[st
     assert found.device is not None
     assert found.device.profile == gpu
     printed = capsys.readouterr().out
-    assert "Memory at the peak" in printed
-    assert f"On {gpu} (" in printed
+    assert "Peak memory" in printed
+    assert f"Predicted for {gpu} (" in printed
 
 
 @pytest.mark.parametrize("card", ["h100", "H100 SXM", "NVIDIA H100 80GB HBM3"])

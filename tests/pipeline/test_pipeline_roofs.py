@@ -208,7 +208,7 @@ def test_env_without_ceilings_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.ceilings is None
     assert "could not be measured" in machine.notes[-1]
     titles = [section.title for section in machine_document(machine).sections]
-    assert "Ceilings" not in titles
+    assert "Measured peaks" not in titles
 
 
 def test_a_torch_that_sees_no_gpu_it_is_built_for_is_told(

@@ -14,7 +14,7 @@ from profiler_kit.errors import TraceError
 from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, NARROWEST_NS, annotate, lines
+from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, MIN_END_DISTANCE_NS, annotate, lines
 
 ORIGINAL = (
     b'{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n'
@@ -60,8 +60,8 @@ def span(lane: str, name: str, start: int, end: int, family: str | None = None) 
 
 def events(data: bytes) -> list[dict[str, Any]]:
     document = json.loads(data, parse_float=str)
-    found: list[dict[str, Any]] = document["traceEvents"] if isinstance(document, dict) else document
-    return found
+    events: list[dict[str, Any]] = document["traceEvents"] if isinstance(document, dict) else document
+    return events
 
 
 def ours(data: bytes) -> list[dict[str, Any]]:
@@ -114,8 +114,8 @@ def test_tracks_are_named_and_ordered() -> None:
 
 
 def test_a_process_id_nobody_has() -> None:
-    taken = b'{"traceEvents": [{"ph":"X","pid": 1000000000,"ts":0},{"ph":"X","pid":"1000000001","ts":0}]}'
-    box = next(e for e in events(annotate(taken, [span("lane", "x", 0, 1)])) if e.get("name") == "x")
+    trace = b'{"traceEvents": [{"ph":"X","pid": 1000000000,"ts":0},{"ph":"X","pid":"1000000001","ts":0}]}'
+    box = next(e for e in events(annotate(trace, [span("lane", "x", 0, 1)])) if e.get("name") == "x")
     assert box["pid"] == 1_000_000_002
 
 
@@ -172,22 +172,24 @@ def test_no_track_has_boxes_that_overlap_or_end_together(spans: list[Span]) -> N
     annotated = annotate(ORIGINAL, spans)
     for track in boxes(annotated).values():
         assert all(a[2] + GAP_NS <= b[1] or a[2] == a[1] == b[1] for a, b in itertools.pairwise(track))
-        assert all(b[2] - a[2] >= NARROWEST_NS - GAP_NS for a, b in itertools.pairwise(track))
+        assert all(b[2] - a[2] >= MIN_END_DISTANCE_NS - GAP_NS for a, b in itertools.pairwise(track))
     assert {e["ph"] for e in ours(annotated)} <= {"X", "M"}  # no flow without its partner
 
 
 @given(drawn_spans)
 def test_what_is_long_enough_has_a_box_and_the_rest_is_inside_one(spans: list[Span]) -> None:
-    drawn = [(lane, *box) for (lane, _), track in boxes(annotate(ORIGINAL, spans)).items() for box in track]
+    drawn_boxes = [(lane, *box) for (lane, _), track in boxes(annotate(ORIGINAL, spans)).items() for box in track]
     for s in spans:
-        assert any(lane == s.lane and start <= s.start_ns and s.end_ns <= end + GAP_NS for lane, _, start, end in drawn)
-        if s.end_ns - s.start_ns >= NARROWEST_NS:
+        assert any(
+            lane == s.lane and start <= s.start_ns and s.end_ns <= end + GAP_NS for lane, _, start, end in drawn_boxes
+        )
+        if s.end_ns - s.start_ns >= MIN_END_DISTANCE_NS:
             # Its own name; neighbours too short to be drawn lengthen it by less than that, on either side.
             assert any(
                 (lane, name) == (s.lane, s.name)
-                and 0 <= s.start_ns - start < 2 * NARROWEST_NS
-                and -GAP_NS <= end - s.end_ns < NARROWEST_NS
-                for lane, name, start, end in drawn
+                and 0 <= s.start_ns - start < 2 * MIN_END_DISTANCE_NS
+                and -GAP_NS <= end - s.end_ns < MIN_END_DISTANCE_NS
+                for lane, name, start, end in drawn_boxes
             )
 
 
@@ -212,11 +214,11 @@ def test_boxes_stay_in_one_row_of_a_viewer_that_rounds_to_microseconds() -> None
     lengths = (700, 300, 1_100, 10, 2_600, 499, 501, 1_500, 90, 7_001)
     edges = list(itertools.accumulate(lengths * 40, initial=since_1970))
     spans = [span("lane", f"{a}", a, b) for a, b in itertools.pairwise(edges)]
-    shown = [e for e in json.loads(annotate(ORIGINAL, spans))["traceEvents"] if e["pid"] >= 1e9 and e["ph"] == "X"]
-    first = shown[0]["ts"] / 1000
-    times = [(e["ts"] / 1000 - first, e["dur"] / 1000) for e in shown]
+    our_boxes = [e for e in json.loads(annotate(ORIGINAL, spans))["traceEvents"] if e["pid"] >= 1e9 and e["ph"] == "X"]
+    first = our_boxes[0]["ts"] / 1000
+    times = [(e["ts"] / 1000 - first, e["dur"] / 1000) for e in our_boxes]
     ends = [round((start + length) * 1000) for start, length in times]
-    assert len(shown) > 100
+    assert len(our_boxes) > 100
     assert all(a < b for a, b in itertools.pairwise(ends))
 
 
@@ -225,9 +227,9 @@ def test_boxes_that_touch_do_not_overlap_in_floats() -> None:
     near_the_end_of_its_base_time = 8 * 10**15 + 123_457
     edges = [near_the_end_of_its_base_time + 1_501 * i + i % 7 * 133 for i in range(2_000)]
     spans = [span("lane", f"{a}", a, b) for a, b in itertools.pairwise(edges)]
-    shown = [e for e in json.loads(annotate(ORIGINAL, spans))["traceEvents"] if e["pid"] >= 1e9 and e["ph"] == "X"]
-    assert len(shown) > 1_000
-    for a, b in itertools.pairwise(shown):
+    our_boxes = [e for e in json.loads(annotate(ORIGINAL, spans))["traceEvents"] if e["pid"] >= 1e9 and e["ph"] == "X"]
+    assert len(our_boxes) > 1_000
+    for a, b in itertools.pairwise(our_boxes):
         assert a["ts"] + a["dur"] <= b["ts"]
         assert int(a["ts"] * 1000.0) + int(a["dur"] * 1000.0) <= int(b["ts"] * 1000.0)
 
@@ -235,9 +237,9 @@ def test_boxes_that_touch_do_not_overlap_in_floats() -> None:
 @pytest.mark.parametrize(
     ("broken", "says"),
     [
-        (ORIGINAL[:-20], "cut off"),
-        (b"", "cut off or empty"),
-        (gzip.compress(ORIGINAL)[:-9], "cut off"),
+        (ORIGINAL[:-20], "truncated"),
+        (b"", "truncated or empty"),
+        (gzip.compress(ORIGINAL)[:-9], "truncated"),
         (b'{"a": 1}', "no 'traceEvents'"),
         (b'hello "traceEvents": [ }', "no 'traceEvents'"),
     ],
@@ -249,21 +251,21 @@ def test_what_is_no_whole_trace(broken: bytes, says: str) -> None:
 
 def test_lines_are_what_annotate_draws() -> None:
     spans = (span("one", "a", 0, 5_000, "forward"), span("two", "b", 1, 9_000))
-    drawn = [json.loads(line, parse_float=str) for line in lines(Annotation(spans=spans), frozenset())]
-    assert drawn == ours(annotate(ORIGINAL, spans))
+    drawn_boxes = [json.loads(line, parse_float=str) for line in lines(Annotation(spans=spans), frozenset())]
+    assert drawn_boxes == ours(annotate(ORIGINAL, spans))
 
 
 def test_counters_stand_in_a_process_of_their_own_and_keep_their_ns() -> None:
     counter = CounterTrack(name='queue "depth"', points=((1790857026000123457, 2), (1790857026000123999, 0.5)))
     annotation = Annotation(spans=(span("lane", "x", 0, 1),), counters=(counter,))
-    drawn = [json.loads(line, parse_float=str) for line in lines(annotation, {"1000000000", "1000000002"})]
-    points = [e for e in drawn if e["ph"] == "C"]
+    drawn_boxes = [json.loads(line, parse_float=str) for line in lines(annotation, {"1000000000", "1000000002"})]
+    points = [e for e in drawn_boxes if e["ph"] == "C"]
     assert [(e["name"], e["ts"], e["args"]["value"]) for e in points] == [
         ('queue "depth"', "1790857026000123.457", 2), ('queue "depth"', "1790857026000123.999", "0.5"),
     ]  # fmt: skip
-    assert {e["pid"] for e in drawn if e["ph"] == "X"} == {1_000_000_001}
+    assert {e["pid"] for e in drawn_boxes if e["ph"] == "X"} == {1_000_000_001}
     assert {e["pid"] for e in points} == {1_000_000_003}
-    assert [e["args"]["name"] for e in drawn if e["name"] == "process_name"] == [
+    assert [e["args"]["name"] for e in drawn_boxes if e["name"] == "process_name"] == [
         "profiler_kit",
         "profiler_kit: counters",
     ]

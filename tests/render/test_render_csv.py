@@ -22,11 +22,11 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_sums_can_be_taken_from_the_file(v0_report: Report) -> None:
-    found = rows(render(report_document(v0_report, top=1, depth=0)))
+    result = rows(render(report_document(v0_report, top=1, depth=0)))
     assert v0_report.static is not None
-    assert sum(int(row["macs_forward"] or 0) for row in found) == v0_report.static.forward.macs
-    assert sum(int(row["saved_bytes"] or 0) for row in found) == v0_report.static.saved_bytes
-    assert sum(int(row["kernel_ns"] or 0) for row in found) == v0_report.runs[0].device_ns
+    assert sum(int(row["macs_forward"] or 0) for row in result) == v0_report.static.forward.macs
+    assert sum(int(row["saved_bytes"] or 0) for row in result) == v0_report.static.saved_bytes
+    assert sum(int(row["kernel_ns"] or 0) for row in result) == v0_report.runs[0].device_ns
 
 
 def test_unknown_is_empty_and_zero_is_zero(v0_report: Report) -> None:

@@ -28,13 +28,13 @@ def without_logs(text: str) -> str:
 
 def table_lines(text: str) -> list[list[str]]:
     text = without_logs(text)
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     for line, before in zip(text.splitlines(), ["", *text.splitlines()], strict=False):
         if line.startswith("|"):
             if not before.startswith("|"):
-                found.append([])
-            found[-1].append(line)
-    return found
+                result.append([])
+            result[-1].append(line)
+    return result
 
 
 def test_every_section_is_there_details_included(v0_report: Report) -> None:

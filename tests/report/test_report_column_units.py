@@ -102,13 +102,13 @@ def whole(kind: Any, of: Mapping[Any, Any]) -> Any:
 
 def families() -> dict[str, tuple[Any, tuple[Column[Any], ...]]]:
     """By the names of all tuples of columns: the type of their rows, and they."""
-    found = {}
+    result = {}
     for module in members(columns):
         for name, written in vars(module).get("__annotations__", {}).items():
             if name.endswith("_COLUMNS"):
                 column, _ = typing.get_args(eval(written, vars(module)))
-                found[name] = (typing.get_args(column)[0], getattr(module, name))
-    return found
+                result[name] = (typing.get_args(column)[0], getattr(module, name))
+    return result
 
 
 @pytest.mark.parametrize("name", sorted(families()))

@@ -52,8 +52,8 @@ def test_columns_have_unique_keys_and_say_what_they_are(table: ColumnTable) -> N
 
 @pytest.mark.parametrize("table", all_tables(), ids=lambda table: table.name)
 def test_a_table_for_people_keeps_at_least_its_first_column(table: ColumnTable) -> None:
-    shown = [column for column in table.columns if column.place != "data"]
-    assert shown[0].rank == 0
+    page_columns = [column for column in table.columns if column.place != "data"]
+    assert page_columns[0].rank == 0
 
 
 @pytest.mark.parametrize(("key", "unit"), [("flops_share_percent", "percent"), ("kernel_share_percent", "percent")])
@@ -92,11 +92,11 @@ def test_the_family_is_the_one_that_takes_most_time(v0_report: Report) -> None:
 
 
 def test_break_even_counts_against_the_same_configuration_without_tuning(v0_report: Report) -> None:
-    found = {row.run.config.name: break_even(row) for row in run_rows(v0_report)}
-    assert found["default"] is None
-    assert found["benchmark"] == 443  # 4947 ms / (26.20 - 15.03) ms
-    assert found["benchmark+no-tf32"] == 819  # against no-tf32, not against default
-    assert found["benchmark+deterministic+no-tf32"] == NEVER
+    steps_by_config = {row.run.config.name: break_even(row) for row in run_rows(v0_report)}
+    assert steps_by_config["default"] is None
+    assert steps_by_config["benchmark"] == 443  # 4947 ms / (26.20 - 15.03) ms
+    assert steps_by_config["benchmark+no-tf32"] == 819  # against no-tf32, not against default
+    assert steps_by_config["benchmark+deterministic+no-tf32"] == NEVER
 
 
 def test_break_even_is_unknown_where_the_other_run_failed(v0_report: Report) -> None:

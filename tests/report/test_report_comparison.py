@@ -23,15 +23,15 @@ def net(macs: int = 1000, extra: int = 0, **options: object) -> Report:
 
 
 def result(*budgets: str, base: Report | None = None, head: Report | None = None) -> CheckResult:
-    return check_reports(base or net(), head or net(1500, extra=2), [parse_budget(one) for one in budgets])
+    return check_reports(base or net(), head or net(1500, extra=2), [parse_budget(entry) for entry in budgets])
 
 
 def section(document: Document, title: str) -> Section:
-    return next(one for one in document.sections if one.title == title)
+    return next(entry for entry in document.sections if entry.title == title)
 
 
 def paragraphs(document: Document) -> str:
-    blocks = [block for one in document.sections for block in one.blocks]
+    blocks = [block for entry in document.sections for block in entry.blocks]
     return "\n".join(block.text for block in blocks if isinstance(block, Paragraph))
 
 
@@ -43,22 +43,22 @@ def markdown(document: Document) -> str:
 def test_the_verdict_comes_first() -> None:
     document = check_document(result("flops=+10%", "params=+5%"))
     assert document.title == "net: 1 of 2 budgets broken"
-    assert [one.title for one in document.sections][:3] == ["Budgets", "Why", "Layers"]
+    assert [entry.title for entry in document.sections][:3] == ["Budgets", "Why", "Layers"]
     rows = next(block for block in section(document, "Budgets").blocks if isinstance(block, Table)).rows
     by_name = {row[0]: row for row in rows}
     assert by_name["FLOPs, step"] == ("FLOPs, step", "6 K", "9.084 K", "+51.4 %", "+10%", "BROKEN")
 
 
 def test_why_names_the_layers_with_their_share() -> None:
-    told = paragraphs(check_document(result("flops=+10%")))
-    assert "FLOPs +3.084 K: conv +3 K, new added.layer0 +42, new added.layer1 +42." in told
-    assert "This change does 1.51x the work of the base" in told
-    assert "Raise the budget under [tool.profiler-kit.budgets]" in told
-    assert "--budget flops=+10%" in told
+    sentence = paragraphs(check_document(result("flops=+10%")))
+    assert "FLOPs +3.084 K: conv +3 K, new added.layer0 +42, new added.layer1 +42." in sentence
+    assert "This change does 1.51x the work of the base" in sentence
+    assert "Raise the budget under [tool.profiler-kit.budgets]" in sentence
+    assert "--budget flops=+10%" in sentence
 
 
 @pytest.mark.parametrize(
-    ("budgets", "said"),
+    ("budgets", "verdict"),
     [
         (("params=+5%",), "1 budget kept"),
         (("params=+5%", "saved=+5%"), "all 2 budgets kept"),
@@ -66,8 +66,8 @@ def test_why_names_the_layers_with_their_share() -> None:
         ((), "no budgets set"),
     ],
 )
-def test_headlines(budgets: tuple[str, ...], said: str) -> None:
-    assert result(*budgets).verdict == said
+def test_headlines(budgets: tuple[str, ...], verdict: str) -> None:
+    assert result(*budgets).verdict == verdict
 
 
 def test_a_headline_for_what_cannot_be_judged() -> None:
@@ -82,7 +82,7 @@ def test_a_comment_on_a_huge_change_stays_below_the_forge_s_limit(long: int) -> 
     )
     document = check_document(result("flops=+10%", "params=+10%", head=head))
     assert len(markdown(document)) < 65_536
-    assert "left out here" in paragraphs(document)
+    assert "layers with smaller changes are not shown" in paragraphs(document)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
     assert len(table.rows) >= 10
     assert len(json.loads(document.json)["comparison"]["layers"]) == 3001
@@ -97,16 +97,26 @@ def test_nothing_is_left_out_of_a_small_change() -> None:
 
 
 def test_a_check_as_json_has_its_stable_names() -> None:
-    found = json.loads(check_document(result("flops=+10%")).json)
-    assert (found["schema"], found["kind"], found["exit_code"]) == (1, "check", 1)
-    assert found["budgets"][0]["metric"] == "flops"
-    assert found["budgets"][0]["outcome"] == "broken"
-    assert (found["budgets"][0]["base"], found["budgets"][0]["head"], found["budgets"][0]["allowed"]) == (
+    data = json.loads(check_document(result("flops=+10%")).json)
+    assert (data["schema"], data["kind"], data["exit_code"]) == (1, "check", 1)
+    assert data["budgets"][0]["metric"] == "flops"
+    assert data["budgets"][0]["outcome"] == "broken"
+    assert (
+        data["budgets"][0]["base"],
+        data["budgets"][0]["head"],
+        data["budgets"][0]["allowed"],
+    ) == (
         6000,
         9084,
         6600,
     )
-    assert {one["metric"] for one in found["comparison"]["metrics"]} >= {"params", "macs", "flops", "saved", "peak"}
+    assert {entry["metric"] for entry in data["comparison"]["metrics"]} >= {
+        "params",
+        "macs",
+        "flops",
+        "saved",
+        "peak",
+    }
     assert json.loads(check_document(check_reports(None, net(), [])).json)["comparison"] is None
 
 
@@ -115,20 +125,20 @@ def test_a_comparison_shows_all_its_parts() -> None:
     a = net(1000, name="a", runs=[run(ms=10, layers=layers, memory=peak(10 * MIB, workspace=MIB))])
     b = net(2000, name="b", runs=[run(ms=40, layers=[("conv", 9.0)], memory=peak(12 * MIB, workspace=3 * MIB))])
     document = comparison_document(compare(a, b))
-    titles = [one.title for one in document.sections]
+    titles = [entry.title for entry in document.sections]
     assert titles == [
         "Result",
         "Metrics",
-        "Time taken apart",
+        "Step time: work and efficiency",
         "Efficiency by layer",
-        "Peak memory taken apart",
+        "Peak memory by category",
         "Usual explanations",
         "Layers",
-        "Peak memory otherwise",
+        "Peak memory under the other configurations",
         "Notes",
     ]
     assert "b takes 4x the time of a: 2x the work at 0.5x the efficiency" in paragraphs(document)
-    memory = section(document, "Peak memory taken apart").blocks[0]
+    memory = section(document, "Peak memory by category").blocks[0]
     assert isinstance(memory, Table)
     assert ("workspace", "1 MiB", "3 MiB", "+2 MiB") in memory.rows
     assert memory.totals == (("peak", "10 MiB", "12 MiB", "+2 MiB"),)
@@ -141,13 +151,13 @@ def test_top_limits_the_layers_and_says_so() -> None:
     document = comparison_document(compare(net(), net(1500, extra=9, name="b")), top=4)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
     assert len(table.rows) == 4
-    assert "6 layers that matter less are left out here" in paragraphs(document)
+    assert "6 layers with smaller changes" in paragraphs(document)
 
 
 def test_tables_have_a_cell_for_every_head() -> None:
     documents = [check_document(result("flops=+10%")), comparison_document(compare(net(), net(5, extra=1, name="b")))]
     for document in documents:
-        tables = [block for one in document.sections for block in one.blocks if isinstance(block, Table)]
+        tables = [block for entry in document.sections for block in entry.blocks if isinstance(block, Table)]
         for table in (*tables, *document.full):
             assert len({head.key for head in table.heads}) == len(table.heads)
             assert {len(row) for row in (*table.rows, *table.totals)} <= {len(table.heads)}
@@ -167,7 +177,7 @@ def test_the_root_is_called_as_in_reports() -> None:
 def test_every_wide_table_can_give_up_a_column_and_keeps_what_its_rows_are_told_apart_by() -> None:
     runs = [run(ms=10)]
     document = comparison_document(compare(net(runs=runs), net(1500, extra=2, runs=runs)))
-    tables = [block for one in document.sections for block in one.blocks if isinstance(block, Table)]
+    tables = [block for entry in document.sections for block in entry.blocks if isinstance(block, Table)]
     ranks = {table.name: {head.key: head.rank for head in table.heads} for table in tables}
     assert ranks["metrics"]["title"] == ranks["metrics"]["config"] == ranks["metrics"]["ratio"] == 0
     assert ranks["layers"]["layer"] == ranks["layers"]["kind"] == ranks["layers"]["flops_change"] == 0

@@ -17,12 +17,12 @@ from profiler_kit.render import RenderOptions, by_name
 from profiler_kit.render._fit import display_width
 from profiler_kit.report import dataframe, report_document
 from profiler_kit.report.convolution_rows import (
-    LEAST_SHARE,
-    TIME_DIFFERS,
+    MIN_TIME_DIFFERENCE,
+    MIN_TOTAL_SHARE,
     ChangeRow,
     change_rows,
     convolution_rows,
-    fastest_ways,
+    fastest_changes,
 )
 from profiler_kit.report.convolutions import SUMMARY_CHANGES, SUMMARY_PARTS
 
@@ -30,15 +30,18 @@ XMMA, CUTLASS, DIRECT = "conv:xmma_igemm", "conv:cutlass_igemm", "conv:legacy_di
 LARGE = 9_100_000
 
 
+CHANGES = "Convolution changes between configurations"
+
+
 def part(
     path: str = "conv2", of: ConvolutionPart = "fprop", ns: int = LARGE, family: str = XMMA, math: str | None = "tf32",
     kernel: str = "", **words: object,
 ) -> ConvolutionTiming:  # fmt: skip
-    made = ConvolutionTiming(
+    sample = ConvolutionTiming(
         path=path, part=of, calls=1, kernel_ns=ns, layout_ns=ns // 50, family=family, kernel=kernel or family, math=math,
         workspace_bytes=1 << 20,
     )  # fmt: skip
-    return replace(made, **words)  # type: ignore[arg-type]
+    return replace(sample, **words)  # type: ignore[arg-type]
 
 
 def with_parts(report: Report, **by_config: tuple[ConvolutionTiming, ...]) -> Report:
@@ -68,9 +71,9 @@ def v0() -> Report:
 
 
 def run(report: Report, name: str = "default") -> ConfigRun:
-    found = report.run(name)
-    assert found is not None
-    return found
+    result = report.run(name)
+    assert result is not None
+    return result
 
 
 def section(report: Report, title: str, **words: object) -> Section:
@@ -88,19 +91,19 @@ def cells(of: Table, key: str) -> list[Value]:
 
 def test_a_report_without_parts_says_nothing_of_them() -> None:
     titles = {s.title for s in report_document(v0_cuda()).sections}
-    assert not titles & {"Convolutions", "All convolutions", "What changes between configurations"}
+    assert not titles & {"Convolutions", "All convolutions", CHANGES}
 
 
 def test_the_longest_parts_come_first_and_all_rows_add_up() -> None:
-    shown = table(section(v0(), "Convolutions"), "convolutions")
-    assert cells(shown, "layer")[:3] == ["conv2"] * 3
-    assert cells(shown, "layer")[-1] == "(5 more)"
-    assert len(shown.rows) == SUMMARY_PARTS + 1
+    visible = table(section(v0(), "Convolutions"), "convolutions")
+    assert cells(visible, "layer")[:3] == ["conv2"] * 3
+    assert cells(visible, "layer")[-1] == "(5 more)"
+    assert len(visible.rows) == SUMMARY_PARTS + 1
     for key in ("kernel_ns", "layout_ns"):
-        at = [head.key for head in shown.heads].index(key)
-        whole = shown.totals[0][at]
-        assert sum(row[at] for row in shown.rows) == whole  # type: ignore[misc]
-    assert sum(one.kernel_ns for one in run(v0()).convolutions) == sum(cells(shown, "kernel_ns"))  # type: ignore[arg-type]
+        at = [head.key for head in visible.heads].index(key)
+        total = visible.totals[0][at]
+        assert sum(row[at] for row in visible.rows) == total  # type: ignore[misc]
+    assert sum(timing.kernel_ns for timing in run(v0()).convolutions) == sum(cells(visible, "kernel_ns"))  # type: ignore[arg-type]
     detailed = section(v0(), "All convolutions")
     assert detailed.detail
     assert len(table(detailed, "all_convolutions").rows) == len(run(v0()).convolutions)
@@ -121,10 +124,10 @@ def test_a_large_network_s_details_are_limited_and_top_none_shows_all() -> None:
 
 
 def test_words_for_people_and_keys_for_programs() -> None:
-    shown = table(section(v0(), "Convolutions"), "convolutions")
-    assert cells(shown, "algorithm")[0] == "implicit GEMM (xmma)"
-    assert cells(shown, "arithmetic")[0] == "TF32"
-    assert "family" not in {head.key for head in shown.heads}
+    visible = table(section(v0(), "Convolutions"), "convolutions")
+    assert cells(visible, "algorithm")[0] == "implicit GEMM (xmma)"
+    assert cells(visible, "arithmetic")[0] == "TF32"
+    assert "family" not in {head.key for head in visible.heads}
 
 
 def test_shares_are_of_the_peak_in_the_part_s_own_arithmetic() -> None:
@@ -165,24 +168,24 @@ def test_what_is_not_known_has_no_share() -> None:
     unknown = with_parts(roofed(), default=(part(math=None, macs=10**9), part("conv3", macs=None)))
     for row in convolution_rows(unknown, run(unknown)):
         assert row.floor_ns is None
-    shown = table(section(unknown, "Convolutions"), "convolutions")
-    assert not {"peak_percent", "attained_percent", "executed_ratio"} & {head.key for head in shown.heads}
+    visible = table(section(unknown, "Convolutions"), "convolutions")
+    assert not {"peak_percent", "attained_percent", "executed_ratio"} & {head.key for head in visible.heads}
 
 
 def test_counters_tell_how_much_was_executed() -> None:
     counters = KernelCounters(flops=3 * 10**9, dram_read_bytes=700, dram_write_bytes=300, kernels=4)
     counted = with_parts(v0_cuda(), default=(part(macs=10**9, counters=counters), part("conv3", counters=counters)))
-    shown = table(section(counted, "Convolutions"), "convolutions")
-    assert cells(shown, "executed_ratio") == [1.5, None]
-    assert cells(shown, "dram_bytes") == [1000, 1000]
+    visible = table(section(counted, "Convolutions"), "convolutions")
+    assert cells(visible, "executed_ratio") == [1.5, None]
+    assert cells(visible, "dram_bytes") == [1000, 1000]
 
 
 # ---- what changes
 
 
 def changed(before: ConvolutionTiming, after: ConvolutionTiming) -> ChangeRow | None:
-    rest = part("rest", ns=1_000_000)
-    rows = change_rows(with_parts(v0_cuda(), default=(before, rest), benchmark=(after, rest)))
+    others = part("rest", ns=1_000_000)
+    rows = change_rows(with_parts(v0_cuda(), default=(before, others), benchmark=(after, others)))
     assert {row.before.path for row in rows} <= {before.path}
     return rows[0] if rows else None
 
@@ -198,8 +201,8 @@ def changed(before: ConvolutionTiming, after: ConvolutionTiming) -> ChangeRow | 
         (part(kernel="another tile", ns=2 * LARGE), "kernel"),
         (part(ns=2 * LARGE), "time"),
         (part(ns=LARGE // 2), "time"),
-        (part(ns=round(LARGE * (1 + TIME_DIFFERS) - 2)), None),
-        (part(ns=round(LARGE * (1 + TIME_DIFFERS) + 2)), "time"),
+        (part(ns=round(LARGE * (1 + MIN_TIME_DIFFERENCE) - 2)), None),
+        (part(ns=round(LARGE * (1 + MIN_TIME_DIFFERENCE) + 2)), "time"),
         (part(of="dgrad", ns=2 * LARGE), None),  # the baseline has no such part
     ],
 )
@@ -209,7 +212,7 @@ def test_the_first_that_differs_is_told(after: ConvolutionTiming, differs: str |
 
 
 def test_a_part_of_no_weight_may_take_another_time() -> None:
-    small = round(LEAST_SHARE * 1_000_000 / 2)
+    small = round(MIN_TOTAL_SHARE * 1_000_000 / 2)
     assert changed(part(ns=small), part(ns=small * 2 - 100)) is None
     assert changed(part(ns=small), part(ns=small, family=CUTLASS)) is not None
 
@@ -234,28 +237,28 @@ def test_a_repetition_is_no_other_configuration() -> None:
 
 
 def test_changes_are_told_in_words() -> None:
-    whole = table(section(v0(), "What changes between configurations"), "all_changes")
-    assert len(whole.rows) == len(change_rows(v0()))
-    at = cells(whole, "to").index("benchmark")
-    assert cells(whole, "before")[at] == "implicit GEMM (xmma), TF32"
-    assert cells(whole, "after")[at] == "implicit GEMM (CUTLASS), TF32"
-    assert cells(whole, "ratio")[at] == 0.5
-    assert "implicit GEMM (xmma), fp32 SIMT" in cells(whole, "after")
+    changes_table = table(section(v0(), CHANGES), "all_changes")
+    assert len(changes_table.rows) == len(change_rows(v0()))
+    at = cells(changes_table, "to").index("benchmark")
+    assert cells(changes_table, "before")[at] == "implicit GEMM (xmma), TF32"
+    assert cells(changes_table, "after")[at] == "implicit GEMM (CUTLASS), TF32"
+    assert cells(changes_table, "ratio")[at] == 0.5
+    assert "implicit GEMM (xmma), fp32 SIMT" in cells(changes_table, "after")
 
 
 def test_a_screen_shows_what_is_done_faster_elsewhere() -> None:
-    shown = table(section(v0(), "Convolutions"), "convolution_changes")
-    assert len(shown.rows) == SUMMARY_CHANGES
-    assert set(cells(shown, "to")) == {"benchmark"}
+    visible = table(section(v0(), "Convolutions"), "convolution_changes")
+    assert len(visible.rows) == SUMMARY_CHANGES
+    assert set(cells(visible, "to")) == {"benchmark"}
     slower = with_parts(v0_cuda(), default=(part(),), benchmark=(part(ns=2 * LARGE),))
     assert [block.name for block in section(slower, "Convolutions").blocks if isinstance(block, Table)] == [
         "convolutions"
     ]
-    assert len(table(section(slower, "What changes between configurations"), "all_changes").rows) == 1
+    assert len(table(section(slower, CHANGES), "all_changes").rows) == 1
 
 
-@pytest.mark.parametrize(("deterministic_ns", "told"), [(4_100_000, "benchmark"), (3_000_000, "deterministic")])
-def test_of_two_about_as_fast_the_first_is_told(deterministic_ns: int, told: str) -> None:
+@pytest.mark.parametrize(("deterministic_ns", "expected"), [(4_100_000, "benchmark"), (3_000_000, "deterministic")])
+def test_of_two_about_as_fast_the_first_is_told(deterministic_ns: int, expected: str) -> None:
     report = with_parts(
         v0_cuda(),
         default=(part(),),
@@ -263,7 +266,7 @@ def test_of_two_about_as_fast_the_first_is_told(deterministic_ns: int, told: str
         deterministic=(part(ns=deterministic_ns),),
         no_tf32=(part(ns=2 * LARGE),),
     )
-    assert [row.config for row in fastest_ways(report)] == [told]
+    assert [row.config for row in fastest_changes(report)] == [expected]
 
 
 # ---- programs, and every format
@@ -275,7 +278,7 @@ def test_programs_get_all_parts_of_all_runs() -> None:
     frame = dataframe(report, "convolutions")
     assert len(frame) == sum(len(r.convolutions) for r in report.runs)
     assert set(frame["config"]) == {"default", "benchmark", "no-tf32"}
-    assert frame["kernel_ns"].sum() == sum(one.kernel_ns for r in report.runs for one in r.convolutions)
+    assert frame["kernel_ns"].sum() == sum(timing.kernel_ns for r in report.runs for timing in r.convolutions)
     assert len(dataframe(report, "convolution_changes")) == len(change_rows(report))
     assert len(dataframe(v0_cuda(), "convolutions")) == 0
 

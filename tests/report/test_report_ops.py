@@ -31,13 +31,13 @@ def report() -> Report:
         OpTotal(op="aten.relu", phase="loss", calls=1, cost=RELU),
         OpTotal(op="aten.convolution", phase="backward", calls=4, cost=BACKWARD),
     )
-    made = count_only()
-    assert made.static is not None
+    sample = count_only()
+    assert sample.static is not None
     costs = {
         phase: sum((o.cost for o in ops if o.cost is not None and o.phase == phase), start=ZERO)
         for phase in COUNT_PHASES
     }
-    return replace(made, static=replace(made.static, ops=ops, **costs))  # type: ignore[arg-type]
+    return replace(sample, static=replace(sample.static, ops=ops, **costs))  # type: ignore[arg-type]
 
 
 def ops_of(document: Document) -> Table:
@@ -51,12 +51,12 @@ def values(table: Table, key: str) -> dict[object, object]:
 
 
 def test_ops_add_up_to_the_step() -> None:
-    made = report()
-    assert made.static is not None
-    table = ops_of(report_document(made, by="op"))
+    sample = report()
+    assert sample.static is not None
+    table = ops_of(report_document(sample, by="op"))
     total = dict(zip([head.key for head in table.heads], table.totals[0], strict=True))
-    assert total["flops"] == made.static.step.flops == 210 * 3 + 60
-    assert total["traffic_bytes"] == made.static.step.bytes_moved
+    assert total["flops"] == sample.static.step.flops == 210 * 3 + 60
+    assert total["traffic_bytes"] == sample.static.step.bytes_moved
     for key in ("calls", "macs", "flops", "traffic_bytes", "flops_share_percent"):
         parts = [value for value in values(table, key).values() if value is not None]
         assert sum(parts) == pytest.approx(total[key])  # type: ignore[arg-type]
@@ -77,16 +77,16 @@ def test_intensity_is_flops_per_byte() -> None:
 
 
 def test_ops_are_sorted_and_cut() -> None:
-    made = report()
-    assert list(values(ops_of(report_document(made, by="op")), "flops"))[:2] == ["aten.convolution", "aten.relu"]
-    by_calls = ops_of(report_document(made, by="op", sort="calls"))
+    sample = report()
+    assert list(values(ops_of(report_document(sample, by="op")), "flops"))[:2] == ["aten.convolution", "aten.relu"]
+    by_calls = ops_of(report_document(sample, by="op", sort="calls"))
     assert next(iter(values(by_calls, "calls"))) == "aten.view"
-    by_bytes = ops_of(report_document(made, by="op", sort="bytes", top=1))
+    by_bytes = ops_of(report_document(sample, by="op", sort="bytes", top=1))
     assert list(values(by_bytes, "calls").items()) == [("aten.relu", 4), ("(3 more)", 14)]
-    in_order = ops_of(report_document(made, by="op", sort="model"))
+    in_order = ops_of(report_document(sample, by="op", sort="model"))
     assert list(values(in_order, "op")) == ["aten.convolution", "aten.relu", "aten.view", "lib.mystery"]
-    with pytest.raises(UsageError, match="no op column 'params'"):
-        report_document(made, by="op", sort="params")
+    with pytest.raises(UsageError, match="'params'"):
+        report_document(sample, by="op", sort="params")
 
 
 def test_the_csv_is_the_table_by_op_and_phase() -> None:

@@ -13,7 +13,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PSEUDO_PATHS, Cost, ModuleNode
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import LayerTiming
-from profiler_kit.report.rows import Counted, Layers, Timed, chosen_run, fold, layer_rows, merge
+from profiler_kit.report.rows import Counted, Layers, Timed, fold, layer_rows, merge, run_by_name
 
 
 def joined(report: Report) -> Layers:
@@ -111,9 +111,9 @@ def test_fold_adds_children_into_the_ancestor_at_that_depth() -> None:
     assert block.counted is not None
     assert block.counted.forward == Cost(macs=10, flops=22)
     assert (block.class_name, block.output_bytes) == ("Block", 8)
-    whole = fold(rows, 0)
-    assert [row.path for row in whole] == [""]
-    assert whole[0].counted == joined(replace(count_only(), static=counted(nodes))).total.counted
+    folded = fold(rows, 0)
+    assert [row.path for row in folded] == [""]
+    assert folded[0].counted == joined(replace(count_only(), static=counted(nodes))).total.counted
 
 
 PATHS = st.lists(
@@ -144,15 +144,15 @@ def test_folding_and_merging_keep_the_sum(paths: list[str], depth: int, data: st
 
 
 def test_the_named_run_is_chosen_and_others_are_refused(v0_report: Report) -> None:
-    chosen = chosen_run(v0_report, "no-tf32")
+    chosen = run_by_name(v0_report, "no-tf32")
     assert chosen is not None
     assert chosen.config.name == "no-tf32"
-    with pytest.raises(UsageError, match="no such configuration") as error:
-        chosen_run(v0_report, "nonsense")
+    with pytest.raises(UsageError, match="'nonsense'") as error:
+        run_by_name(v0_report, "nonsense")
     assert "default" in (error.value.hint or "")
-    with pytest.raises(UsageError, match="its run failed"):
-        chosen_run(v0_report, "cudnn-off")
+    with pytest.raises(UsageError, match=r"'cudnn-off'.*failed"):
+        run_by_name(v0_report, "cudnn-off")
 
 
 def test_no_run_is_chosen_where_all_failed(failed_report: Report) -> None:
-    assert chosen_run(failed_report) is None
+    assert run_by_name(failed_report) is None

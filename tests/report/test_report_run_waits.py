@@ -48,24 +48,24 @@ def section(document: Document, title: str) -> Section | None:
     return next((s for s in document.sections if s.title == title), None)
 
 
-def table(found: Section | None) -> Table:
-    assert found is not None
-    return next(block for block in found.blocks if isinstance(block, Table))
+def table(idle_section: Section | None) -> Table:
+    assert idle_section is not None
+    return next(block for block in idle_section.blocks if isinstance(block, Table))
 
 
 def test_the_idle_time_of_a_device_that_waits_is_on_the_first_page(cuda: Report) -> None:
     document, run = report_document(cuda), baseline(cuda)
-    found = section(document, "Idle time")
-    assert found is not None
-    assert not found.detail
-    (sentence,) = (block.text for block in found.blocks if isinstance(block, Paragraph))
-    assert sentence.startswith("In a traced step of 3.91 ms, the device works for 65.9 us (1.7 %).")
-    shown = table(found)
-    assert [head.title for head in shown.heads] == ["waiting for", "time", "% of step", "gaps", "before"]
-    assert [row[0] for row in shown.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
-    (total,) = shown.totals
+    idle_section = section(document, "Idle time")
+    assert idle_section is not None
+    assert not idle_section.detail
+    (sentence,) = (block.text for block in idle_section.blocks if isinstance(block, Paragraph))
+    assert sentence.startswith("Device busy 1.7 % of a traced step: 65.9 us of 3.91 ms.")
+    idle_table = table(idle_section)
+    assert [head.key for head in idle_table.heads] == ["cause", "ns", "span_percent", "gaps", "before"]
+    assert [row[0] for row in idle_table.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
+    (total,) = idle_table.totals
     assert total[1] == sum(part.ns for part in run.idle)
-    assert total[1] == sum(int(row[1] or 0) for row in shown.rows)
+    assert total[1] == sum(int(row[1] or 0) for row in idle_table.rows)
     titles = [s.title for s in document.sections]
     assert titles.index("Idle time") == titles.index("Phases") + 1
 
@@ -82,17 +82,17 @@ def test_little_idle_time_and_a_cpu_s_are_for_detail() -> None:
 
 def test_a_report_without_idle_times_has_no_section_of_them() -> None:
     document = report_document(SAMPLES["v0_cpu"]())
-    assert {"Idle time", "Waits of the host", "Host and device by phase"}.isdisjoint(s.title for s in document.sections)
+    assert {"Idle time", "Host waits", "Host and device time by phase"}.isdisjoint(s.title for s in document.sections)
 
 
 def test_waits_and_the_host_beside_the_device(cuda: Report) -> None:
     document = report_document(cuda)
-    waits = section(document, "Waits of the host")
+    waits = section(document, "Host waits")
     assert waits is not None
     assert [row[:3] for row in table(waits).rows] == [("aten::item", "cudaStreamSynchronize", "loss")]
-    assert any("Launches wait" in block.text for block in waits.blocks if isinstance(block, Paragraph))
-    phases = table(section(document, "Host and device by phase"))
-    assert [head.title for head in phases.heads] == ["phase", "host", "waits", "device", "host / device"]
+    assert any("launches at a time" in block.text for block in waits.blocks if isinstance(block, Paragraph))
+    phases = table(section(document, "Host and device time by phase"))
+    assert [head.key for head in phases.heads] == ["phase", "host_ns", "wait_ns", "traced_ns", "clock_ratio"]
     assert [row[0] for row in phases.rows] == ["forward", "loss", "backward", "optimizer"]
 
 

@@ -20,8 +20,8 @@ def section(document: Document, title: str) -> Section:
 
 
 def table(document: Document, title: str) -> list[dict[str, object]]:
-    (found,) = [block for block in section(document, title).blocks if isinstance(block, Table)]
-    return [dict(zip((head.key for head in found.heads), row, strict=True)) for row in found.rows]
+    (result,) = [block for block in section(document, title).blocks if isinstance(block, Table)]
+    return [dict(zip((head.key for head in result.heads), row, strict=True)) for row in result.rows]
 
 
 def said(report: Report, role: str = "text") -> list[str]:
@@ -42,11 +42,12 @@ def test_configurations_stand_side_by_side() -> None:
 
 
 def test_what_was_run_and_why_it_broke_off_is_said() -> None:
-    (told,) = said(scheduled())
-    assert told.startswith("3 shapes, made up around the target's own, from 8x3x192x192 to 8x3x320x320; 3 cycles")
-    assert told.endswith("a smaller batch, 4x3x320x320.")
+    (sentence,) = said(scheduled())
+    assert sentence.startswith("3 shapes, generated")
+    assert "from 8x3x192x192 to 8x3x320x320. 3 cycles" in sentence
+    assert sentence.endswith("4x3x320x320.")
     (warning,) = said(scheduled(), "warning")
-    assert warning.startswith("benchmark broke off after 2 steps: 8x3x320x320: it does not fit")
+    assert warning.startswith("benchmark stopped after 2 steps: 8x3x320x320: it does not fit")
     assert said(scheduled(), "note") == ["x changes, mask with it."]
 
 
@@ -79,7 +80,7 @@ def test_a_schedule_that_never_began_is_a_sentence() -> None:
     broken = replace(report, schedules=(replace(report.schedules[1], steps=(), failure="no such\nfile"),))
     (block,) = section(report_document(broken), TITLE).blocks
     assert isinstance(block, Paragraph)
-    assert block.text == "benchmark broke off after 0 steps: no such file"
+    assert block.text == "benchmark stopped after 0 steps: no such file"
     assert DETAIL not in [s.title for s in report_document(broken).sections]
 
 
@@ -87,8 +88,8 @@ def test_a_recorded_schedule_names_its_file_and_has_one_cycle() -> None:
     report = scheduled()
     first = tuple(step for step in report.schedules[0].steps if step.cycle == 1 and not step.last_batch)
     recorded = replace(report.schedules[0], source="seen.txt", steps=first)
-    (told,) = said(replace(report, schedules=(recorded,)))
-    assert told == "3 shapes, recorded in seen.txt, from 8x3x192x192 to 8x3x320x320."
+    (sentence,) = said(replace(report, schedules=(recorded,)))
+    assert sentence == "3 shapes, recorded in seen.txt, from 8x3x192x192 to 8x3x320x320."
     (row,) = table(report_document(replace(report, schedules=(recorded,))), TITLE)
     assert "cycle_2_ns" not in row
 

@@ -15,15 +15,15 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import LayerBound, Peak, PhaseBound, Roof, Roofline
 from profiler_kit.render import RenderOptions, by_name, renderers
 from profiler_kit.report import report_document
-from profiler_kit.report.tree import MOST_ROWS, OWN
+from profiler_kit.report.tree import MAX_ROWS, OWN
 
 SUMS = ("params", "macs_forward", "flops", "traffic_bytes", "saved_bytes", "floor_ns", "kernel_ns")
 
 
-def node(path: str, work: int = 0, **rest: object) -> ModuleNode:
+def node(path: str, work: int = 0, **others: object) -> ModuleNode:
     cost = Cost(macs=work, flops=2 * work, read_bytes=3 * work, write_bytes=work)
-    made = ModuleNode(path=path, class_name="M", calls=1, params=work, forward=cost, backward=cost, saved_bytes=work)
-    return replace(made, **rest)  # type: ignore[arg-type]
+    sample = ModuleNode(path=path, class_name="M", calls=1, params=work, forward=cost, backward=cost, saved_bytes=work)
+    return replace(sample, **others)  # type: ignore[arg-type]
 
 
 def report_of(*nodes: ModuleNode) -> Report:
@@ -124,8 +124,8 @@ def test_repeated_siblings_are_one_row_that_holds_them_all() -> None:
         "attn_qkv",
         "attn_out",
     ]
-    one = next(n for n in report.static.modules if n.path == "blocks.3.mlp.up")
-    assert value(table, "up", "params") == 12 * one.params
+    item = next(n for n in report.static.modules if n.path == "blocks.3.mlp.up")
+    assert value(table, "up", "params") == 12 * item.params
     assert value(table, "blocks.0-11 ×12", "macs_forward") == report.static.forward.macs  # noqa: RUF001
 
 
@@ -194,7 +194,7 @@ def test_as_many_levels_as_fit_a_screen_unless_asked_otherwise() -> None:
     few = tree_of(report)
     assert max(map(level, labels(few))) == 1
     assert "1 of 2 levels" in few.caption
-    assert len(tree_of(report, depth=2).rows) > MOST_ROWS
+    assert len(tree_of(report, depth=2).rows) > MAX_ROWS
     assert len(tree_of(report, depth=0).rows) == 1
 
 

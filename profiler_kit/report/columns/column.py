@@ -1,4 +1,4 @@
-"""What a column is, and tables made of columns: for people, short and without empty columns; for programs, whole."""
+"""Columns, and the tables made of them: short ones for pages, complete ones for CSV and data frames."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ WorkUnit = Literal["flop", "mac"]
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """One column of a table over `Row`: what it is called, its value in a row, and when it is shown.
+    """One column of a table over `Row`: its head, the function that reads its value, and the reports that show it.
 
-    `rank`, `name`: as in `Head`. `aside`: on the page it stands in a second table, for detail, where there is one. `tree`: its
-    rank in the tree of modules, whose rows hold their descendants' figures; None where it does not stand there. A name in
-    braces in the `title` (``{a}``) stands for a word that the table gives.
+    `rank`, `name`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both. `when`: whether the
+    column applies to a report. `aside`: pages show the column in a second table for details, where there is one. `tree`: the
+    column's rank in the module tree, whose rows include descendants; None keeps the column out of the tree. A name in braces
+    in `title` (``{a}``) is a label that the table supplies.
     """
 
     key: str
@@ -44,7 +45,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class ColumnTable:
-    """A table of the reference: its `name`, its columns, and what its rows are in one sentence or two."""
+    """A table of the reference: its `name`, its columns, and a `doc` that describes its rows in a sentence or two."""
 
     name: str
     columns: Sequence[Column[Any]]
@@ -54,62 +55,64 @@ class ColumnTable:
 def page_table(
     name: str,
     caption: str,
-    of: Sequence[Column[Row]],
+    columns: Sequence[Column[Row]],
     rows: Sequence[Row],
     report: Report | None = None,
     totals: Sequence[Row] = (),
     *,
     aside: bool | None = None,
-    words: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Table:
-    """A table for people: columns that make sense for `report` and are not empty in all of `rows`.
+    """A table for pages: the columns that apply to `report` and have a value in at least one of `rows`.
 
-    `aside`: True takes the columns set aside for a second table, beside the first column; False the others; None all.
-    `words` take the places of the names in braces in titles.
+    `aside`: True selects the first column and those set aside for details, False the others, None all.
+    `labels`: the text for each name in braces in a title.
     """
-    fit = [column for column in of if column.place != "data" and (report is None or column.when(report))]
+    candidates = [column for column in columns if column.place != "data" and (report is None or column.when(report))]
     if aside is not None:
-        fit = [column for i, column in enumerate(fit) if column.aside is aside or (aside and i == 0)]
-    values = [[column.value(row) for column in fit] for row in rows]
-    shown = [i for i in range(len(fit)) if any(row[i] is not None for row in values)]
-    heads = [fit[i].head for i in shown]
-    if words is not None:
-        heads = [replace(head, title=head.title.format_map(words)) for head in heads]
+        candidates = [column for i, column in enumerate(candidates) if column.aside is aside or (aside and i == 0)]
+    values = [[column.value(row) for column in candidates] for row in rows]
+    visible = [i for i in range(len(candidates)) if any(row[i] is not None for row in values)]
+    heads = [candidates[i].head for i in visible]
+    if labels is not None:
+        heads = [replace(head, title=head.title.format_map(labels)) for head in heads]
     return Table(
         name=name,
         caption=caption,
         heads=tuple(heads),
-        rows=tuple(tuple(row[i] for i in shown) for row in values),
-        totals=tuple(tuple(fit[i].value(total) for i in shown) for total in totals),
+        rows=tuple(tuple(row[i] for i in visible) for row in values),
+        totals=tuple(tuple(candidates[i].value(total) for i in visible) for total in totals),
     )
 
 
-def data_table(name: str, of: Sequence[Column[Row]], rows: Sequence[Row]) -> Table:
-    """A table for programs: every column, whatever the report, so that the header is always the same."""
-    fit = [column for column in of if column.place != "page"]
+def data_table(name: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Table:
+    """A table for CSV and data frames: every data column, so that the header does not depend on the report."""
+    data_columns = [column for column in columns if column.place != "page"]
     return Table(
         name=name,
         caption="",
-        heads=tuple(column.head for column in fit),
-        rows=tuple(tuple(column.value(row) for column in fit) for row in rows),
+        heads=tuple(column.head for column in data_columns),
+        rows=tuple(tuple(column.value(row) for column in data_columns) for row in rows),
     )
 
 
-def in_unit(of: Sequence[Column[Row]], unit: WorkUnit) -> tuple[Column[Row], ...]:
-    """`of` with work on the page in `unit`: for ``mac`` each column of FLOPs gives its place to its counterpart in MACs.
+def in_unit(columns: Sequence[Column[Row]], unit: WorkUnit) -> tuple[Column[Row], ...]:
+    """`columns` with work on pages in `unit`: ``mac`` replaces each column of FLOPs by its counterpart in MACs.
 
-    The counterpart of ``flops_x`` is called ``macs_x``.
+    The counterpart of ``flops_x`` has the key ``macs_x``.
     """
     if unit == "flop":
-        return tuple(of)
-    macs = {column.key: column for column in of if column.key.startswith("macs")}
-    shown: list[Column[Row]] = []
-    for column in of:
+        return tuple(columns)
+    macs = {column.key: column for column in columns if column.key.startswith("macs")}
+    selected: list[Column[Row]] = []
+    for column in columns:
         twin = macs.get(column.key.replace("flops", "macs", 1)) if column.key.startswith("flops") else None
         if twin is not None and (column.place != "data" or column.tree is not None):
             tree = column.tree if column.tree is not None else twin.tree
             place: Place = "data" if column.place == "data" else "page"
-            shown.append(replace(twin, place=place, when=column.when, rank=column.rank, aside=column.aside, tree=tree))
+            selected.append(
+                replace(twin, place=place, when=column.when, rank=column.rank, aside=column.aside, tree=tree)
+            )
         elif twin is None and column.key not in macs:
-            shown.append(column)
-    return tuple(shown)
+            selected.append(column)
+    return tuple(selected)

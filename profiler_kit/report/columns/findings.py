@@ -9,15 +9,15 @@ from profiler_kit.report.columns.column import Column, ColumnTable
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 FINDING_COLUMNS: tuple[Column[Finding], ...] = (
-    Column("rule", "rule", "text", lambda f: f.rule, "the rule that fired"),
+    Column("rule", "rule", "text", lambda f: f.rule, "the rule that reports the finding"),
     Column("severity", "severity", "text", lambda f: f.severity, "high, medium, low or info"),
-    Column("title", "title", "text", lambda f: f.title, "what was found, in one line"),
-    Column("explanation", "explanation", "text", lambda f: f.explanation, "why"),
-    Column("advice", "advice", "text", lambda f: f.advice, "what to do"),
-    Column("paths", "paths", "text", lambda f: " ".join(shown_path(path) for path in f.paths), "the layers it is about"),
-    Column("config", "config", "text", lambda f: f.config, "the configuration that tries the advice"),
-    Column("verdict", "verdict", "text", lambda f: f.trial.verdict if f.trial else None, "what came of trying the advice"),
-    Column("evidence", "evidence", "text", lambda f: "; ".join(f"{e.name} = {e.value} {e.unit}" for e in f.evidence), "the numbers that fired it"),
+    Column("title", "title", "text", lambda f: f.title, "the finding in one line"),
+    Column("explanation", "explanation", "text", lambda f: f.explanation, "the reason, with figures"),
+    Column("advice", "advice", "text", lambda f: f.advice, "the recommended change"),
+    Column("paths", "paths", "text", lambda f: " ".join(shown_path(path) for path in f.paths), "the affected layers"),
+    Column("config", "config", "text", lambda f: f.config, "the configuration that tests the advice"),
+    Column("verdict", "verdict", "text", lambda f: f.trial.verdict if f.trial else None, "verdict of the trial that tested the advice"),
+    Column("evidence", "evidence", "text", lambda f: "; ".join(f"{e.name} = {e.value} {e.unit}" for e in f.evidence), "the figures behind the finding"),
 )
 
 TABLES = (

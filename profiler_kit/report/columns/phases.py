@@ -13,28 +13,28 @@ from profiler_kit.report.columns.values import share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRow:
-    """One phase of a run (or the sum of all), and the sum of all for the shares."""
+    """One phase of a run (or the sum of all phases), and the sum of all phases for the shares."""
 
     config: str
     label: str
     timing: PhaseTiming
-    whole: PhaseTiming
+    total: PhaseTiming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """One kernel of a run (or several in one row), and the run's device time for its share."""
+    """One kernel of a run (or several in one row), and the run's device time for the share."""
 
     config: str
     kernel: KernelStat
     device_ns: int | None
 
 
-def _on_operators(report: Report) -> bool:
+def _times_operators(report: Report) -> bool:
     return any(run.clock == "operator" for run in report.runs)
 
 
-def _clock(row: PhaseRow) -> float | None:
+def _clock_ratio(row: PhaseRow) -> float | None:
     host, device = row.timing.host_ns, row.timing.kernel_ns
     return host / device if host is not None and device else None
 
@@ -42,32 +42,32 @@ def _clock(row: PhaseRow) -> float | None:
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
-    Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
-    Column("phase", "phase", "text", lambda r: r.label, "data, transfer, forward, loss, backward, recompute, optimizer, other"),
-    Column("stopwatch_ns", "stopwatch", "ns", lambda r: r.timing.stopwatch_ns, "median host time, as time.time() around the phase shows it, with no synchronisation; the loss ends in .item()"),
-    Column("stopwatch_percent", "%", "percent", lambda r: share(r.timing.stopwatch_ns, r.whole.stopwatch_ns), "share of the stopwatch's total"),
-    Column("event_ns", "events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, launch gaps included"),
-    Column("event_percent", "%", "percent", lambda r: share(r.timing.event_ns, r.whole.event_ns), "share of the events' total"),
-    Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _on_operators(report)),
-    Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.timing.kernel_ns, r.whole.kernel_ns), "share of the kernel (or operator) time's total"),
+    Column("config", "config", "text", lambda r: r.config, "name of the configuration", place="data"),
+    Column("phase", "phase", "text", lambda r: r.label, "data, transfer, forward, loss, backward, recompute, optimizer or other"),
+    Column("stopwatch_ns", "stopwatch", "ns", lambda r: r.timing.stopwatch_ns, "median host time of the phase by time.time(), without synchronization; the loss ends with .item()"),
+    Column("stopwatch_percent", "%", "percent", lambda r: share(r.timing.stopwatch_ns, r.total.stopwatch_ns), "share of the total stopwatch time"),
+    Column("event_ns", "events", "ns", lambda r: r.timing.event_ns, "median time between CUDA events around the phase, gaps between kernels included"),
+    Column("event_percent", "%", "percent", lambda r: share(r.timing.event_ns, r.total.event_ns), "share of the total event time"),
+    Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _times_operators(report)),
+    Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_times_operators, place="page"),
+    Column("kernel_percent", "%", "percent", lambda r: share(r.timing.kernel_ns, r.total.kernel_ns), "share of the total kernel (or operator) time"),
     Column("host_ns", "host", "ns", lambda r: r.timing.host_ns, "wall time of the phase on the host, per traced step", aside=True),
-    Column("wait_ns", "waits", "ns", lambda r: r.timing.wait_ns, "of it, what the host waited for the device, for whatever phase's kernels", aside=True),
-    Column("traced_ns", "device", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step", when=lambda report: not _on_operators(report), place="page", aside=True),
-    Column("traced_operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_on_operators, place="page", aside=True),
-    Column("clock_ratio", "host / device", "ratio", lambda r: _clock(r), "far below 1: the host's clock shows launching; far above 1: it shows waiting, or the device waits for the host", when=lambda report: not _on_operators(report), aside=True),
+    Column("wait_ns", "waits", "ns", lambda r: r.timing.wait_ns, "part of the host time spent waiting for the device, for kernels of any phase", aside=True),
+    Column("traced_ns", "device", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step", when=lambda report: not _times_operators(report), place="page", aside=True),
+    Column("traced_operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_times_operators, place="page", aside=True),
+    Column("clock_ratio", "host / device", "ratio", _clock_ratio, "host time divided by device time; far below 1: the host only launches; far above 1: the host waits for the device, or the device waits for the host", when=lambda report: not _times_operators(report), aside=True),
 )
 
 KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
-    Column("config", "config", "text", lambda r: r.config, "the configuration", place="data"),
+    Column("config", "config", "text", lambda r: r.config, "name of the configuration", place="data"),
     Column("kernel_ns", "time", "ns", lambda r: r.kernel.kernel_ns, "device time per step"),
     Column("share_percent", "%", "percent", lambda r: share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
     Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
-    Column("family", "family", "text", lambda r: r.kernel.family or None, "its algorithm family", place="data"),
-    Column("algorithm", "algorithm", "text", lambda r: family_words(r.kernel.family) if r.kernel.family else None, "its algorithm family, in words", place="page", rank=1),
-    Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight), where the name says", rank=3),
-    Column("math", "math", "text", lambda r: r.kernel.math, "its arithmetic, where the name says", rank=2),
-    Column("name", "kernel", "text", lambda r: r.kernel.name, "the kernel's (on a CPU: the operator's) name in the trace", name=True),
+    Column("family", "family", "text", lambda r: r.kernel.family or None, "algorithm family", place="data"),
+    Column("algorithm", "algorithm", "text", lambda r: family_words(r.kernel.family) if r.kernel.family else None, "algorithm family in words", place="page", rank=1),
+    Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight); empty where the name does not say", rank=3),
+    Column("math", "math", "text", lambda r: r.kernel.math, "arithmetic; empty where the name does not say", rank=2),
+    Column("name", "kernel", "text", lambda r: r.kernel.name, "name of the kernel in the trace (on a CPU: of the operator)", name=True),
 )
 
 TABLES = (

@@ -1,4 +1,4 @@
-"""The columns of runs: a row is a configuration."""
+"""The columns of runs: one row per configuration."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ NEVER: Final = "never"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run beside the run it is compared with and, where it tunes, the same configuration without tuning."""
+    """A run, its baseline and, for a run with cudnn.benchmark, the same configuration without it."""
 
     run: ConfigRun
     baseline: ConfigRun | None
-    untuned: ConfigRun | None
+    without_benchmark: ConfigRun | None
 
 
-def _tunes(report: Report) -> bool:
+def _has_benchmark(report: Report) -> bool:
     return any(run.config.benchmark for run in report.runs)
 
 
-def _failed(report: Report) -> bool:
+def _has_failure(report: Report) -> bool:
     return any(run.failure is not None for run in report.runs)
 
 
 def _ms(ns: int | None) -> float | None:
-    """One unit for a whole column: configurations are compared by eye, and a unit in every cell costs a column its place."""
+    """`ns` in ms: one unit per column makes configurations easy to compare and saves width."""
     return ns / 1e6 if ns is not None else None
 
 
@@ -56,8 +56,8 @@ def _ratio(row: RunRow) -> float | None:
 
 
 def break_even(row: RunRow) -> Value:
-    """Steps until tuning is paid back, against the same configuration without it; ``never`` if that gains under 2 %."""
-    run, off = row.run, row.untuned
+    """Steps until the algorithm search has paid off against no search; ``never`` if it saves less than 2 %."""
+    run, off = row.run, row.without_benchmark
     if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None:
         return None
     if saving(off.step_ns, run.step_ns) < WORTH:
@@ -66,14 +66,14 @@ def break_even(row: RunRow) -> Value:
 
 
 def phase_shares(run: ConfigRun) -> str | None:
-    """Device time of forward / loss / backward / optimizer in whole percent: ``37/0/63/0``; None without a trace."""
+    """Shares of device time in forward, loss, backward and optimizer in whole percent: ``37/0/63/0``; None without a trace."""
     by_phase = {timing.phase: timing.kernel_ns for timing in run.phases}
-    whole = sum(ns for ns in by_phase.values() if ns)
-    if not whole:
+    total_ns = sum(ns for ns in by_phase.values() if ns)
+    if not total_ns:
         return None
     backward = (by_phase.get("backward") or 0) + (by_phase.get("recompute") or 0)
     parts = (by_phase.get("forward") or 0, by_phase.get("loss") or 0, backward, by_phase.get("optimizer") or 0)
-    return "/".join(f"{100 * part / whole:.0f}" for part in parts)
+    return "/".join(f"{100 * part / total_ns:.0f}" for part in parts)
 
 
 def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
@@ -87,42 +87,42 @@ def _kernel_share(phase: Phase) -> Callable[[RunRow], Value]:
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 RUN_COLUMNS: tuple[Column[RunRow], ...] = (
-    Column("config", "config", "text", lambda r: r.run.config.name, "the cuDNN configuration, run in a process of its own", name=True),
-    Column("failure", "failed", "text", lambda r: r.run.failure.kind.replace("_", " ") if r.run.failure else None, "why there are no samples; the message stands below the table", when=_failed, rank=12),
+    Column("config", "config", "text", lambda r: r.run.config.name, "the cuDNN configuration; each runs in a fresh process", name=True),
+    Column("failure", "failed", "text", lambda r: r.run.failure.kind.replace("_", " ") if r.run.failure else None, "kind of failure; the message is below the table", when=_has_failure, rank=12),
     Column("enabled", "enabled", "bool", lambda r: r.run.config.enabled, "cudnn.enabled", place="data"),
     Column("benchmark", "benchmark", "bool", lambda r: r.run.config.benchmark, "cudnn.benchmark", place="data"),
     Column("deterministic", "deterministic", "bool", lambda r: r.run.config.deterministic, "cudnn.deterministic", place="data"),
     Column("allow_tf32", "TF32", "bool", lambda r: r.run.config.allow_tf32, "whether convolutions may use TF32", place="data"),
-    Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (the A/A run)", place="data"),
-    Column("step_ms", "step ms", "count", lambda r: _ms(r.run.step_ns.median if r.run.step_ns else None), "median of the timed steps, without the profiler", place="page"),
+    Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (A/A test)", place="data"),
+    Column("step_ms", "step ms", "count", lambda r: _ms(r.run.step_ns.median if r.run.step_ns else None), "median of the timed steps in ms, without the profiler", place="page"),
     Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler", place="data"),
-    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's 95 % bootstrap interval", rank=8, aside=True),
-    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's 95 % bootstrap interval", rank=8, aside=True),
-    Column("step_spread", "CI ± %", "percent", _spread, "half the median's 95 % bootstrap interval, in percent of the median", place="page", rank=7),
-    Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "how many timed steps the median is of", rank=11, aside=True),
-    Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "steps run and dropped before the timed ones", rank=12, aside=True),
-    Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "further steps, under the profiler", rank=12, aside=True),
-    Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "the first step of the process, tuning and lazy loading included", place="page", rank=8),
-    Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "the first step of the process, tuning and lazy loading included", place="data"),
-    Column("ratio", "vs first", "ratio", _ratio, "its median step divided by the baseline's, which is the first configuration that ran; per example where the steps hold different numbers of them", when=lambda report: len(report.runs) > 1),
-    Column("tuning_ns", "tuning", "ns", lambda r: r.run.tuning_ns, "what benchmark costs once: (first - steady step) minus the same with benchmark off", when=_tunes, rank=9, aside=True),
-    Column("break_even_steps", "pays after", "count", break_even, "steps until the tuning is paid back; never, where it gains less than 2 %", when=_tunes, rank=3),
-    Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "most memory allocated by tensors and workspaces in the timed steps", place="page", rank=1),
-    Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "most bytes allocated by tensors and workspaces in the timed steps", place="data"),
-    Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "most bytes allocated in the first step", rank=6, aside=True),
-    Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "most bytes the caching allocator held in the timed steps", rank=10, aside=True),
-    Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "most resident memory of the whole process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
-    Column("workspace_mib", "scratch MiB", "count", lambda r: _mib(r.run.workspace_bytes), "workspace: the largest scratch memory that one op used", place="page", rank=4),
-    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "workspace: the largest scratch memory that one op used", place="data"),
-    Column("kernel_shares", "time % f/l/b/o", "text", lambda r: phase_shares(r.run), "share of device time in forward / loss / backward / optimizer, in whole percent", place="page", rank=2),
+    Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower bound of the median's 95 % bootstrap interval", rank=8, aside=True),
+    Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper bound of the median's 95 % bootstrap interval", rank=8, aside=True),
+    Column("step_spread", "CI ± %", "percent", _spread, "half the width of the median's 95 % bootstrap interval, as a percentage of the median", place="page", rank=7),
+    Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "number of timed steps", rank=11, aside=True),
+    Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "number of steps before the timed steps, discarded", rank=12, aside=True),
+    Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "number of steps under the profiler, after the timed steps", rank=12, aside=True),
+    Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "time of the first step of the process in ms, algorithm search and lazy loading included", place="page", rank=8),
+    Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "time of the first step of the process, algorithm search and lazy loading included", place="data"),
+    Column("ratio", "vs {baseline}", "ratio", _ratio, "median step time divided by the baseline's; the baseline is the first configuration that succeeded; time per example where batch sizes differ", when=lambda report: len(report.runs) > 1),
+    Column("tuning_ns", "algorithm search", "ns", lambda r: r.run.tuning_ns, "one-time cost of cudnn.benchmark: first step minus steady step, minus the same difference without benchmark", when=_has_benchmark, rank=9, aside=True),
+    Column("break_even_steps", "break even", "count", break_even, "number of steps after which the algorithm search has paid off; never: it saves less than 2 %", when=_has_benchmark, rank=3),
+    Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "peak memory allocated by tensors and workspaces in the timed steps, in MiB", place="page", rank=1),
+    Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "peak memory allocated by tensors and workspaces in the timed steps", place="data"),
+    Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "peak allocated memory of the first step", rank=6, aside=True),
+    Column("peak_reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "peak memory reserved by the caching allocator in the timed steps", rank=10, aside=True),
+    Column("peak_rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "peak resident memory of the process, Python and libraries included", when=lambda report: all(run.peak_allocated_bytes is None for run in report.runs), rank=7),
+    Column("workspace_mib", "workspace MiB", "count", lambda r: _mib(r.run.workspace_bytes), "largest workspace of one op, in MiB", place="page", rank=8),
+    Column("workspace_bytes", "workspace", "bytes", lambda r: r.run.workspace_bytes, "largest workspace of one op", place="data"),
+    Column("kernel_shares", "fwd/loss/ bwd/opt %", "text", lambda r: phase_shares(r.run), "shares of device time in forward, loss, backward and optimizer, in whole percent", place="page", rank=2),
     Column("forward_percent", "forward %", "percent", _kernel_share("forward"), "share of device time in forward", place="data"),
     Column("loss_percent", "loss %", "percent", _kernel_share("loss"), "share of device time in the loss", place="data"),
     Column("backward_percent", "backward %", "percent", _kernel_share("backward"), "share of device time in backward", place="data"),
     Column("optimizer_percent", "optimizer %", "percent", _kernel_share("optimizer"), "share of device time in the optimizer", place="data"),
     Column("kernel_ns", "device time", "ns", lambda r: r.run.device_ns, "device time per step, attributed or not", place="data"),
-    Column("repeatable", "same bits", "bool", lambda r: r.run.repeatable, "whether three passes of one process gave the same bits, outputs and gradients", rank=5),
-    Column("max_relative_error", "error", "fraction", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=6),
-    Column("trace", "trace", "text", lambda r: r.run.trace, "the Chrome trace of the traced steps", place="data"),
+    Column("repeatable", "bitwise equal", "bool", lambda r: r.run.repeatable, "whether three passes in one process gave bitwise equal outputs and gradients", rank=5),
+    Column("max_relative_error", "fp64 error", "fraction", lambda r: r.run.max_relative_error, "largest output error against float64, relative to the largest output", rank=6),
+    Column("trace", "trace", "text", lambda r: r.run.trace, "file of the Chrome trace of the traced steps", place="data"),
 )
 
 TABLES = (

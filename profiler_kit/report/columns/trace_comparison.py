@@ -1,4 +1,4 @@
-"""The columns of two traces beside each other. In titles `{a}` and `{b}` are the two sides, `{what}` is what changed."""
+"""The columns of a comparison of two traces. In titles, `{a}` and `{b}` are the two sides and `{item}` is the kind of row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from profiler_kit.records.trace_comparison import TimeChange
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.units import signed
 
-MOST_NAMES: Final = 3  # of a side, in a cell of CSV
+MAX_NAMES: Final = 3  # per side, in a cell of CSV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedTime:
-    """A row of the table `table`, and what the two sides are called."""
+    """A row of the table `table`, with the labels of the two sides."""
 
     table: str
     change: TimeChange
@@ -37,37 +37,37 @@ def _calls(row: ChangedTime) -> str | None:
     return f"{a:,}" if a == b else f"{a:,} -> {b:,}"
 
 
-def _there(row: ChangedTime) -> str | None:
+def _presence(row: ChangedTime) -> str | None:
     return {"only a": row.labels[0], "only b": row.labels[1], "alike": "other names", "same": None}[row.change.alike]
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return " | ".join(names[:MOST_NAMES]) + more
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return " | ".join(names[:MAX_NAMES]) + more
 
 
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 CHANGED_TIME_COLUMNS: tuple[Column[ChangedTime], ...] = (
     Column("table", "table", "text", lambda r: r.table, "total, phases, causes, modules, operators, kernels or waits", place="data"),
-    Column("name", "name", "text", lambda r: r.change.name, "the phase, cause of idle time, module, operator, kernel or call", place="data", name=True),
-    Column("name_text", "{what}", "text", _name, "the phase, cause of idle time, module, operator, kernel or call", place="page", name=True),
-    Column("phase", "phase", "text", lambda r: r.change.phase or None, "of the work", rank=1),
+    Column("name", "name", "text", lambda r: r.change.name, "name of the phase, idle cause, module, operator, kernel or call", place="data", name=True),
+    Column("name_text", "{item}", "text", _name, "name of the phase, idle cause, module, operator, kernel or call", place="page", name=True),
+    Column("phase", "phase", "text", lambda r: r.change.phase or None, "phase of the work", rank=1),
     Column("a_ns", "{a}", "ns", lambda r: r.change.a_ns, "time in the first trace"),
     Column("b_ns", "{b}", "ns", lambda r: r.change.b_ns, "time in the second trace"),
-    Column("change_ns", "difference", "ns", lambda r: r.change.change_ns, "how much longer it takes in the second", place="data"),
-    Column("change", "difference", "text", lambda r: signed(r.change.change_ns, "ns"), "how much longer it takes in the second", place="page"),
-    Column("ratio", "ratio", "ratio", _ratio, "the second over the first", place="page", rank=2),
-    Column("calls", "calls", "text", _calls, "in the first, in the second", place="page", rank=3),
-    Column("a_calls", "calls in a", "count", lambda r: r.change.a_calls, "in the first", place="data"),
-    Column("b_calls", "calls in b", "count", lambda r: r.change.b_calls, "in the second", place="data"),
-    Column("in", "in", "text", _there, "only one of the two, or both under names that differ", place="page", rank=1),
-    Column("alike", "alike", "text", lambda r: r.change.alike, "same, alike (under names that differ), only a or only b", place="data"),
-    Column("a_names", "names in a", "text", lambda r: _names(r.change.a_names), "the names that were matched, where they differ", place="data"),
-    Column("b_names", "names in b", "text", lambda r: _names(r.change.b_names), "the names that were matched, where they differ", place="data"),
+    Column("change_ns", "difference", "ns", lambda r: r.change.change_ns, "time in the second trace minus time in the first", place="data"),
+    Column("change", "difference", "text", lambda r: signed(r.change.change_ns, "ns"), "time in the second trace minus time in the first", place="page"),
+    Column("ratio", "ratio", "ratio", _ratio, "time in the second trace divided by time in the first", place="page", rank=2),
+    Column("calls", "calls", "text", _calls, "calls in the first trace -> calls in the second", place="page", rank=3),
+    Column("a_calls", "calls in a", "count", lambda r: r.change.a_calls, "calls in the first trace", place="data"),
+    Column("b_calls", "calls in b", "count", lambda r: r.change.b_calls, "calls in the second trace", place="data"),
+    Column("in", "only in", "text", _presence, 'the trace that alone has this row, or "other names" for a match under different names', place="page", rank=1),
+    Column("alike", "match", "text", lambda r: r.change.alike, "same, alike (matched under different names), only a or only b", place="data"),
+    Column("a_names", "names in a", "text", lambda r: _names(r.change.a_names), "matched names in the first trace, where they differ", place="data"),
+    Column("b_names", "names in b", "text", lambda r: _names(r.change.b_names), "matched names in the second trace, where they differ", place="data"),
 )
 
 TABLES = (
-    ColumnTable("changes", CHANGED_TIME_COLUMNS, "`compare` of two traces: one row per phase, cause of idle time, module, operator, kernel and wait. `compare -o FILE.csv` writes it."),
+    ColumnTable("changes", CHANGED_TIME_COLUMNS, "`compare` of two traces: one row per phase, cause of idle time, module, operator, kernel and wait. `compare -o FILE.csv` writes this table."),
 )
 # fmt: on

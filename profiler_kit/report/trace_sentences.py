@@ -1,0 +1,168 @@
+"""Sentences about one inspected trace: device, busy time, steps, host and device times by phase, waits, missing attribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
+from profiler_kit.report.columns.traces import waited_for
+from profiler_kit.report.trace_tables import idle_lines
+from profiler_kit.units import plural, text
+
+# Host and device time of a phase differ from this ratio on. The profiler alone slows the host by half.
+MIN_CLOCK_RATIO: Final = 1.5
+# Of the span: a shorter phase or wait gets no sentence.
+MIN_SPAN_SHARE: Final = 0.02
+# Of a phase's host time: from here on the phase mostly waits.
+MIN_WAIT_SHARE: Final = 0.5
+
+
+def place(trace: TraceSummary) -> str:
+    """Device, rank, and numbers of steps and events."""
+    devices = _devices(trace)
+    ranks = f" of {trace.world_size}" if (trace.world_size or 0) > 1 else ""
+    rank = f"rank {trace.rank}{ranks}" if trace.rank is not None else ""
+    kind = "inferred" if trace.steps_inferred else "marked"
+    steps = plural(len(trace.steps), f"{kind} step") if trace.steps else "no steps"
+    events = f"{plural(trace.events, 'event')}, {trace.device_events:,} on the device"
+    sentence = "; ".join(part for part in (devices, rank, steps, events) if part)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _devices(trace: TraceSummary) -> str:
+    names = [name for name in dict.fromkeys(trace.devices) if name]
+    if not names:
+        return ""
+    count = trace.devices.count(names[0])
+    return names[0] if len(names) > 1 or count < 2 else f"{names[0]} (one of {count})"
+
+
+def headline(trace: TraceSummary) -> str:
+    """Busy and idle time of the device with the main idle causes; busy time of operators without device events."""
+    span = text(trace.span_ns, "ns")
+    if trace.clock == "host":
+        if not trace.span_ns:
+            return "The trace has no device events and no operators."
+        busy = f"{text(trace.busy_ns, 'ns')} ({_percent(trace.busy_ns, trace.span_ns)})"
+        return f"No device events: times are self times of operators on the host. Operators busy {busy} of {span}."
+    sentence = f"Device busy {_percent(trace.busy_ns, trace.span_ns)} of {span}"
+    lines, _ = idle_lines(trace.idle)
+    if not lines:
+        return f"{sentence}."
+    causes = [f"{line.cause} {text(line.ns, 'ns')}" for line in lines[:2] if 4 * line.ns >= trace.idle_ns]
+    main_causes = f" ({', '.join(causes)})" if causes else ""
+    return f"{sentence}; idle {text(trace.idle_ns, 'ns')}{main_causes}."
+
+
+def steps(trace: TraceSummary) -> str | None:
+    """Step time by both clocks; None without steps."""
+    if trace.step_ns is None and trace.host_step_ns is None:
+        return None
+    steady = sum(step.steady for step in trace.steps)
+    parts = []
+    if trace.step_ns is not None:
+        median = f" (median of {steady} steady steps)" if steady > 1 else ""
+        parts.append(f"{text(trace.step_ns, 'ns')} on the device{median}")
+    if trace.host_step_ns is not None:
+        parts.append(f"{text(trace.host_step_ns, 'ns')} on the host")
+    return f"Step time: {', '.join(parts)}."
+
+
+def clocks(trace: TraceSummary) -> Iterator[str]:
+    """The phases whose host time is most misleading, at most two, with the reason."""
+    if trace.clock != "device":
+        return
+    misleading = [timing for timing in trace.phases if _is_misleading(timing, trace)]
+    misleading.sort(key=lambda timing: -abs((timing.host_ns or 0) - timing.kernel_ns))
+    queue_full = trace.queue is not None and trace.queue.full
+    for timing in misleading[:2]:
+        yield _clock(timing, queue_full)
+
+
+def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
+    host, device = timing.host_ns, timing.kernel_ns
+    if host is None or timing.phase in ("data", "communication", "other"):
+        return False
+    if max(host, device) < MIN_SPAN_SHARE * trace.span_ns:
+        return False
+    return host > MIN_CLOCK_RATIO * device or device > MIN_CLOCK_RATIO * host
+
+
+def _clock(timing: PhaseTime, queue_full: bool) -> str:
+    host, device = timing.host_ns or 0, timing.kernel_ns
+    times = f"{timing.phase.capitalize()} takes {text(host, 'ns')} on the host, {text(device, 'ns')} on the device"
+    if host < device:
+        return f"{times}: the host only launches the work."
+    if timing.wait_ns >= MIN_WAIT_SHARE * host:
+        return f"{times}: the host waits {text(timing.wait_ns, 'ns')} for the device, also for kernels of other phases."
+    if queue_full:
+        return f"{times}: launches wait for space in the full launch queue."
+    return f"{times}: the work takes longer to launch than to run."
+
+
+def queue(launches: Queue | None) -> str | None:
+    """Distance of the launches ahead of the device; None where the trace does not show it."""
+    if launches is None or not launches.max_depth:
+        return None
+    delay = text(launches.delay_ns, "ns")
+    sentence = f"Launched work waits {delay} (median) to start, at most {launches.max_depth:,} launches at a time."
+    if launches.full:
+        return f"{sentence} The launch queue was full: launches were blocked for {text(launches.blocked_ns, 'ns')}."
+    return f"{sentence} The launch queue was still growing at the end." if launches.growing else sentence
+
+
+def overlap(trace: TraceSummary) -> str | None:
+    """Overlap of streams, and exposed communication; None for a single stream without communication."""
+    sentences = []
+    if len(trace.streams) > 1:
+        sentences.append(f"{len(trace.streams)} streams, {text(trace.overlap_ns, 'ns')} of overlapping work.")
+    communication = trace.communication
+    if communication is not None and communication.events:
+        kinds = ", ".join(f"{kind.events} {kind.kind.replace('_', '-')}" for kind in communication.by_kind)
+        sentences.append(
+            f"Communication {text(communication.union_ns, 'ns')}{f' ({kinds})' if kinds else ''}, "
+            f"{text(communication.exposed_ns, 'ns')} of it exposed (not overlapped by other work)."
+        )
+    return " ".join(sentences) or None
+
+
+def waits(trace: TraceSummary) -> str | None:
+    """The longest wait of the host for the device, and the phases that ran meanwhile; None for short waits."""
+    if not trace.syncs:
+        return None
+    longest = max(trace.syncs, key=lambda wait: wait.wait_ns)
+    if longest.wait_ns < MIN_SPAN_SHARE * trace.span_ns:
+        return None
+    phases = waited_for(longest)
+    where = f" in {longest.phase}" if longest.phase else ""
+    during = f" while the device ran {phases}" if phases else ""
+    return f"The host waits {text(longest.wait_ns, 'ns')} in {plural(longest.calls, 'call')} of {longest.name}{where}{during}."
+
+
+def attribution_gaps(trace: TraceSummary) -> str | None:
+    """Busy time without a phase, a launch or a module; None where all of it is attributed."""
+    if trace.clock != "device":
+        return None
+    sentences = []
+    if trace.unattributed_ns:
+        sentences.append(f"{_busy_share(trace.unattributed_ns, trace)} is attributed to no phase.")
+    if trace.unlinked_ns:
+        sentence = f"{_busy_share(trace.unlinked_ns, trace)} was launched before the trace began"
+        if trace.aligned_ns:
+            sentence += f"; {text(trace.aligned_ns, 'ns')} of it was attributed by matching another step"
+        sentences.append(f"{sentence}.")
+    if trace.has_modules and trace.moduleless_ns:
+        sentences.append(f"{_busy_share(trace.moduleless_ns, trace)} is outside modules.")
+    return " ".join(sentences) or None
+
+
+def _busy_share(ns: int, trace: TraceSummary) -> str:
+    return f"{text(ns, 'ns')} ({_percent(ns, trace.busy_ns)}) of busy time"
+
+
+def _percent(part: int, total: int) -> str:
+    if not total:
+        return text(None)
+    percent = 100 * part / total
+    return text(percent, "percent") if not 99.95 <= percent < 100 else "more than 99.9 %"
