@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_kit.diagnosis.registry import all_rules, rules_page
+from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
 
-__all__ = ["all_rules", "diagnose", "diagnose_traces", "rules_page"]
+__all__ = ["all_rules", "diagnose", "diagnose_traces"]
 
 
 def diagnose(report: Report) -> tuple[Finding, ...]:
