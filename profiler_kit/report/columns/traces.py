@@ -137,7 +137,7 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("busy_percent", "busy %", "percent", lambda r: share(r.trace.busy_ns, r.trace.span_ns), "busy time as a share of the span", place="page"),
     Column("idle_ns", "idle", "ns", lambda r: r.trace.idle_ns, "span minus busy time", rank=3),
     Column("idle_cause", "main idle cause", "text", lambda r: _most_idle(r.trace), "the cause of most of the idle time", rank=4),
-    Column("steps", "steps", "count", lambda r: len(r.trace.steps) or None, "number of steps, marked in the trace or inferred", rank=5),
+    Column("steps", "steps", "count", lambda r: len(r.trace.steps) or None, "number of marked or inferred steps", rank=5),
     Column("step_ns", "step", "ns", lambda r: r.trace.step_ns, "median period of the steady steps by the device's clock"),
     Column("host_step_ns", "host step", "ns", lambda r: r.trace.host_step_ns, "median duration of the step marks on the host", rank=6),
     Column("forward_ns", "forward", "ns", lambda r: _time(r.trace, "forward"), "busy time of forward", rank=1),
