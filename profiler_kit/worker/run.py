@@ -27,8 +27,8 @@ from profiler_kit.worker import accuracy, checks, environment, parts, probe, thr
 from profiler_kit.worker.device_state import device_state
 from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.steps import (
-    MIN_STEPS,
     MAX_WARMUP_STEPS,
+    MIN_STEPS,
     Runner,
     is_steady,
     steps_within,

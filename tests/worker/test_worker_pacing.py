@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_kit.worker.steps import MIN_STEPS, MAX_STEPS, is_steady, steps_within
+from profiler_kit.worker.steps import MAX_STEPS, MIN_STEPS, is_steady, steps_within
 
 
 @pytest.mark.parametrize(
