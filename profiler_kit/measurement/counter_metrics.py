@@ -132,10 +132,10 @@ def parse_table(text: str, metrics: Metrics) -> tuple[KernelRow, ...]:
     units = dict(zip(header, rows[0], strict=True))
     if odd := next((units[name] for name in metrics.names if units[name].lower() not in _UNITS), None):
         raise UnreadableError(f"figures in {odd!r}")
-    return tuple(_row(dict(zip(header, row, strict=True)), row[ranges], metrics) for row in rows[1:])
+    return tuple(_parse_row(dict(zip(header, row, strict=True)), row[ranges], metrics) for row in rows[1:])
 
 
-def _row(cells: Mapping[str, str], ranges: str, metrics: Metrics) -> KernelRow:
+def _parse_row(cells: Mapping[str, str], ranges: str, metrics: Metrics) -> KernelRow:
     def value(name: str) -> int:
         return _number(cells[f"{name}.sum"], name)
 

@@ -179,7 +179,7 @@ def _run_ncu(
             folder,
             CountersEnd,
             timeout_s=timeout_s,
-            under=_command(ncu, metrics, table),
+            launcher=_command(ncu, metrics, table),
             on_progress=on_progress,
         )
         # The model's own output may look like ncu's, so only ncu's file is read.

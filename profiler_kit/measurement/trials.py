@@ -28,11 +28,11 @@ ReadConfig = Callable[[str], RunConfig | None]
 
 
 def try_advice(
-    session: Session, report: Report, read_config: ReadConfig, folder: Path, explained: Callable[[], Report]
+    session: Session, report: Report, read_config: ReadConfig, folder: Path, rebuild_report: Callable[[], Report]
 ) -> Report:
     """`report` with a trial in each finding whose advice was run; unchanged where no advice can be run.
 
-    `read_config` returns the configuration of a name, or None where it does not apply. `explained` returns a new report of
+    `read_config` returns the configuration of a name, or None where it does not apply. `rebuild_report` returns a new report of
     all runs in `session`, with findings; the trials add configurations that were not run before.
     """
     baseline = report.baseline()
@@ -52,7 +52,7 @@ def try_advice(
         if undecided and not session.interrupted:
             more = measure_interleaved(session, [baseline.config, *undecided], folder, purpose="repeated trial")
             visits = {name: [*runs, *more.get(name, ())] for name, runs in visits.items()}
-        report = explained()
+        report = rebuild_report()
         for config in configs:
             trial = _trial(report, baseline, config, visits)
             if trial is not None:

@@ -35,13 +35,13 @@ def spawn_worker(
     job: Saved,
     folder: Path,
     *,
-    under: Sequence[str] = (),
+    launcher: Sequence[str] = (),
     talks: bool = False,
     on_progress: OnProgress = silent,
 ) -> Iterator[process.Child]:
     """Run ``python -m profiler_kit.worker.MODULE`` on `job`; leaving the block terminates the process and its children.
 
-    `under` is the command of a program that runs the worker, such as a profiler. `talks` opens a pipe to its stdin.
+    `launcher` is the command of a program that runs the worker, such as a profiler. `talks` opens a pipe to its stdin.
     `on_progress` is called with its progress. Raises KitError if the process cannot be started.
     """
     file = folder / JOB_FILE
@@ -53,7 +53,7 @@ def spawn_worker(
             on_progress(progress)
 
     with process.started(
-        [*under, sys.executable, "-m", f"profiler_kit.worker.{module}", str(file)],
+        [*launcher, sys.executable, "-m", f"profiler_kit.worker.{module}", str(file)],
         env=process.child_environment(os.environ.get("PYTHONPATH", "")),
         talks=talks,
         log=folder / "log.txt",
@@ -69,14 +69,14 @@ def run_worker(
     result: type[Result],
     *,
     timeout_s: float,
-    under: Sequence[str] = (),
+    launcher: Sequence[str] = (),
     on_progress: OnProgress = silent,
 ) -> tuple[Result | None, process.Outcome]:
     """The result of the worker `module` and the outcome of its process; the result is None if it left none.
 
     The process is terminated after `timeout_s` seconds.
     """
-    with spawn_worker(module, job, folder, under=under, on_progress=on_progress) as child:
+    with spawn_worker(module, job, folder, launcher=launcher, on_progress=on_progress) as child:
         outcome = child.finish(timeout_s)
     return read_result(folder, result), outcome
 

@@ -85,10 +85,10 @@ def _by_category(runner: Runner, probe: _Probe) -> PeakMemory:
     at = max(range(len(probe.ops)), key=lambda i: _peak_of(probe.ops[i]))
     op = probe.ops[at]
     target = runner.target
-    parameters = sum(_bytes(t) for t in (*target.model.parameters(), *target.model.buffers()))
+    parameters = sum(_device_bytes(t) for t in (*target.model.parameters(), *target.model.buffers()))
     gradients = probe.live_gradients[at]
-    state = sum(_bytes(t) for t in tensors(runner.optimizer.state)) if runner.optimizer is not None else 0
-    inputs = sum(_bytes(t) for t in tensors((target.batch.args, target.batch.kwargs, target.batch.labels)))
+    state = sum(_device_bytes(t) for t in tensors(runner.optimizer.state)) if runner.optimizer is not None else 0
+    inputs = sum(_device_bytes(t) for t in tensors((target.batch.args, target.batch.kwargs, target.batch.labels)))
     fixed = parameters + gradients + state + inputs
     # Other memory that is live before the op at the peak is saved for backward, or an intermediate result.
     saved = max(0, op.before_bytes - fixed)
@@ -121,8 +121,8 @@ def _peak_of(op: OpMemory) -> int:
 
 
 def _gradient_bytes(parameters: list[nn.Parameter]) -> int:
-    return sum(_bytes(p.grad) for p in parameters if p.grad is not None)
+    return sum(_device_bytes(p.grad) for p in parameters if p.grad is not None)
 
 
-def _bytes(tensor: torch.Tensor) -> int:
+def _device_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size() if tensor.device.type == "cuda" else 0
