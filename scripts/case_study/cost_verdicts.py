@@ -225,8 +225,8 @@ def judge_naive(figures: Figures) -> Judgment:
         if figures.cuda and loop.early and not loop.benchmark:
             sentences.append(
                 f"{loop.model}: the true step takes {text(loop.true_ns, 'ns')}. In the first steps, a stopwatch around the "
-                f"phases reads launch times: {_format_phases(loop.early)}. In the last steps it reads the wait for a place in the full launch "
-                f"queue: {_format_phases(loop.late)}."
+                f"phases reads launch times: {_format_phases(loop.early)}. In the last steps it reads "
+                f"the wait for a place in the full launch queue: {_format_phases(loop.late)}."
             )
     if figures.cuda:
         sentences += _compare_loops(figures)
