@@ -1,1 +1,1 @@
-"""Benchmarks that a user can run: figures, time and memory of this package beside other tools."""
+"""Benchmarks that compare figures, time and memory of this package with other tools."""

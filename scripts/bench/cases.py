@@ -1,6 +1,6 @@
-"""The hand-derived cases of the test suite, put to any counter: tests/counting/cases_*.py.
+"""Run any FLOP counter on the hand-derived cases of the test suite, tests/counting/cases_*.py.
 
-Only cases that multiply and add are put: for the rest, each counter has a convention of its own.
+Only cases with multiply-adds are used. For other operations, each counter has a convention of its own.
 """
 
 from __future__ import annotations
@@ -23,70 +23,75 @@ from scripts.bench.peers import Counter as PeerCounter
 from scripts.bench.peers import Figure, Inputs, Peer, RefusedError
 
 FAMILIES: Final = ("products", "convolution", "attention", "recurrent", "other")
-MORE: Final = 0.15  # what biases and activations may add, which some counters count: the shapes are small
+MAX_EXCESS_SHARE: Final = 0.15  # some counters add biases and activations, a large share at these small shapes
 
-Outcome = Literal["exact", "close", "wrong, and says so", "wrong", "refused"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("exact", "close", "wrong, and says so", "wrong", "refused")
+Outcome = Literal["exact", "close", "wrong, reports missing ops", "wrong", "refused"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("exact", "close", "wrong, reports missing ops", "wrong", "refused")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a counter made of one case: its figure over the truth, and which outcome that is; of backward too, or None."""
+    """The result of one counter on one case.
+
+    `ratio` is the counter's figure divided by the true count. The `backward` fields are None if it counts forward only.
+    """
 
     case: str
     forward: Outcome
     ratio: float | None
     backward: Outcome | None = None
     backward_ratio: float | None = None
-    why: str = ""
+    reason: str = ""
 
 
-class Wrapped(nn.Module):
-    """A function as a model, without its tensors; modules that it holds are found by counters that hook modules."""
+class WrappedFunction(nn.Module):
+    """A function as a model. Modules that the function uses are registered, so that counters with module hooks see them."""
 
-    def __init__(self, function: Callable[..., Any], others: list[Any], form: TreeSpec) -> None:
+    def __init__(self, function: Callable[..., Any], constants: list[Any], tree: TreeSpec) -> None:
         super().__init__()
-        self._function, self._others, self._form = function, others, form
-        self.parts = nn.ModuleList({id(part): part for part in _modules((function, *others))}.values())
+        self._function, self._constants, self._tree = function, constants, tree
+        self.parts = nn.ModuleList({id(part): part for part in _modules((function, *constants))}.values())
         if not any(True for _ in self.parameters()):
-            self.nothing = nn.Parameter(torch.empty(0))  # some counters ask the first parameter for its device
+            self.empty = nn.Parameter(torch.empty(0))  # some counters read the device of the first parameter
 
     def forward(self, *tensors: Tensor) -> Any:
-        """The function of `tensors`, and of its other arguments as they are."""
-        given = iter(tensors)
+        """Call the function with `tensors` and its constant arguments."""
+        remaining = iter(tensors)
         return self._function(
-            *tree_unflatten([next(given) if one is None else one for one in self._others], self._form)
+            *tree_unflatten([next(remaining) if value is None else value for value in self._constants], self._tree)
         )
 
 
-def wrapped(function: Callable[..., Any], *args: Any) -> tuple[Wrapped, Inputs]:
-    """A function and its arguments as a model and its tensors."""
-    leaves, form = tree_flatten(args)
-    others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    return Wrapped(late(function), others, form), tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+def wrap_function(function: Callable[..., Any], *args: Any) -> tuple[WrappedFunction, Inputs]:
+    """Return a model that calls `function`, and the tensors among `args` as its inputs."""
+    leaves, tree = tree_flatten(args)
+    constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    return WrappedFunction(bind_late(function), constants, tree), tuple(
+        leaf for leaf in leaves if isinstance(leaf, Tensor)
+    )
 
 
-def late(function: Any) -> Any:
-    """`function`, looked up by its name when it is called: counters that replace torch's functions do so between the two."""
+def bind_late(function: Any) -> Any:
+    """Return a callable that looks up `function` by name at each call, because some counters patch torch's functions."""
     if isinstance(function, partial):
-        return partial(late(function.func), *function.args, **function.keywords)
-    home = _HOMES.get(id(function))
-    return function if home is None else _Late(*home)
+        return partial(bind_late(function.func), *function.args, **function.keywords)
+    location = _LOCATIONS.get(id(function))
+    return function if location is None else _LateBound(*location)
 
 
-class _Late:
+class _LateBound:
     def __init__(self, module: Any, name: str) -> None:
         self._module, self._name = module, name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._module, self._name)(*args, **kwargs)
 
-    def __deepcopy__(self, memo: object) -> _Late:
-        return self  # it holds a module of Python's
+    def __deepcopy__(self, memo: object) -> _LateBound:
+        return self  # Python modules cannot be copied
 
 
-# torch's functions, by id, as they are before any counter is imported
-_HOMES: Final = {
+# id of a torch function -> (module, name), collected before any counter patches torch
+_LOCATIONS: Final = {
     id(value): (module, name)
     for module in (torch, F, torch.linalg, torch.fft)
     for name, value in vars(module).items()
@@ -95,7 +100,7 @@ _HOMES: Final = {
 
 
 def _modules(values: Any) -> Iterator[nn.Module]:
-    """The modules that functions hold: as arguments, bound to a partial, or closed over."""
+    """Yield the modules that functions use: as arguments, in a partial or in a closure."""
     for value in values:
         if isinstance(value, nn.Module):
             yield value
@@ -105,59 +110,58 @@ def _modules(values: Any) -> Iterator[nn.Module]:
             yield from _modules(cell.cell_contents for cell in value.__closure__ or ())
 
 
-def library() -> dict[str, Any]:
-    """The cases that have multiply-adds, by family and name."""
+def load_cases() -> dict[str, Any]:
+    """Load the cases with multiply-adds. The keys are ``family: name``."""
     folder = str(Path(__file__).resolve().parents[2] / "tests" / "counting")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     tables = {family: importlib.import_module(f"cases_{family}") for family in FAMILIES}
     for table in tables.values():
         for name, value in [*vars(table).items()]:
-            setattr(table, name, late(value))
-    return {f"{family}: {one.name}": one for family, table in tables.items() for one in table.CASES if one.macs}
+            setattr(table, name, bind_late(value))
+    return {f"{family}: {case.name}": case for family, table in tables.items() for case in table.CASES if case.macs}
 
 
-def answers(peer: Peer, device: str) -> Iterator[Answer]:
-    """What `peer` makes of every case that can run on `device`; of those that cannot, on the other."""
-    cases = library()
-    made_on = importlib.import_module("case_table").On
-    for name, one in cases.items():
-        here = device if device in one.devices else one.devices[0]
-        yield _answer(peer, name, one, partial(_built, one, made_on(here)))
+def run_cases(peer: Peer, device: str) -> Iterator[Answer]:
+    """Run `peer` on every case. A case that does not support `device` runs on its first supported device."""
+    tensor_factory = importlib.import_module("case_table").On
+    for name, case in load_cases().items():
+        case_device = device if device in case.devices else case.devices[0]
+        yield _run_case(peer, name, case, partial(_build, case, tensor_factory(case_device)))
 
 
-def _built(one: Any, on: Any) -> tuple[Wrapped, Inputs]:
-    return wrapped(*one.build(on))
+def _build(case: Any, tensor_factory: Any) -> tuple[WrappedFunction, Inputs]:
+    return wrap_function(*case.build(tensor_factory))
 
 
-def _answer(peer: Peer, name: str, one: Any, build: Callable[[], tuple[Wrapped, Inputs]]) -> Answer:
-    figure = _asked(peer.forward, build)
+def _run_case(peer: Peer, name: str, case: Any, build: Callable[[], tuple[WrappedFunction, Inputs]]) -> Answer:
+    figure = _count(peer.forward, build)
     if isinstance(figure, str):
-        answer = Answer(name, "refused", None, why=figure)
+        answer = Answer(name, "refused", None, reason=figure)
     else:
-        ratio = figure.forward / (2 * one.macs)
-        answer = Answer(name, _judged(ratio, figure), ratio, why=", ".join(figure.left_out))
-    if peer.step is None or not one.backward:
+        ratio = figure.forward / (2 * case.macs)
+        answer = Answer(name, _classify(ratio, figure), ratio, reason=", ".join(figure.missing_ops))
+    if peer.step is None or not case.backward:
         return answer
-    step = _asked(peer.step, build)
+    step = _count(peer.step, build)
     if isinstance(step, str) or step.backward is None:
-        return replace(answer, backward="refused", why=answer.why or str(step))
-    ratio = step.backward / (2 * one.backward)
-    return replace(answer, backward=_judged(ratio, step), backward_ratio=ratio)
+        return replace(answer, backward="refused", reason=answer.reason or str(step))
+    ratio = step.backward / (2 * case.backward)
+    return replace(answer, backward=_classify(ratio, step), backward_ratio=ratio)
 
 
-def _asked(count: PeerCounter, build: Callable[[], tuple[Wrapped, Inputs]]) -> Figure | str:
-    """The figure, or the first line of what was raised instead."""
+def _count(count: PeerCounter, build: Callable[[], tuple[WrappedFunction, Inputs]]) -> Figure | str:
+    """Return the figure, or the first line of the error."""
     try:
         return count(*build())()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 whatever a counter raises is its answer
-        text = str(error).strip() or "without a word"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- any error of a counter is a result
+        text = str(error).strip() or "no error message"
         return f"{'' if isinstance(error, RefusedError) else type(error).__name__ + ': '}{text.splitlines()[0]}"
 
 
-def _judged(ratio: float, figure: Figure) -> Outcome:
+def _classify(ratio: float, figure: Figure) -> Outcome:
     if ratio == 1.0:
         return "exact"
-    if 1.0 < ratio <= 1.0 + MORE:
+    if 1.0 < ratio <= 1.0 + MAX_EXCESS_SHARE:
         return "close"
-    return "wrong, and says so" if figure.left_out else "wrong"
+    return "wrong, reports missing ops" if figure.missing_ops else "wrong"

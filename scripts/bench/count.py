@@ -1,14 +1,14 @@
-"""What counters say, how long they take and how much memory, side by side in one run.
+"""Compare FLOP counters: figures, time and memory.
 
-Every counter gets a process of its own, so that what it patches, leaves behind or breaks is its own; one that is not
-installed is a line that says so. Figures are over the truth that `networks.counted` derives from shapes. In its process a
-counter and the bare pass take turns, and medians of CPU time are compared, so that the ratios hold on a busy machine. With
-the package installed, and its dependency group `bench` for the other counters::
+Every counter runs in its own process, so that its patches cannot affect another counter. A counter that is not installed
+gets a line with this reason. Figures are divided by the true count, which `networks.counted` derives from shapes. Within
+the process, counter and bare pass alternate, and the medians of their CPU time are compared, so that the ratios hold on a
+busy machine. The other counters are in the dependency group `bench`::
 
     python -m scripts.bench.count [--repeats 7] [--networks llama_7b] [--counters fvcore thop]
-    python -m scripts.bench.count --cases [--device meta]    # the hand-derived cases of the tests, put to every counter
+    python -m scripts.bench.count --cases [--device meta]    # the hand-derived cases of the tests
 
-A counter is a line in `peers.PEERS`.
+To add a counter, add a line to `peers.PEERS`.
 """
 
 from __future__ import annotations
@@ -30,133 +30,138 @@ import torch
 from tabulate import tabulate
 
 from profiler_kit.process import run
-from scripts.bench.cases import OUTCOMES, answers
+from scripts.bench.cases import OUTCOMES, run_cases
 from scripts.bench.networks.counted import MODELS, true_macs
-from scripts.bench.one_counter import Measured, figure_on_the_cpu, measured
+from scripts.bench.one_counter import Measurement, count_on_cpu, measure
 from scripts.bench.peers import PEERS
 
 HEADS: Final = (
-    "counter", "forward : truth", "backward : truth", "prepare ms", "forward ms", ": bare", "step ms", ": bare", "peak MB",
+    "counter", "forward / true", "backward / true", "prepare ms", "forward ms", "/ bare", "step ms", "/ bare", "peak MB",
 )  # fmt: skip
-ALIGNED: Final = ("left", *["right"] * (len(HEADS) - 1))
+ALIGNMENT: Final = ("left", *["right"] * (len(HEADS) - 1))
 TIMEOUT_S: Final = 900.0
-ONE: Final = "--in-this-process"  # what this script calls itself with
+WORKER_OPTION: Final = "--in-this-process"  # runs one counter; used by the script itself
 
 
 def main() -> None:
-    """Prints a table for every network, or one of the cases; in a process of its own, the lines that one counter makes."""
-    parser = argparse.ArgumentParser(description="Counters side by side: figures, time and memory.")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds; the median is shown (default 7)")
+    """Print a table for every network, or one table of the cases. With `WORKER_OPTION`, print the results of one counter."""
+    parser = argparse.ArgumentParser(description="Compare FLOP counters: figures, time and memory.")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds; tables show the median (default: 7)")
     parser.add_argument(
         "--networks", nargs="+", choices=MODELS, default=[*MODELS], metavar="NAME", help=", ".join(MODELS)
     )
     parser.add_argument("--counters", nargs="+", choices=PEERS, default=[*PEERS], metavar="NAME", help=", ".join(PEERS))
-    parser.add_argument("--cases", action="store_true", help="the hand-derived cases instead of networks")
+    parser.add_argument("--cases", action="store_true", help="run the hand-derived cases instead of the networks")
     parser.add_argument(
-        "--device", choices=("cpu", "meta"), default="cpu", help="where cases run (default cpu); networks are on meta"
+        "--device",
+        choices=("cpu", "meta"),
+        default="cpu",
+        help="device of the cases (default: cpu); networks run on meta",
     )
-    parser.add_argument("--list", action="store_true", help="with --cases: every case that is not exact")
-    parser.add_argument(ONE, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--list", action="store_true", help="with --cases: list every case that is not exact")
+    parser.add_argument(WORKER_OPTION, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.in_this_process:
-        one_counter(options)
+        run_counter(options)
         return
     versions = {PEERS[name].package: PEERS[name].version() for name in options.counters}
     print(
-        f"torch {torch.__version__}, one thread, medians of {options.repeats} rounds of CPU time in turns with a bare pass"
+        f"torch {torch.__version__}, one thread; medians of CPU time over {options.repeats} rounds, alternating with a bare pass"
     )
-    print(", ".join(f"{package} {version or 'is not installed'}" for package, version in versions.items()), end="\n\n")
+    print(", ".join(f"{package} {version or '(not installed)'}" for package, version in versions.items()), end="\n\n")
     if options.cases:
         print(cases_table(options))
         return
     for network in options.networks:
         forward = 2 * true_macs(network, backward=False)
         backward = 2 * true_macs(network, backward=True) - forward
-        print(f"{network}: truth is {forward:,} FLOPs forward, {backward:,} backward")
+        print(f"{network}: true count {forward:,} FLOPs in forward, {backward:,} in backward")
         rows, notes = [], []
         for name in options.counters:
-            found = result(name, network, options)
-            rows.append([name, *figures(found)])
-            notes += [f"{name}: {found.note}"] if found.note else []
-        print(tabulate(rows, headers=HEADS, disable_numparse=True, colalign=ALIGNED), *notes, sep="\n", end="\n\n")
+            measurement = measure_counter(name, network, options)
+            rows.append([name, *format_cells(measurement)])
+            notes += [f"{name}: {measurement.note}"] if measurement.note else []
+        print(tabulate(rows, headers=HEADS, disable_numparse=True, colalign=ALIGNMENT), *notes, sep="\n", end="\n\n")
 
 
-def one_counter(options: argparse.Namespace) -> None:
-    """Prints what the one counter of `options` does, a line of JSON each; whatever the counter itself prints goes to stderr."""
+def run_counter(options: argparse.Namespace) -> None:
+    """Run the counter of `options` and print each result as one line of JSON. The counter's own output goes to stderr."""
     torch.set_num_threads(1)
-    importlib.import_module("torch._dynamo")  # a pass over meta tensors does, and fails to while torch is patched
+    importlib.import_module(
+        "torch._dynamo"
+    )  # meta tensors need it, and its import fails while a counter has patched torch
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     (name,) = options.counters
     out = sys.stdout
-    asked = partial(measured, repeats=options.repeats) if options.device == "meta" else figure_on_the_cpu
+    run_network = partial(measure, repeats=options.repeats) if options.device == "meta" else count_on_cpu
     with contextlib.redirect_stdout(sys.stderr):
-        found: Iterator[Any] = (
-            answers(PEERS[name], options.device)
+        results: Iterator[Any] = (
+            run_cases(PEERS[name], options.device)
             if options.cases
-            else (asked(PEERS[name], network) for network in options.networks)
+            else (run_network(PEERS[name], network) for network in options.networks)
         )
-        for each in found:
-            print(json.dumps(asdict(each)), file=out, flush=True)
+        for result in results:
+            print(json.dumps(asdict(result)), file=out, flush=True)
 
 
-def lines_of(name: str, options: argparse.Namespace, *words: str) -> tuple[list[dict[str, Any]], str]:
-    """What one counter says in a process of its own, and how the process ended where it failed; else ""."""
+def run_process(name: str, options: argparse.Namespace, *arguments: str) -> tuple[list[dict[str, Any]], str]:
+    """Run one counter in its own process; return its results and the reason of a failure, or ""."""
     if PEERS[name].version() is None:
-        return [], "is not installed"
+        return [], "not installed"
     command = [
         sys.executable,
         "-m",
         "scripts.bench.count",
-        ONE,
+        WORKER_OPTION,
         "--counters",
         name,
         "--repeats",
         str(options.repeats),
     ]
-    outcome = run([*command, *words], timeout_s=TIMEOUT_S)
+    outcome = run([*command, *arguments], timeout_s=TIMEOUT_S)
     lines = [json.loads(line) for line in outcome.stdout.splitlines() if line.startswith("{")]
     if outcome.ok:
         return lines, ""
-    told = (outcome.log_tail.strip().splitlines() or ["without a word"])[-1]
-    how = "took too long" if outcome.timed_out else outcome.signal_name or f"exit status {outcome.returncode}"
-    return lines, f"ended by itself ({how}): {told[:100]}"
+    last_line = (outcome.log_tail.strip().splitlines() or ["no error message"])[-1]
+    reason = "timeout" if outcome.timed_out else outcome.signal_name or f"exit status {outcome.returncode}"
+    return lines, f"process failed ({reason}): {last_line[:100]}"
 
 
-def result(name: str, network: str, options: argparse.Namespace) -> Measured:
-    """What one counter does with one network."""
-    lines, failed = lines_of(name, options, "--networks", network, "--device", "meta")
-    found = Measured(**lines[0]) if lines else Measured(note=failed)
-    if found.forward_ratio is not None or PEERS[name].version() is None:
-        return found
-    lines, failed = lines_of(name, options, "--networks", network, "--device", "cpu")
-    real = Measured(**lines[0]) if lines else Measured(note=failed)
-    return replace(real, note=f"{found.note}; {real.note}")
+def measure_counter(name: str, network: str, options: argparse.Namespace) -> Measurement:
+    """Measure one counter on one network: on meta tensors, else on the CPU."""
+    lines, failure = run_process(name, options, "--networks", network, "--device", "meta")
+    on_meta = Measurement(**lines[0]) if lines else Measurement(note=failure)
+    if on_meta.forward_ratio is not None or PEERS[name].version() is None:
+        return on_meta
+    lines, failure = run_process(name, options, "--networks", network, "--device", "cpu")
+    on_cpu = Measurement(**lines[0]) if lines else Measurement(note=failure)
+    return replace(on_cpu, note=f"{on_meta.note}; {on_cpu.note}")
 
 
-def figures(found: Measured) -> list[str | None]:
-    """The cells of a counter's row, but for its name."""
+def format_cells(measurement: Measurement) -> list[str | None]:
+    """Return the cells of a counter's row without its name."""
 
-    def over(one: float | None, bare: float | None) -> str | None:
-        return None if one is None or bare is None else f"{one / bare:.2f}"
+    def ratio(counter_ms: float | None, bare_ms: float | None) -> str | None:
+        return None if counter_ms is None or bare_ms is None else f"{counter_ms / bare_ms:.2f}"
 
     def rounded(value: float | None, digits: int) -> str | None:
         return None if value is None else f"{value:.{digits}f}"
 
     return [
-        _ratio(found.forward_ratio),
-        _ratio(found.backward_ratio),
-        rounded(found.prepare_ms, 0),
-        rounded(found.forward_ms, 0),
-        over(found.forward_ms, found.bare_forward_ms),
-        rounded(found.step_ms, 0),
-        over(found.step_ms, found.bare_step_ms),
-        None if found.peak_bytes is None else rounded(found.peak_bytes / 1e6, 1),
+        _format_ratio(measurement.forward_ratio),
+        _format_ratio(measurement.backward_ratio),
+        rounded(measurement.prepare_ms, 0),
+        rounded(measurement.forward_ms, 0),
+        ratio(measurement.forward_ms, measurement.bare_forward_ms),
+        rounded(measurement.step_ms, 0),
+        ratio(measurement.step_ms, measurement.bare_step_ms),
+        None if measurement.peak_bytes is None else rounded(measurement.peak_bytes / 1e6, 1),
     ]
 
 
-def _ratio(value: float | None) -> str | None:
-    """A ratio to the truth: 1 only where it is exact."""
+def _format_ratio(value: float | None) -> str | None:
+    """Format a ratio to the true count; "1" means exactly 1."""
     if value is None:
         return None
     if value == 1:
@@ -165,31 +170,31 @@ def _ratio(value: float | None) -> str | None:
 
 
 def cases_table(options: argparse.Namespace) -> str:
-    """How many cases each counter has exactly, and how it misses the others; of forward, then of backward."""
+    """Return the table of the cases: outcomes per counter, for forward and for backward."""
     rows: list[list[str | int | None]] = []
-    listed: list[str] = []
+    mismatches: list[str] = []
     for name in options.counters:
         if name == "profiler-kit, with memory":
             continue
-        found, failed = lines_of(name, options, "--cases", "--device", options.device)
+        answers, failure = run_process(name, options, "--cases", "--device", options.device)
         for direction in ("forward", "backward"):
-            tally = Counter(one[direction] for one in found if one[direction] is not None)
-            if tally or failed:
-                rows.append([name, direction, sum(tally.values()), *(tally[each] for each in OUTCOMES), failed])
-            if failed:
+            tally = Counter(answer[direction] for answer in answers if answer[direction] is not None)
+            if tally or failure:
+                rows.append([name, direction, sum(tally.values()), *(tally[outcome] for outcome in OUTCOMES), failure])
+            if failure:
                 break
             if options.list:
-                listed += _missed(name, direction, found)
-    heads = ["counter", "of", "cases", *OUTCOMES, ""]
-    return "\n".join([f"hand-derived cases on {options.device}", tabulate(rows, headers=heads), *listed])
+                mismatches += _list_mismatches(name, direction, answers)
+    heads = ["counter", "direction", "cases", *OUTCOMES, ""]
+    return "\n".join([f"hand-derived cases on {options.device}", tabulate(rows, headers=heads), *mismatches])
 
 
-def _missed(name: str, direction: str, found: Sequence[dict[str, Any]]) -> list[str]:
+def _list_mismatches(name: str, direction: str, answers: Sequence[dict[str, Any]]) -> list[str]:
     ratio = "ratio" if direction == "forward" else "backward_ratio"
     return [
-        f"{name}, {direction}: {one['case']}: {one[direction]}, {one[ratio]}, {one['why']}"
-        for one in found
-        if one[direction] not in (None, "exact")
+        f"{name}, {direction}: {answer['case']}: {answer[direction]}, {answer[ratio]}, {answer['reason']}"
+        for answer in answers
+        if answer[direction] not in (None, "exact")
     ]
 
 

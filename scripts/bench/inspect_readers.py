@@ -1,9 +1,9 @@
-"""What `inspect_speed` compares: each way to read a trace behind the same two functions, run in a process of its own.
+"""The trace readers that `inspect_speed` compares. Each runs in its own process::
 
-    python -m scripts.bench.inspect_readers NAME FILE     # prints a line of JSON: seconds, peak memory, a figure
+    python -m scripts.bench.inspect_readers NAME FILE     # prints one line of JSON: seconds, peak memory, a result
 
-It imports nothing but what the one reader needs, so that it also runs in an environment that holds only the peers. The clock
-starts when that is imported; the memory is the process's, or its children's where one of them had more.
+A process imports only the modules of one reader, so that it also runs in an environment without profiler_kit. The clock
+starts after these imports. Peak memory is that of the process or of its largest child.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-Work = Callable[[Path, "Clock"], str]  # reads the file; returns a word about what came of it
+Work = Callable[[Path, "Clock"], str]  # reads the file; returns a short result, for example the number of events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """A way to read a trace. `package` is what is installed, `modules` what is imported before the clock starts."""
+    """A trace reader. `package` is its distribution; `modules` are imported before the clock starts."""
 
     package: str
     modules: tuple[str, ...]
-    does: str
+    description: str
     work: Work
-    heavy: bool = False  # takes gigabytes and minutes of large files: run last, alone, once
+    heavy: bool = False  # needs gigabytes and minutes for large files, so it runs once and last
 
     def version(self) -> str:
-        """The installed version."""
+        """Return the installed version, or "" without a package."""
         if self.modules and self.modules[0] == "profiler_kit.traces.reader":
-            return str(importlib.import_module("profiler_kit._version").VERSION)  # it may be run from its sources
+            return str(importlib.import_module("profiler_kit._version").VERSION)  # also works from a source checkout
         return importlib.metadata.version(self.package) if self.package else ""
 
 
 class Clock:
-    """Seconds since it was made, and since the part before."""
+    """A clock that starts on creation and measures the parts of a run."""
 
     def __init__(self) -> None:
         self.start = self.last = time.perf_counter()
         self.parts: dict[str, float] = {}
 
     def part(self, name: str) -> None:
-        """What was done since the part before is called `name`."""
+        """End a part: record the seconds since the previous part as `name`."""
         now = time.perf_counter()
         self.parts[name] = round(now - self.last, 3)
         self.last = now
@@ -76,14 +76,14 @@ def _orjson_without_gc(path: Path, clock: Clock) -> str:
 
 
 def _msgspec(path: Path, clock: Clock) -> str:
-    """What it takes to decode typed events, and none of the fields that few of them have."""
+    """Decode typed events with the common fields only."""
     msgspec: Any = importlib.import_module("msgspec")
     arguments = [(name, Any, None) for name in ("correlation", "external", "sequence", "forward", "stream", "device")]
     names = {"external": "External id", "sequence": "Sequence number", "forward": "Fwd thread id"}
     args = msgspec.defstruct("Args", arguments, rename=names, gc=False)
     fields = [("ph", str, ""), ("name", Any, ""), ("cat", str, ""), ("ts", Any, 0), ("dur", Any, 0)]
-    more = [("pid", Any, 0), ("tid", Any, 0), ("id", Any, None), ("args", args | None, None)]
-    event: Any = msgspec.defstruct("Event", [*fields, *more], gc=False)
+    optional_fields = [("pid", Any, 0), ("tid", Any, 0), ("id", Any, None), ("args", args | None, None)]
+    event: Any = msgspec.defstruct("Event", [*fields, *optional_fields], gc=False)
     trace = msgspec.defstruct("Trace", [("traceEvents", list.__class_getitem__(event))])
     return f"{len(msgspec.json.decode(path.read_bytes(), type=trace).traceEvents):,} events"
 
@@ -135,13 +135,13 @@ def _tracelens(path: Path, clock: Clock) -> str:
 
 
 READERS: Final[dict[str, Reader]] = {
-    "read only": Reader(package="", modules=(), does="bytes into memory: the floor", work=_bytes),
-    "msgspec": Reader(package="msgspec", modules=("msgspec",), does="parse, typed, whole file", work=_msgspec),
-    "orjson": Reader(package="orjson", modules=("orjson",), does="parse", work=_orjson),
-    "orjson, gc off": Reader(package="orjson", modules=("orjson",), does="parse", work=_orjson_without_gc),
-    "json": Reader(package="", modules=(), does="parse", work=_json),
+    "read only": Reader(package="", modules=(), description="read bytes into memory: the lower bound", work=_bytes),
+    "msgspec": Reader(package="msgspec", modules=("msgspec",), description="parse, typed, whole file", work=_msgspec),
+    "orjson": Reader(package="orjson", modules=("orjson",), description="parse", work=_orjson),
+    "orjson, gc off": Reader(package="orjson", modules=("orjson",), description="parse", work=_orjson_without_gc),
+    "json": Reader(package="", modules=(), description="parse", work=_json),
     "profiler-kit read": Reader(
-        package="profiler-kit", modules=("profiler_kit.traces.reader",), does="parse, typed, columns", work=_read
+        package="profiler-kit", modules=("profiler_kit.traces.reader",), description="parse, typed, columns", work=_read
     ),
     "profiler-kit inspect": Reader(
         package="profiler-kit",
@@ -150,23 +150,23 @@ READERS: Final[dict[str, Reader]] = {
             "profiler_kit.attribution.engine",
             "profiler_kit.attribution.summary",
         ),
-        does="all: owners, time line, idle causes",
+        description="all: attribution, timeline, idle causes",
         work=_inspect,
     ),
     "torch-tb-profiler": Reader(
         package="torch-tb-profiler",
         modules=("torch_tb_profiler.profiler.data", "torch_tb_profiler.profiler.run_generator"),
-        does="parse, generate its views",
+        description="parse, generate views",
         work=_tensorboard,
         heavy=True,
     ),
     "TraceLens": Reader(
-        package="TraceLens", modules=("TraceLens",), does="load, kernel launchers", work=_tracelens, heavy=True
+        package="TraceLens", modules=("TraceLens",), description="load, kernel launchers", work=_tracelens, heavy=True
     ),
     "HTA": Reader(
         package="traceinsight",
         modules=("hta.trace_analysis",),
-        does="load, 2 of its breakdowns",
+        description="load, 2 breakdowns",
         work=_hta,
         heavy=True,
     ),
@@ -174,7 +174,7 @@ READERS: Final[dict[str, Reader]] = {
 
 
 def main() -> None:
-    """Runs one reader over one file; what the reader itself prints goes to stderr."""
+    """Run one reader on one file. The reader's own output goes to stderr."""
     name, path = sys.argv[1], Path(sys.argv[2])
     reader = READERS[name]
     out = sys.stdout
@@ -185,15 +185,15 @@ def main() -> None:
             importlib.import_module(module)
         version = reader.version()
         clock = Clock()
-        found = reader.work(path, clock)
+        result = reader.work(path, clock)
         seconds = time.perf_counter() - clock.start
     peak = max(own_peak_bytes(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
-    answer = {"seconds": seconds, "peak_bytes": peak, "version": version, "found": found, "parts": clock.parts}
+    answer = {"seconds": seconds, "peak_bytes": peak, "version": version, "result": result, "parts": clock.parts}
     print(json.dumps(answer), file=out)
 
 
 def own_peak_bytes() -> int:
-    """The most memory this program has held. What `getrusage` says also counts the one that started it, up to the exec."""
+    """Return the peak memory of this process. On Linux, `getrusage` would include the parent process before exec."""
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))

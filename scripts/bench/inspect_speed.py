@@ -1,17 +1,17 @@
-"""How long `inspect` takes over large traces, and how much memory, beside parsers and other readers of traces, in one run.
+"""Compare time and memory of `inspect` on large traces with JSON parsers and other trace readers.
 
-Traces are made from a real one (see `scaled_trace`). Every reader works in a fresh process, in turns with the others; what is
-shown are medians of the time from the file to the result, imports left out, with the file in the system's cache, and the most
-memory that the process or a child of it had. orjson runs as a user runs it, with Python's garbage collector on.
+Large traces are made from a recorded one (see `scaled_trace`). Every reader runs in a fresh process, and the readers
+alternate. Tables show medians of the time from file to result, without imports and with the file in the system's cache,
+and of the peak memory of the process or its largest child. orjson runs with Python's garbage collector on, as for users.
 
     python -m scripts.bench.inspect_speed                                              # 10, 100 and 500 MB
     python -m scripts.bench.inspect_speed --from trace.json.gz --sizes 500 --repeats 5
     python -m scripts.bench.inspect_speed --python peers/bin/python --sizes 10 100 500 2000
 
-The peers are on the package index as traceinsight (HTA), torch-tb-profiler, orjson; `--python` is the interpreter of an
-environment that has them, where this one has not (HTA 0.6.1 wants pandas below 3; none of them imports torch). TraceLens is on
-GitHub only. What is not installed is a line that says so. The heavy ones take gigabytes and minutes of a large file: above
-200 MB they run once, last.
+The other readers are on PyPI as traceinsight (HTA), torch-tb-profiler and orjson; TraceLens is on GitHub only. To use
+another environment for them, pass its interpreter as `--python` (HTA 0.6.1 requires pandas below 3; none of them imports
+torch). A reader that is not installed gets a line with this reason. HTA, torch-tb-profiler and TraceLens need gigabytes and
+minutes for a large file: above 200 MB they run once, after all others.
 """
 
 from __future__ import annotations
@@ -34,99 +34,106 @@ from scripts.bench.scaled_trace import scale
 
 HERE: Final = Path(__file__).resolve().parent
 TRACES: Final = Path(os.environ.get("PROFILER_KIT_TRACES", HERE.parents[2] / "shared" / "traces"))
-PUBLISHED: Final = (
-    TRACES / "tracelens" / "mi300_resnet_ddp_act_checkpoint.json.gz"
-)  # absent on most machines; then the largest trace that the project brings along
+# Absent on most machines; the default is then the largest trace of the test suite.
+PUBLISHED: Final = TRACES / "tracelens" / "mi300_resnet_ddp_act_checkpoint.json.gz"
 RECORDED: Final = HERE.parents[1] / "tests" / "fixtures" / "traces" / "checkpoint.cuda.json.gz"
 OURS: Final = "profiler-kit"
-YARDSTICK: Final = "orjson"
+REFERENCE_READER: Final = "orjson"
 TIMEOUT_S: Final = 1800.0
-ONCE_ABOVE_MB: Final = 200
-HEADS: Final = ("reader", "does", "s", "MB/s", "peak MB", ": orjson", "runs")
-ALIGNED: Final = ("left", "left", "right", "right", "right", "right", "right")
+RUN_ONCE_ABOVE_MB: Final = 200
+HEADS: Final = ("reader", "work", "s", "MB/s", "peak MB", "/ orjson", "runs")
+ALIGNMENT: Final = ("left", "left", "right", "right", "right", "right", "right")
 
 
 def main() -> None:
-    """Prints a table for every size."""
-    line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    line.add_argument("--from", dest="source", type=Path, default=PUBLISHED if PUBLISHED.exists() else RECORDED)
-    line.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 500], metavar="MB")
-    line.add_argument("--repeats", type=int, default=3, help="rounds; the median is shown (3)")
-    line.add_argument(
+    """Print a table for every size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", type=Path, default=PUBLISHED if PUBLISHED.exists() else RECORDED)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 500], metavar="MB")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds; tables show the median (default: 3)")
+    parser.add_argument(
         "--peers", nargs="+", choices=READERS, default=[*READERS], metavar="NAME", help=", ".join(READERS)
     )
-    line.add_argument("--python", default=sys.executable, help="the interpreter that has the peers (this one)")
-    line.add_argument("--keep", type=Path, metavar="DIR", help="write the traces there, and use what is there already")
-    asked = line.parse_args()
-    print(f"from {asked.source.name}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the first run")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = asked.keep or Path(scratch)
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter with the other readers (default: this one)"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="save the traces in this folder and reuse existing ones"
+    )
+    args = parser.parse_args()
+    print(f"source: {args.source.name}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the first run")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for size in asked.sizes:
-            trace = folder / f"{asked.source.name.split('.')[0]}_{size}mb.json"
+        for size in args.sizes:
+            trace = folder / f"{args.source.name.split('.')[0]}_{size}mb.json"
             if not trace.exists():
-                scale(asked.source, trace, size * 1_000_000)
-            print(f"\n{trace.stat().st_size / 1e6:,.0f} MB\n\n{measured(trace, asked)}", flush=True)
+                scale(args.source, trace, size * 1_000_000)
+            print(f"\n{trace.stat().st_size / 1e6:,.0f} MB\n\n{measure(trace, args)}", flush=True)
 
 
-def measured(trace: Path, asked: argparse.Namespace) -> str:
-    """The table of one trace."""
+def measure(trace: Path, args: argparse.Namespace) -> str:
+    """Run all readers on one trace and return the table."""
     size = trace.stat().st_size / 1e6
     answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     failed: dict[str, str] = {}
-    for turn, name in turns(asked.peers, asked.repeats, large=size > ONCE_ABOVE_MB):
+    for label, name in schedule(args.peers, args.repeats, large=size > RUN_ONCE_ABOVE_MB):
         if name in failed:
             continue
-        print(f"{turn}: {name} ...", end="", file=sys.stderr, flush=True)
-        answer = once(name, trace, sys.executable if name.startswith(OURS) else asked.python)
+        print(f"{label}: {name} ...", end="", file=sys.stderr, flush=True)
+        answer = run_reader(name, trace, sys.executable if name.startswith(OURS) else args.python)
         if isinstance(answer, str):
             failed[name] = answer
             print(f" {answer}", file=sys.stderr)
         else:
             answers[name].append(answer)
-            print(f" {answer['seconds']:.2f} s, {answer['found']}", file=sys.stderr)
-    return table(size, asked.peers, answers, failed)
+            print(f" {answer['seconds']:.2f} s, {answer['result']}", file=sys.stderr)
+    return table(size, args.peers, answers, failed)
 
 
-def turns(names: list[str], repeats: int, *, large: bool) -> list[tuple[str, str]]:
-    """Who runs when: all in turns; of a large file the heavy ones last, and once."""
-    late = [name for name in names if READERS[name].heavy and large]
-    rounds = [(f"{turn} of {repeats}", name) for turn in range(1, repeats + 1) for name in names if name not in late]
-    return rounds + [("once", name) for name in late]
+def schedule(names: list[str], repeats: int, *, large: bool) -> list[tuple[str, str]]:
+    """Return (label, reader) of every run. Readers alternate; with a large file, heavy readers run once and last."""
+    run_last = [name for name in names if READERS[name].heavy and large]
+    rounds = [
+        (f"{number} of {repeats}", name) for number in range(1, repeats + 1) for name in names if name not in run_last
+    ]
+    return rounds + [("once", name) for name in run_last]
 
 
-def once(name: str, trace: Path, python: str) -> dict[str, Any] | str:
-    """What one reader says of one run in a process of its own, or why it says nothing."""
+def run_reader(name: str, trace: Path, python: str) -> dict[str, Any] | str:
+    """Run one reader in a fresh process; return its answer, or the reason of the failure."""
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])} if name.startswith(OURS) else None
     outcome = run([python, str(HERE / "inspect_readers.py"), name, str(trace)], env=environment, timeout_s=TIMEOUT_S)
     if outcome.ok:
         answer: dict[str, Any] = json.loads(outcome.stdout.strip().splitlines()[-1])
         return answer
-    told = (outcome.log_tail.strip().splitlines() or ["without a word"])[-1]
-    if any(f"No module named '{module.split('.')[0]}" in told for module in READERS[name].modules):
-        return "is not installed"
-    return "took too long" if outcome.timed_out else f"failed ({outcome.signal_name or told[:100]})"
+    last_line = (outcome.log_tail.strip().splitlines() or ["no error message"])[-1]
+    if any(f"No module named '{module.split('.')[0]}" in last_line for module in READERS[name].modules):
+        return "not installed"
+    return "timeout" if outcome.timed_out else f"failed ({outcome.signal_name or last_line[:100]})"
 
 
 def table(size: float, names: list[str], answers: dict[str, list[dict[str, Any]]], failed: dict[str, str]) -> str:
-    """Medians, and what they are to the yardstick's."""
-    seconds = {name: statistics.median(one["seconds"] for one in all_of) for name, all_of in answers.items() if all_of}
-    yardstick = seconds.get(YARDSTICK)
+    """Return the table of medians, with the time divided by that of orjson."""
+    seconds = {name: statistics.median(answer["seconds"] for answer in runs) for name, runs in answers.items() if runs}
+    reference_s = seconds.get(REFERENCE_READER)
     rows: list[list[str]] = []
     for name in sorted(names, key=lambda name: (name in failed, seconds.get(name, 0.0))):
         label = f"{name} {answers[name][0]['version']}".strip() if answers[name] else name
         if name in failed:
             rows.append([label, failed[name], "", "", "", "", str(len(answers[name]))])
             continue
-        peak = statistics.median(one["peak_bytes"] for one in answers[name]) / 1e6
-        ratio = f"{seconds[name] / yardstick:.2f}" if yardstick else ""
+        peak = statistics.median(answer["peak_bytes"] for answer in answers[name]) / 1e6
+        ratio = f"{seconds[name] / reference_s:.2f}" if reference_s else ""
         numbers = [f"{seconds[name]:.2f}", f"{size / seconds[name]:,.0f}", f"{peak:,.0f}", ratio]
-        rows.append([label, READERS[name].does + _parts(answers[name]), *numbers, str(len(answers[name]))])
-    return tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True, colalign=ALIGNED)
+        rows.append(
+            [label, READERS[name].description + _format_parts(answers[name]), *numbers, str(len(answers[name]))]
+        )
+    return tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True, colalign=ALIGNMENT)
 
 
-def _parts(answers: list[dict[str, Any]]) -> str:
-    parts = {name: statistics.median(one["parts"][name] for one in answers) for name in answers[0]["parts"]}
+def _format_parts(answers: list[dict[str, Any]]) -> str:
+    parts = {name: statistics.median(answer["parts"][name] for answer in answers) for name in answers[0]["parts"]}
     return f" ({', '.join(f'{name} {seconds:.2f}' for name, seconds in parts.items())})" if parts else ""
 
 

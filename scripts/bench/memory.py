@@ -1,12 +1,12 @@
-"""How exact the memory simulation is, against what an H100 measured, and what it costs beside a bare step.
+"""Compare the memory simulation with measurements on an H100, and its time with a bare step.
 
-With the package installed (torchvision and transformers add their networks; without them theirs are left out)::
+Networks of torchvision and transformers are skipped if these packages are missing::
 
     python -m scripts.bench.memory [--only resnet50,lstm] [--worst 10]   # error by network
-    python -m scripts.bench.memory --more                                # for the further networks of networks/models.py
-    python -m scripts.bench.memory --cost                                # time beside a bare meta step and MemTracker
+    python -m scripts.bench.memory --more                                # the networks of networks/models.py
+    python -m scripts.bench.memory --cost                                # time, compared with a bare step on meta and MemTracker
 
-A prediction is flagged where its interval reaches the measurement: an error that is not is a promise broken.
+A prediction that is too low must be flagged: its interval must include the measurement. The script returns 1 otherwise.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from profiler_kit.memory import Setup, simulate
 from profiler_kit.records.target import TargetSpec
 from scripts.bench.networks.counted import MODELS
 from scripts.bench.networks.measured import NETWORKS, target_of
-from scripts.bench.networks.targets import target_of as more_target_of
+from scripts.bench.networks.targets import target_of as model_target_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"
-MORE: Final = ROOT / "docs" / "measured" / "memory_more_h100.json"
-TOLERATED_PERCENT: Final = 3.0
+MEASURED_MODELS: Final = ROOT / "docs" / "measured" / "memory_more_h100.json"
+TOLERANCE_PERCENT: Final = 3.0
 MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One case: signed errors in percent, those of the interval's ends, and the bytes after forward that are too many."""
+    """One case. `error`, `low`, `high` and `reserved` are signed errors in percent; `after_forward` is the error in bytes."""
 
     case: str
     error: float
@@ -55,24 +55,24 @@ class Outcome:
     peak_at: str
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the prediction is too low and its interval does not say so."""
-        return self.error < -TOLERATED_PERCENT and self.high < 0
+    def is_unflagged(self) -> bool:
+        """Whether the prediction is too low and its interval does not include the measurement."""
+        return self.error < -TOLERANCE_PERCENT and self.high < 0
 
 
-def outcomes(cases: dict[str, dict[str, int]], made: Callable[[str], Target]) -> list[Outcome]:
-    """Every case simulated, on the target that is `made` of it; one that meta tensors can't run is named and left out."""
-    found = []
+def simulate_cases(cases: dict[str, dict[str, int]], make_target: Callable[[str], Target]) -> list[Outcome]:
+    """Simulate every case. Cases that cannot run on meta tensors are printed and skipped."""
+    outcomes = []
     for case, measured in cases.items():
-        if "bench" in case:  # the search for algorithms changes the peak by at most 1.5 %, and is not simulated
+        if "bench" in case:  # the algorithm search changes the peak by at most 1.5 % and is not simulated
             continue
         try:
-            memory = simulate(made(case)).device
+            memory = simulate(make_target(case)).device
         except TargetError as error:
-            print(f"left out: {case}: {error.message.splitlines()[0][:90]}")
+            print(f"skipped {case}: {error.message.splitlines()[0][:90]}")
             continue
         assert memory is not None
-        found.append(
+        outcomes.append(
             Outcome(
                 case,
                 _percent(memory.allocated_bytes, measured["peak"]),
@@ -83,19 +83,19 @@ def outcomes(cases: dict[str, dict[str, int]], made: Callable[[str], Target]) ->
                 f"{memory.peak_phase} {memory.peak_path} {memory.peak_op}",
             )
         )
-    return found
+    return outcomes
 
 
-def _percent(found: int, truth: int) -> float:
-    return 100 * (found - truth) / truth
+def _percent(predicted: int, measured: int) -> float:
+    return 100 * (predicted - measured) / measured
 
 
-def accuracy(found: Sequence[Outcome], worst: int) -> str:
-    """The error by network and in all, the worst cases, and whether every promise is kept."""
+def format_accuracy(outcomes: Sequence[Outcome], worst: int) -> str:
+    """Return the errors by network and in total, the `worst` cases and the cases that are too low and not flagged."""
     rows = []
-    for name in dict.fromkeys(outcome.case.partition("|")[0] for outcome in found):
-        rows.append([name, *_row([outcome for outcome in found if outcome.case.partition("|")[0] == name])])
-    rows.append(["all", *_row(found)])
+    for name in dict.fromkeys(outcome.case.partition("|")[0] for outcome in outcomes):
+        rows.append([name, *_row([outcome for outcome in outcomes if outcome.case.partition("|")[0] == name])])
+    rows.append(["all", *_row(outcomes)])
     heads = [
         "network",
         "cases",
@@ -104,47 +104,45 @@ def accuracy(found: Sequence[Outcome], worst: int) -> str:
         "within 3 %",
         "in interval",
         "reserved, median %",
-        "after forward, B",
+        "after forward, bytes",
     ]
     lines = [tabulate(rows, heads, floatfmt=".2f")]
-    errors = sorted(abs(outcome.error) for outcome in found)
-    broken = [outcome.case for outcome in found if outcome.is_broken]
+    errors = sorted(abs(outcome.error) for outcome in outcomes)
+    unflagged = [outcome.case for outcome in outcomes if outcome.is_unflagged]
     lines.append(f"median {median(errors):.3f} %, 90 % within {errors[int(0.9 * (len(errors) - 1))]:.2f} %")
-    lines.append(
-        f"under-predicted by more than {TOLERATED_PERCENT:.0f} % and not flagged: {', '.join(broken) or 'none'}"
-    )
-    for outcome in sorted(found, key=lambda outcome: -abs(outcome.error))[:worst]:
+    lines.append(f"too low by more than {TOLERANCE_PERCENT:.0f} % and not flagged: {', '.join(unflagged) or 'none'}")
+    for outcome in sorted(outcomes, key=lambda outcome: -abs(outcome.error))[:worst]:
         lines.append(
             f"  {outcome.case}: {outcome.error:+.2f} % [{outcome.low:+.2f}, {outcome.high:+.2f}] {outcome.peak_at}"
         )
     return "\n".join(lines)
 
 
-def _row(found: Sequence[Outcome]) -> list[object]:
-    worst = max(found, key=lambda outcome: abs(outcome.error))
+def _row(outcomes: Sequence[Outcome]) -> list[object]:
+    worst = max(outcomes, key=lambda outcome: abs(outcome.error))
     return [
-        len(found),
-        median(abs(outcome.error) for outcome in found),
+        len(outcomes),
+        median(abs(outcome.error) for outcome in outcomes),
         worst.error,
-        sum(abs(outcome.error) <= TOLERATED_PERCENT for outcome in found),
-        sum(outcome.low - 0.5 <= 0 <= outcome.high + 0.5 for outcome in found),
-        median(abs(outcome.reserved) for outcome in found),
-        max((outcome.after_forward for outcome in found), key=abs),
+        sum(abs(outcome.error) <= TOLERANCE_PERCENT for outcome in outcomes),
+        sum(outcome.low - 0.5 <= 0 <= outcome.high + 0.5 for outcome in outcomes),
+        median(abs(outcome.reserved) for outcome in outcomes),
+        max((outcome.after_forward for outcome in outcomes), key=abs),
     ]
 
 
-def timed_targets() -> list[tuple[str, Target]]:
-    """The networks that the cost is measured on."""
+def make_timed_targets() -> list[tuple[str, Target]]:
+    """Return the targets for the time measurement."""
     spec = TargetSpec(spec=str(ROOT / "models" / "convnet_v0.py"), batch=8, loss="cross_entropy")
-    made = [("v0", load(spec))]
+    targets = [("v0", load(spec))]
     for name in ("resnet50", "vit_b_16", "gpt2_small"):
         model, inputs = MODELS[name]()
-        made.append((name, from_model(model, inputs, loss="sum", optimizer="adamw", device="meta")))
-    return made
+        targets.append((name, from_model(model, inputs, loss="sum", optimizer="adamw", device="meta")))
+    return targets
 
 
 class Loop:
-    """A bare training loop on meta tensors, with the optimizer that the simulation runs."""
+    """A bare training loop on meta tensors, with the same optimizer as the simulation."""
 
     def __init__(self, target: Target) -> None:
         self.target, self.optimizer = target, target.make_optimizer()
@@ -152,7 +150,7 @@ class Loop:
             group["foreach"] = True
 
     def step(self) -> None:
-        """Forward, loss, backward, optimizer."""
+        """Run forward, loss, backward and optimizer."""
         batch = self.target.batch
         output = self.target.model(*batch.args, **batch.kwargs)
         loss = self.target.loss(output, batch, self.target.labels_for(output))
@@ -161,8 +159,8 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
 
 
-def tracked(target: Target) -> Callable[[], None]:
-    """A function that runs a step of `target` under torch's MemTracker."""
+def make_tracked_step(target: Target) -> Callable[[], None]:
+    """Return a function that runs a step of `target` under torch's MemTracker."""
     loop = Loop(target)
 
     def run() -> None:
@@ -174,21 +172,21 @@ def tracked(target: Target) -> Callable[[], None]:
     return run
 
 
-def cost(repeats: int) -> str:
-    """Milliseconds per step: bare, simulated (a simulation runs two and replays them), under MemTracker."""
+def format_cost(repeats: int) -> str:
+    """Return the table of times per step: bare, simulated and under MemTracker. A simulation runs two steps and replays them."""
     rows: list[tuple[str, float, float, float, float, float]] = []
-    for name, target in timed_targets():
+    for name, target in make_timed_targets():
         loop = Loop(target)
-        bare = _least_ms(loop.step, repeats)
-        simulated = _least_ms(lambda target=target: simulate(target), repeats) / Setup().steps  # type: ignore[misc]
-        peer = _least_ms(tracked(target), max(repeats // 2, 1))
+        bare = _min_ms(loop.step, repeats)
+        simulated = _min_ms(lambda target=target: simulate(target), repeats) / Setup().steps  # type: ignore[misc]
+        peer = _min_ms(make_tracked_step(target), max(repeats // 2, 1))
         rows.append((name, bare, simulated, simulated / bare, peer, peer / bare))
-    heads = ["network", "bare ms", "simulated ms", "ratio", "MemTracker ms", "ratio"]
+    heads = ["network", "bare ms", "simulated ms", "/ bare", "MemTracker ms", "/ bare"]
     ratios = [row[3] for row in rows]
-    return tabulate(rows, heads, floatfmt=".2f") + f"\nmedian ratio {median(ratios):.2f}"
+    return tabulate(rows, heads, floatfmt=".2f") + f"\nmedian simulated / bare: {median(ratios):.2f}"
 
 
-def _least_ms(work: Callable[[], Any], repeats: int) -> float:
+def _min_ms(work: Callable[[], Any], repeats: int) -> float:
     work()
     times = []
     for _ in range(repeats):
@@ -198,55 +196,55 @@ def _least_ms(work: Callable[[], Any], repeats: int) -> float:
     return 1e3 * min(times)
 
 
-def large() -> str:
-    """Seconds and memory of simulating a training step of Llama-7B, with and without checkpoints around its layers."""
+def simulate_llama() -> str:
+    """Simulate a training step of Llama-7B with and without checkpointing; return time and memory of the simulation."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model, inputs = MODELS["llama_7b"]()
     target = from_model(model, inputs, loss="cross_entropy", optimizer="adamw", device="meta")
     layers = tuple(f"layers.{number}" for number in range(32))
     lines = []
-    for name, setup in (("kept", Setup()), ("checkpointed", Setup(checkpoint=layers))):
+    for name, setup in (("saved", Setup()), ("checkpointed", Setup(checkpoint=layers))):
         start = time.perf_counter()
         memory = simulate(target, setup=setup)
         seconds = time.perf_counter() - start
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        added_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         saved = (memory.saved_bytes or 0) / MIB
         lines.append(
-            f"llama_7b, 2048 tokens, AdamW, activations {name}: {seconds:.2f} s, {grown:.0f} MiB above import; "
+            f"llama_7b, 2048 tokens, AdamW, activations {name}: {seconds:.2f} s, {added_mib:.0f} MiB of memory above import; "
             f"{saved:.0f} MiB saved, peak {memory.peak_bytes / MIB:.0f} MiB"
         )
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Prints the tables; 1 where a promise is broken."""
+    """Print the tables; return 1 if a prediction is too low and not flagged."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="networks, by comma")
-    parser.add_argument("--worst", type=int, default=8, help="cases shown with their interval")
-    parser.add_argument("--more", action="store_true", help="the further networks of networks/models.py")
-    parser.add_argument("--cost", action="store_true", help="time instead of errors")
+    parser.add_argument("--only", help="networks, separated by commas")
+    parser.add_argument("--worst", type=int, default=8, help="number of worst cases to print with their interval")
+    parser.add_argument("--more", action="store_true", help="the networks of networks/models.py")
+    parser.add_argument("--cost", action="store_true", help="measure time instead of errors")
     parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    if given.cost:
-        print(large())  # first, since its memory is that of the whole process
-        print(cost(given.repeats))
+    if args.cost:
+        print(simulate_llama())  # first, since it reports the peak memory of the process
+        print(format_cost(args.repeats))
         return 0
-    if given.more:
-        return told(outcomes(json.loads(MORE.read_text())["cases"], more_target_of), given.worst)
-    only = given.only.split(",") if given.only else list(NETWORKS)
-    absent = [name for name in only if importlib.util.find_spec(NETWORKS[name].needs) is None]
-    if absent:
-        print(f"left out, their packages are not installed: {', '.join(absent)}")
+    if args.more:
+        return report(simulate_cases(json.loads(MEASURED_MODELS.read_text())["cases"], model_target_of), args.worst)
+    only = args.only.split(",") if args.only else list(NETWORKS)
+    missing = [name for name in only if importlib.util.find_spec(NETWORKS[name].needs) is None]
+    if missing:
+        print(f"skipped, package not installed: {', '.join(missing)}")
     cases = json.loads(MEASURED.read_text())["cases"]
-    wanted = {case: cases[case] for case in cases if case.partition("|")[0] in set(only) - set(absent)}
-    return told(outcomes(wanted, target_of), given.worst)
+    selected = {case: cases[case] for case in cases if case.partition("|")[0] in set(only) - set(missing)}
+    return report(simulate_cases(selected, target_of), args.worst)
 
 
-def told(found: Sequence[Outcome], worst: int) -> int:
-    """Prints the accuracy; 1 where a promise is broken."""
-    print(accuracy(found, worst))
-    return 1 if any(outcome.is_broken for outcome in found) else 0
+def report(outcomes: Sequence[Outcome], worst: int) -> int:
+    """Print the accuracy; return 1 if a prediction is too low and not flagged."""
+    print(format_accuracy(outcomes, worst))
+    return 1 if any(outcome.is_unflagged for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The counters that `count` compares, each behind the same two functions.
+"""The FLOP counters that `count` compares, all behind the same two functions.
 
-A figure is in FLOPs, 2 per multiply-add: counters that give multiply-adds are doubled. A peer is imported where it is asked for,
-so that a missing one is a line in a table, and one that patches torch does so in the process of its own.
+Units: FLOPs, 2 per multiply-add. Figures of counters that return multiply-adds are doubled. Each counter is imported when it
+is used: a missing counter then becomes a line in the table, and a counter that patches torch does so in its own process.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ Counter = Callable[[nn.Module, Inputs], Counting]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a counter says: FLOPs of the forward pass, of the backward pass where it counts that, and ops it says it left out."""
+    """A counter's FLOPs of forward and, if it counts it, of backward. `missing_ops` are ops that it reports as uncounted."""
 
     forward: float
     backward: float | None = None
-    left_out: tuple[str, ...] = ()
+    missing_ops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A counter. `package` is what is installed, `module` what is imported; `step` counts forward and backward.
+    """A counter. `package` is its distribution and `module` its import name.
 
-    Both make what they need of a model and its inputs, and return what counts.
+    `forward` and `step` take a model and its inputs, prepare the counter and return a function that counts. `forward`
+    counts the forward pass; `step` counts forward and backward.
     """
 
     package: str
@@ -48,9 +49,9 @@ class Peer:
     step: Counter | None = None
 
     def version(self) -> str | None:
-        """The installed version; None where there is none."""
+        """Return the installed version, or None if the package is missing."""
         if self.module == "profiler_kit":
-            return VERSION  # it may be run from its sources
+            return VERSION  # also works from a source checkout
         try:
             return importlib.metadata.version(self.package)
         except importlib.metadata.PackageNotFoundError:
@@ -58,17 +59,17 @@ class Peer:
 
 
 class RefusedError(Exception):
-    """A counter gave no figure, and said so by other means than an exception."""
+    """A counter returned no figure and reported this without an exception."""
 
 
 def first_tensor(out: Any) -> Tensor:
-    """What backward starts from: the first tensor of what a model returned."""
+    """Return the first tensor of a model's output, from which backward starts."""
     first: Tensor = out if isinstance(out, Tensor) else out[0]
     return first
 
 
-def _seeded(out: Any) -> Tensor:
-    """A loss whose gradient is a dense tensor; that of a plain sum is one number, expanded, which some kernels refuse."""
+def _dense_loss(out: Any) -> Tensor:
+    """Return a loss with a dense gradient. The gradient of a plain sum is an expanded scalar, which some kernels reject."""
     first = first_tensor(out)
     first = torch.view_as_real(first) if first.is_complex() else first
     return (first * torch.ones_like(first)).sum()
@@ -81,13 +82,13 @@ def _kit_forward(model: nn.Module, inputs: Inputs, *, memory: bool = False) -> C
         static = count_target(target)
         if memory:
             simulate(target)
-        return Figure(2.0 * static.forward.macs, left_out=tuple(op.op for op in static.uncounted))
+        return Figure(2.0 * static.forward.macs, missing_ops=tuple(op.op for op in static.uncounted))
 
     return count
 
 
 def _kit_step(model: nn.Module, inputs: Inputs, *, memory: bool = False) -> Counting:
-    target = from_model(model, inputs, loss_fn=_seeded, optimizer="adamw", device=inputs[0].device.type)
+    target = from_model(model, inputs, loss_fn=_dense_loss, optimizer="adamw", device=inputs[0].device.type)
 
     def count() -> Figure:
         static = count_target(target)
@@ -98,7 +99,7 @@ def _kit_step(model: nn.Module, inputs: Inputs, *, memory: bool = False) -> Coun
     return count
 
 
-def _at_once(count: Callable[[nn.Module, Inputs], Figure]) -> Counter:
+def _without_preparation(count: Callable[[nn.Module, Inputs], Figure]) -> Counter:
     return lambda model, inputs: partial(count, model, inputs)
 
 
@@ -124,26 +125,26 @@ def _fvcore(model: nn.Module, inputs: Inputs) -> Figure:
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     with torch.no_grad():
         macs = analysis.total()
-    return Figure(2.0 * macs, left_out=tuple(analysis.unsupported_ops()))
+    return Figure(2.0 * macs, missing_ops=tuple(analysis.unsupported_ops()))
 
 
-class _ByName(nn.Module):
-    """Takes its inputs by keyword, which is how ptflops hands on more than one; it then counts the batch as a whole."""
+class _KeywordInputs(nn.Module):
+    """Accepts inputs by keyword, because ptflops passes several inputs as keywords. It then counts the whole batch."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, **inputs: Tensor) -> Any:
-        """What the model returns."""
+        """Call the model."""
         return self.model(*inputs.values())
 
 
 def _ptflops(backend: str) -> Counter:
     def count(model: nn.Module, inputs: Inputs) -> Figure:
-        named = {f"input_{place}": tensor for place, tensor in enumerate(inputs)}
+        named = {f"input_{index}": tensor for index, tensor in enumerate(inputs)}
         macs, _ = importlib.import_module("ptflops").get_model_complexity_info(
-            _ByName(model),
+            _KeywordInputs(model),
             (1,),
             input_constructor=lambda _: named,
             as_strings=False,
@@ -151,10 +152,10 @@ def _ptflops(backend: str) -> Counter:
             backend=backend,
         )
         if macs is None:
-            raise RefusedError("it printed an error, and returned None")
+            raise RefusedError("printed an error and returned None")
         return Figure(2.0 * macs)
 
-    return _at_once(count)
+    return _without_preparation(count)
 
 
 def _calflops(model: nn.Module, inputs: Inputs) -> Figure:
@@ -177,8 +178,8 @@ def _deepspeed(model: nn.Module, inputs: Inputs) -> Figure:
 
 
 def _torchinfo(model: nn.Module, inputs: Inputs) -> Figure:
-    found = importlib.import_module("torchinfo").summary(model, input_data=list(inputs), verbose=0)
-    return Figure(2.0 * found.total_mult_adds)
+    summary = importlib.import_module("torchinfo").summary(model, input_data=list(inputs), verbose=0)
+    return Figure(2.0 * summary.total_mult_adds)
 
 
 PEERS: Final[dict[str, Peer]] = {
@@ -190,13 +191,18 @@ PEERS: Final[dict[str, Peer]] = {
         step=partial(_kit_step, memory=True),
     ),
     "FlopCounterMode": Peer(
-        package="torch", module="torch.utils.flop_counter", forward=_at_once(_torch_forward), step=_at_once(_torch_step)
+        package="torch",
+        module="torch.utils.flop_counter",
+        forward=_without_preparation(_torch_forward),
+        step=_without_preparation(_torch_step),
     ),
-    "fvcore": Peer(package="fvcore", module="fvcore.nn", forward=_at_once(_fvcore)),
+    "fvcore": Peer(package="fvcore", module="fvcore.nn", forward=_without_preparation(_fvcore)),
     "ptflops (pytorch)": Peer(package="ptflops", module="ptflops", forward=_ptflops("pytorch")),
     "ptflops (aten)": Peer(package="ptflops", module="ptflops", forward=_ptflops("aten")),
-    "calflops": Peer(package="calflops", module="calflops", forward=_at_once(_calflops)),
-    "thop": Peer(package="thop", module="thop", forward=_at_once(_thop)),
-    "DeepSpeed": Peer(package="deepspeed", module="deepspeed.profiling.flops_profiler", forward=_at_once(_deepspeed)),
-    "torchinfo": Peer(package="torchinfo", module="torchinfo", forward=_at_once(_torchinfo)),
+    "calflops": Peer(package="calflops", module="calflops", forward=_without_preparation(_calflops)),
+    "thop": Peer(package="thop", module="thop", forward=_without_preparation(_thop)),
+    "DeepSpeed": Peer(
+        package="deepspeed", module="deepspeed.profiling.flops_profiler", forward=_without_preparation(_deepspeed)
+    ),
+    "torchinfo": Peer(package="torchinfo", module="torchinfo", forward=_without_preparation(_torchinfo)),
 }

@@ -1,6 +1,6 @@
-"""Broken traces: small sound ones, changed at random in the ways that files are broken on people's disks, and worse.
+"""Broken traces for fuzzing: small valid traces with random damage, from typical file damage to hostile input.
 
-The same seed gives the same files. `mutations(seed)` goes through every way once, each in a place of its own.
+The same seed gives the same files. `mutations(seed)` yields each kind of damage once, applied to a fresh trace.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Final
 
 Event = dict[str, Any]
 
-NESTED: Final = 1_000_000  # levels
-BOMB_BYTES: Final = 96 << 20  # expanded, of what every level of gzip makes a thousandth
+NESTING_LEVELS: Final = 1_000_000
+BOMB_BYTES: Final = 96 << 20  # uncompressed; gzip compresses it by a factor of about 1,000
 
-# What a number, a text or an object may turn into.
-WRONG: Final[tuple[Any, ...]] = (
+# Replacements for a number, a string or an object.
+WRONG_VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, "", "soon", "12", "1e3", "-1", "NaN", "\ud800", "\u0000", "x" * 5000),
     *(-1, 0, 1.5, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 10**40, 1e300, -1e300),
     *([], {}, [1, 2], {"a": 1}, [[]]),
 )
 
 
-def sound(random_: random.Random) -> dict[str, Any]:
-    """A training loop's trace: steps with forward and backward operators, launches, kernels, copies, stacks, memory, flows."""
+def make_valid_trace(random_: random.Random) -> dict[str, Any]:
+    """Make the trace of a training loop: operators, launches, kernels, copies, Python stacks, memory events and flows."""
     events: list[Event] = [
         {"ph": "M", "name": "process_name", "ts": 0, "pid": 1, "tid": 0, "args": {"name": "python"}},
         {"ph": "M", "name": "thread_name", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "thread 2 (pt_autograd_0)"}},
@@ -86,36 +86,36 @@ def sound(random_: random.Random) -> dict[str, Any]:
     }
 
 
-def written(random_: random.Random, document: Any) -> bytes:
-    """`document` as JSON, in one of the layouts that writers use."""
+def encode(random_: random.Random, document: Any) -> bytes:
+    """Encode `document` as JSON in a random layout that trace writers use."""
     layout: dict[str, Any] = random_.choice([{}, {"indent": 2}, {"separators": (",", ":")}])
     return json.dumps(document, **layout).encode()
 
 
-def _any_event(random_: random.Random, document: dict[str, Any]) -> Event:
-    found: Event = random_.choice(document["traceEvents"])
-    return found
+def _random_event(random_: random.Random, document: dict[str, Any]) -> Event:
+    event: Event = random_.choice(document["traceEvents"])
+    return event
 
 
 def wrong_type(random_: random.Random, document: dict[str, Any]) -> None:
-    """One to ten values, of events, their arguments or the header, become others."""
+    """Replace one to ten values of events, their arguments or the header by wrong ones."""
     for _ in range(random_.randint(1, 10)):
-        event = _any_event(random_, document)
-        place = random_.choice([event, event, event.get("args") or event, document["distributedInfo"]])
-        place[random_.choice(list(place))] = random_.choice(WRONG)
+        event = _random_event(random_, document)
+        mapping = random_.choice([event, event, event.get("args") or event, document["distributedInfo"]])
+        mapping[random_.choice(list(mapping))] = random_.choice(WRONG_VALUES)
 
 
-def missing(random_: random.Random, document: dict[str, Any]) -> None:
-    """One to ten keys are gone."""
+def missing_keys(random_: random.Random, document: dict[str, Any]) -> None:
+    """Remove one to ten keys."""
     for _ in range(random_.randint(1, 10)):
-        event = _any_event(random_, document)
-        place = random_.choice([event, event.get("args") or event])
-        if place:
-            place.pop(random_.choice(list(place)))
+        event = _random_event(random_, document)
+        mapping = random_.choice([event, event.get("args") or event])
+        if mapping:
+            mapping.pop(random_.choice(list(mapping)))
 
 
 def same_ids(random_: random.Random, document: dict[str, Any]) -> None:
-    """Every event has the same ids."""
+    """Give every event the same ids."""
     for event in document["traceEvents"]:
         for key in ("correlation", "External id", "Sequence number", "Fwd thread id", "Python id"):
             if key in event.get("args", {}):
@@ -123,7 +123,7 @@ def same_ids(random_: random.Random, document: dict[str, Any]) -> None:
 
 
 def absurd_times(random_: random.Random, document: dict[str, Any]) -> None:
-    """Times and durations that are negative, of another age, the same everywhere."""
+    """Set times and durations to negative, huge or equal values."""
     times = [-1, 0, -1e6, 1e15, 9e15, 2**62, 5e-324, random_.random() * 1e6]
     for event in document["traceEvents"]:
         if random_.random() < 0.4:
@@ -131,14 +131,14 @@ def absurd_times(random_: random.Random, document: dict[str, Any]) -> None:
 
 
 def other_phase(random_: random.Random, document: dict[str, Any]) -> None:
-    """Events of other phases: ends without beginnings, asynchronous ones, what nobody knows."""
+    """Change event phases: unmatched begin and end events, asynchronous events, unknown phases."""
     for event in document["traceEvents"]:
         if random_.random() < 0.4:
             event["ph"] = random_.choice("BEbneSTFsftiICMXNDOPZ☃") + random_.choice(["", "", "x"])
 
 
 def no_events(random_: random.Random, document: dict[str, Any]) -> None:
-    """Something else where the list of events should be, or in it."""
+    """Replace the event list, or its entries, by other values."""
     document["traceEvents"] = random_.choice(
         [
             {},
@@ -156,24 +156,24 @@ def no_events(random_: random.Random, document: dict[str, Any]) -> None:
 
 
 def shuffled(random_: random.Random, document: dict[str, Any]) -> None:
-    """The events in any order, some of them twice."""
+    """Shuffle the events and duplicate some of them."""
     events = document["traceEvents"]
     document["traceEvents"] = random_.choices(events, k=2 * len(events))
 
 
 def all_inside(random_: random.Random, document: dict[str, Any]) -> None:
-    """Every event in every other: as deep as there are events."""
+    """Nest all events in each other."""
     for number, event in enumerate(document["traceEvents"] * 5):
         event.update(ts=number, dur=random_.choice([10**6 - 2 * number, 10**6]), pid=1, tid=1)
 
 
 def cut(random_: random.Random, text: bytes) -> bytes:
-    """The file ends early."""
+    """Truncate the file."""
     return text[: random_.randrange(len(text))]
 
 
 def bits(random_: random.Random, text: bytes) -> bytes:
-    """One to thirty bits are others."""
+    """Flip one to thirty bits."""
     changed = bytearray(text)
     for _ in range(random_.randint(1, 30)):
         changed[random_.randrange(len(changed))] ^= 1 << random_.randrange(8)
@@ -181,7 +181,7 @@ def bits(random_: random.Random, text: bytes) -> bytes:
 
 
 def hole(random_: random.Random, text: bytes) -> bytes:
-    """A part in the middle is gone, or there twice."""
+    """Remove or duplicate a part in the middle."""
     start, end = sorted(random_.randrange(len(text)) for _ in range(2))
     return text[:start] + text[end:] if random_.random() < 0.5 else text[:end] + text[start:]
 
@@ -194,13 +194,13 @@ BAD_TEXTS: Final = (
 
 
 def bad_text(random_: random.Random, text: bytes) -> bytes:
-    """Names with what JSON or UTF-8 forbids, numbers that are none."""
+    """Insert names that JSON or UTF-8 forbids, or invalid numbers."""
     old, new = random_.choice(BAD_TEXTS)
     return text.replace(old, new, random_.choice([1, -1]))
 
 
-def twice_a_key(random_: random.Random, text: bytes) -> bytes:
-    """Keys that are there twice, of events or of the document."""
+def duplicate_keys(random_: random.Random, text: bytes) -> bytes:
+    """Duplicate keys of events or of the document."""
     old, new = random_.choice(
         [
             (b'"ph": "X"', b'"ph": "X", "ph": "X"'),
@@ -213,20 +213,20 @@ def twice_a_key(random_: random.Random, text: bytes) -> bytes:
 
 
 def in_a_list(random_: random.Random, text: bytes) -> bytes:
-    """The document in a list, several after each other, or only its events, with and without the end."""
+    """Put the document into a list, repeat it, or write only its event list, complete or truncated."""
     events = json.dumps(json.loads(text)["traceEvents"]).encode()
     return random_.choice([b"[" + text + b"]", text + text, text + b"\n{}", events, events[:-1], events + b"]"])
 
 
-def nested(random_: random.Random, text: bytes) -> bytes:
-    """A million levels, closed or not, in a name's place, an argument's, or by themselves."""
+def deeply_nested(random_: random.Random, text: bytes) -> bytes:
+    """Nest a million levels, closed or not: as the document, as a name or as an argument."""
     opening, closing = random_.choice([(b"[", b"]"), (b'{"a":', b"}")])
-    deep = opening * NESTED + b"0" + closing * random_.choice([0, NESTED])
+    deep = opening * NESTING_LEVELS + b"0" + closing * random_.choice([0, NESTING_LEVELS])
     return random_.choice([deep, text.replace(b'"sm80_gemm"', deep, 1), text.replace(b"[[8, 3]]", deep, 1)])
 
 
-def zipped_badly(random_: random.Random, text: bytes) -> bytes:
-    """A gzip file that is cut off, damaged, or has something after its end."""
+def bad_gzip(random_: random.Random, text: bytes) -> bytes:
+    """Compress with gzip, then truncate, damage or extend the file."""
     data = gzip.compress(text, random_.randint(1, 9), mtime=0)
     return random_.choice([cut(random_, data), bits(random_, data), data + b"more", data + data])
 
@@ -241,35 +241,35 @@ BOMBS: Final = (
 
 
 def bomb(random_: random.Random, _text: bytes) -> bytes:
-    """A few hundred kB that expand a thousandfold: brackets, spaces, one text, events, each over and over."""
-    begin, again = random_.choice(BOMBS)
-    again *= (1 << 20) // len(again)
-    return gzip.compress(begin, mtime=0) + gzip.compress(again, 9, mtime=0) * (BOMB_BYTES // len(again))
+    """Make a gzip bomb: a few hundred kB that expand a thousandfold into brackets, spaces, one string or events."""
+    begin, repeated = random_.choice(BOMBS)
+    repeated *= (1 << 20) // len(repeated)
+    return gzip.compress(begin, mtime=0) + gzip.compress(repeated, 9, mtime=0) * (BOMB_BYTES // len(repeated))
 
 
 def noise(random_: random.Random, text: bytes) -> bytes:
-    """No JSON at all, or none that is a trace."""
-    made = [random_.randbytes(2000), b"\x1f\x8b" + random_.randbytes(500), text[::-1], b"\xef\xbb\xbf" + text]
+    """Return bytes that are not JSON, or JSON that is not a trace."""
+    binary = [random_.randbytes(2000), b"\x1f\x8b" + random_.randbytes(500), text[::-1], b"\xef\xbb\xbf" + text]
     plain = [b"", b"  \n", b"17", b'"trace"', b"null", b"{}", b"[]", text.decode().encode("utf-16")]
-    return random_.choice([*made, *plain])
+    return random_.choice([*binary, *plain])
 
 
-OF_DOCUMENTS: Final[tuple[Callable[[random.Random, dict[str, Any]], None], ...]] = (
-    wrong_type, missing, same_ids, absurd_times, other_phase, no_events, shuffled, all_inside,
+DOCUMENT_MUTATIONS: Final[tuple[Callable[[random.Random, dict[str, Any]], None], ...]] = (
+    wrong_type, missing_keys, same_ids, absurd_times, other_phase, no_events, shuffled, all_inside,
 )  # fmt: skip
-OF_TEXT: Final[tuple[Callable[[random.Random, bytes], bytes], ...]] = (
-    cut, bits, hole, bad_text, twice_a_key, in_a_list, nested, zipped_badly, bomb, noise,
+TEXT_MUTATIONS: Final[tuple[Callable[[random.Random, bytes], bytes], ...]] = (
+    cut, bits, hole, bad_text, duplicate_keys, in_a_list, deeply_nested, bad_gzip, bomb, noise,
 )  # fmt: skip
-WAYS: Final = len(OF_DOCUMENTS) + len(OF_TEXT)
+MUTATION_COUNT: Final = len(DOCUMENT_MUTATIONS) + len(TEXT_MUTATIONS)
 
 
 def mutations(seed: int) -> Iterator[tuple[str, bytes]]:
-    """A broken trace for each way to break one: the way's name, and the file's bytes. The first is sound."""
+    """Yield a name and the file's bytes for each kind of damage. The first file is valid."""
     random_ = random.Random(seed)
-    yield f"{seed}-sound", written(random_, sound(random_))
-    for of_document in random_.sample(OF_DOCUMENTS, len(OF_DOCUMENTS)):
-        document = sound(random_)
-        of_document(random_, document)
-        yield f"{seed}-{of_document.__name__}", written(random_, document)
-    for of_text in random_.sample(OF_TEXT, len(OF_TEXT)):
-        yield f"{seed}-{of_text.__name__}", of_text(random_, written(random_, sound(random_)))
+    yield f"{seed}-valid", encode(random_, make_valid_trace(random_))
+    for damage_document in random_.sample(DOCUMENT_MUTATIONS, len(DOCUMENT_MUTATIONS)):
+        document = make_valid_trace(random_)
+        damage_document(random_, document)
+        yield f"{seed}-{damage_document.__name__}", encode(random_, document)
+    for damage_text in random_.sample(TEXT_MUTATIONS, len(TEXT_MUTATIONS)):
+        yield f"{seed}-{damage_text.__name__}", damage_text(random_, encode(random_, make_valid_trace(random_)))

@@ -1,1 +1,1 @@
-"""The case study of the slow small network: what is measured, how each claim is judged, how the page is written."""
+"""The case study of the slow small network: it measures the figures, judges the claims and writes the page."""

@@ -1,4 +1,4 @@
-"""The claims of the case study: what is said, who says it, and which function judges it."""
+"""The claims of the case study: their wording, their source and the function that judges each of them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from scripts.case_study import judges_flags, judges_where
+from scripts.case_study import cost_verdicts, flag_verdicts
 from scripts.case_study.figures import Figures
-from scripts.case_study.judgement import Judgement
+from scripts.case_study.judgment import Judgment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One claim: its letter, what is said, who says it, and the function that judges it."""
+    """One claim. `letter` identifies it on the command line and on the page; `judge` returns its judgment."""
 
     letter: str
     title: str
-    said: str
+    statement: str
     source: str
-    judge: Callable[[Figures], Judgement]
+    judge: Callable[[Figures], Judgment]
 
 
 ANSWER: Final = "the accepted answer to StackOverflow question 51124101"
@@ -27,66 +27,69 @@ ANSWER: Final = "the accepted answer to StackOverflow question 51124101"
 CLAIMS: Final = (
     Claim(
         letter="a",
-        title="The loss takes the time",
-        said="The slow step is neither forward nor backward: nearly all of it is spent computing the loss.",
+        title="The loss takes most of the step time",
+        statement="Forward and backward are fast. Nearly all of the step time goes into computing the loss.",
         source=f"{ANSWER}, from time.time() around each phase",
-        judge=judges_where.judge_loss,
+        judge=cost_verdicts.judge_loss,
     ),
     Claim(
         letter="b",
-        title="V0 does 630 million operations, V1 270 million",
-        said="The small network is slow because it does about 630 million operations, the large one about 270 million.",
+        title="V0 needs 630 million operations, V1 needs 270 million",
+        statement="The small network is slow because it needs about 630 million operations. "
+        "The large network needs about 270 million.",
         source=ANSWER,
-        judge=judges_where.judge_operations,
+        judge=cost_verdicts.judge_operations,
     ),
     Claim(
         letter="c",
         title="V0 uses less memory",
-        said="The small network needs 1 GB where the large one needs 3 GB.",
-        source="the question itself, read off the GPU's memory use",
-        judge=judges_where.judge_memory,
+        statement="The small network uses 1 GB. The large network uses 3 GB.",
+        source="the question, from the GPU's memory use",
+        judge=cost_verdicts.judge_memory,
     ),
     Claim(
         letter="d",
-        title="benchmark=True is markedly faster at a fixed shape",
-        said="With inputs of one shape, letting cuDNN time its algorithms makes training markedly faster.",
+        title="benchmark=True is much faster if the input shape is fixed",
+        statement="If all inputs have one shape, cuDNN's algorithm search makes training much faster.",
         source=f"{ANSWER}, and most articles on torch.backends.cudnn.benchmark",
-        judge=judges_flags.judge_benchmark,
+        judge=flag_verdicts.judge_benchmark,
     ),
     Claim(
         letter="e",
-        title="benchmark=True hurts when shapes vary",
-        said="Each new input shape is timed anew, so with varying shapes training gets slower.",
+        title="benchmark=True makes training slower if shapes vary",
+        statement="cuDNN repeats its algorithm search for each new input shape. "
+        "Training with varying shapes therefore gets slower.",
         source="the same articles, and the PyTorch forum",
-        judge=judges_flags.judge_shapes,
+        judge=flag_verdicts.judge_shapes,
     ),
     Claim(
         letter="f",
-        title="Results are not reproducible with benchmark=True",
-        said="The timing decides which algorithm runs, so results may differ from run to run.",
+        title="benchmark=True makes results irreproducible",
+        statement="Timings decide which algorithm cuDNN uses. Results may therefore differ between runs.",
         source="PyTorch's notes on reproducibility, and the same articles",
-        judge=judges_flags.judge_reproducibility,
+        judge=flag_verdicts.judge_reproducibility,
     ),
     Claim(
         letter="g",
-        title="deterministic=True costs speed",
-        said="Deterministic algorithms are slower than the ones they replace.",
+        title="deterministic=True makes training slower",
+        statement="Deterministic algorithms are slower than the algorithms that they replace.",
         source="PyTorch's notes on reproducibility",
-        judge=judges_flags.judge_deterministic,
+        judge=flag_verdicts.judge_deterministic,
     ),
     Claim(
         letter="h",
-        title="enabled=False falls back",
-        said="Without cuDNN the convolutions run in PyTorch's own, slower kernels.",
+        title="enabled=False runs convolutions without cuDNN",
+        statement="Without cuDNN, PyTorch runs convolutions in its own, slower kernels.",
         source="articles on torch.backends.cudnn",
-        judge=judges_flags.judge_fallback,
+        judge=flag_verdicts.judge_fallback,
     ),
     Claim(
         letter="i",
-        title="The naive timing loop measures something else",
-        said="time.time() around a loop, with no synchronisation and no warm-up, does not measure the step.",
-        source="said against the articles, whose figures come from such a loop with the tuning inside it",
-        judge=judges_where.judge_naive,
+        title="A loop without synchronization does not measure the step",
+        statement="time.time() around a loop does not measure the step time "
+        "if the loop has no synchronization and no warm-up.",
+        source="criticism of the same articles, whose loops also include the algorithm search",
+        judge=cost_verdicts.judge_naive,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The measured figures of the case study: plain records, saved as one JSON file, from which every verdict follows."""
+"""The measured figures of the case study, saved as one JSON file. Every verdict is computed from these records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Clock = Literal["stopwatch", "event", "kernel"]
 
 
 def reading(phase: PhaseTiming, clock: Clock) -> int | None:
-    """What `clock` read for `phase`, in ns."""
+    """Return the reading of `clock` for `phase` in ns; None if that clock was not read."""
     match clock:
         case "stopwatch":
             return phase.stopwatch_ns
@@ -34,7 +34,10 @@ def reading(phase: PhaseTiming, clock: Clock) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountFigures:
-    """Static facts of one model at one input: forward MACs of the whole batch, and the layer that has most of them."""
+    """Static count of one model at one input size.
+
+    Counts: `macs` are those of forward for the whole batch. `dominant_*` describe the layer with most MACs.
+    """
 
     model: str
     size: int
@@ -48,9 +51,9 @@ class CountFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
-    """What one configuration of one model gave in one fresh process (`process` counts the repetitions from 1).
+    """Measurements of one configuration of one model in one fresh process. `process` numbers the repeats from 1.
 
-    `dominant_*` speak of the forward of the layer with most MACs; `workspace_path` is where the largest workspace was.
+    `dominant_*` describe forward of the layer with most MACs. `workspace_path` is the layer with the largest workspace.
     """
 
     model: str
@@ -78,16 +81,16 @@ class RunFigures:
     dominant_ns: int | None = None
 
     def share(self, phase: Phase, clock: Clock) -> float | None:
-        """The share of `phase` in the sum of all phases by `clock`; None where that clock was not read."""
-        read = {p.phase: reading(p, clock) for p in self.phases}
-        total_ns = sum(ns for ns in read.values() if ns is not None)
-        own_ns = read.get(phase)
-        return None if own_ns is None or total_ns == 0 else own_ns / total_ns
+        """Return the share of `phase` in the sum of all phases by `clock`; None if that clock was not read."""
+        readings = {p.phase: reading(p, clock) for p in self.phases}
+        total_ns = sum(ns for ns in readings.values() if ns is not None)
+        phase_ns = readings.get(phase)
+        return None if phase_ns is None or total_ns == 0 else phase_ns / total_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeLoop:
-    """Training steps over `sizes`, one after the other, `cycles_ns` per round; then one smaller batch (`tail_ns`)."""
+    """Training steps over varying shapes: `cycles_ns` per round over all `sizes`, `tail_ns` for one smaller last batch."""
 
     benchmark: bool
     batch: int
@@ -98,11 +101,12 @@ class ShapeLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveLoop:
-    """One loop, read in several ways; ns per step.
+    """One loop, timed in several ways. All times are ns per step.
 
-    `cold_ns`: from the first step on, no synchronisation. `warm_ns`: after that, still none. `true_ns`: waiting for the
-    device before and after the loop. `flipped_ns`: the same after the benchmark flag was flipped in this process.
-    `early`, `late`: host time around each phase in the first and the last steps of a longer loop without synchronisation.
+    `cold_ns`: from the first step, without synchronization. `warm_ns`: the same loop repeated, without synchronization.
+    `true_ns`: with synchronization before and after the loop. `flipped_ns`: like `true_ns`, after the benchmark flag was
+    flipped in this process. `early`, `late`: host time around each phase in the first and the last steps of a longer
+    loop without synchronization.
     """
 
     model: str
@@ -119,7 +123,7 @@ class NaiveLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures(Saved, kind="case_study"):
-    """Everything measured. `cuda` says whether a CUDA device was there; without one some claims can't be judged."""
+    """All measurements. `cuda` is True if they come from a CUDA device; some claims cannot be judged without one."""
 
     cuda: bool = False
     size: int = 256
@@ -134,22 +138,22 @@ class Figures(Saved, kind="case_study"):
     problems: tuple[str, ...] = ()
 
     def run(self, model: str, config: str, process: int = 1) -> RunFigures | None:
-        """The first run with samples of `model` under `config` in repetition `process`."""
-        found = (r for r in self.runs if (r.model, r.config, r.process) == (model, config, process))
-        return next((r for r in found if r.failure is None), None)
+        """Return the first successful run of `model` under `config` in repeat `process`, or None."""
+        matches = (r for r in self.runs if (r.model, r.config, r.process) == (model, config, process))
+        return next((r for r in matches if r.failure is None), None)
 
     def models(self) -> tuple[str, ...]:
-        """The models that were run, in order."""
+        """Return the names of the measured models, in order."""
         return tuple(dict.fromkeys(r.model for r in self.runs))
 
     def count(self, model: str) -> CountFigures | None:
-        """The static facts of `model` at the size of the runs (else the first size counted)."""
-        of_model = [c for c in self.counts if c.model == model]
-        return next((c for c in of_model if c.size == self.size), of_model[0] if of_model else None)
+        """Return the static count of `model` at the size of the runs, else at the first counted size."""
+        counts = [c for c in self.counts if c.model == model]
+        return next((c for c in counts if c.size == self.size), counts[0] if counts else None)
 
 
 def count_figures(model: str, size: int, batch: int, static: StaticCount) -> CountFigures:
-    """The case study's share of a static count."""
+    """Extract the case study's figures from a static count."""
     dominant = max(static.modules, key=lambda node: node.forward.macs)
     return CountFigures(
         model=model,
@@ -164,18 +168,18 @@ def count_figures(model: str, size: int, batch: int, static: StaticCount) -> Cou
 
 
 def run_figures(model: str, report: Report, process: int = 1) -> tuple[RunFigures, ...]:
-    """The case study's share of each run of `report`, the repeated baseline included."""
+    """Extract the case study's figures from every run of `report`, the repeated default included."""
     dominant = None
     if report.static is not None and report.static.modules:
         dominant = max(report.static.modules, key=lambda node: node.forward.macs).path
-    return tuple(_run(model, run, dominant, process) for run in report.runs)
+    return tuple(_figures_of_run(model, run, dominant, process) for run in report.runs)
 
 
-def _run(model: str, run: ConfigRun, dominant: str | None, process: int) -> RunFigures:
+def _figures_of_run(model: str, run: ConfigRun, dominant: str | None, process: int) -> RunFigures:
     if run.failure is not None:
-        said = f"{run.failure.kind}: {run.failure.message}"
-        return RunFigures(model=model, config=run.config.name, process=process, failure=said)
-    family, dominant_ns = _dominant(run.modules, dominant)
+        failure = f"{run.failure.kind}: {run.failure.message}"
+        return RunFigures(model=model, config=run.config.name, process=process, failure=failure)
+    family, dominant_ns = _forward_kernels(run.modules, dominant)
     workspace = run.memory.ops[0] if run.memory is not None and run.memory.ops else None
     return RunFigures(
         model=model,
@@ -203,37 +207,40 @@ def _run(model: str, run: ConfigRun, dominant: str | None, process: int) -> RunF
     )
 
 
-def _dominant(layers: Iterable[LayerTiming], path: str | None) -> tuple[str | None, int | None]:
-    """The kernel family that the forward of the layer at `path` amounts to, and that forward's time."""
+def _forward_kernels(layers: Iterable[LayerTiming], path: str | None) -> tuple[str | None, int | None]:
+    """Return the algorithm's kernel family and the kernel time in forward of the layer at `path`."""
     forward = [layer for layer in layers if layer.path == path and layer.phase == "forward"]
     if not forward:
         return None, None
-    chosen = algorithm(kernel for layer in forward for kernel in layer.kernels)
-    return chosen.family if chosen is not None else None, sum(layer.kernel_ns for layer in forward)
+    kernel_stat = algorithm(kernel for layer in forward for kernel in layer.kernels)
+    return kernel_stat.family if kernel_stat is not None else None, sum(layer.kernel_ns for layer in forward)
 
 
-def merged(old: Figures, new: Figures) -> Figures:
-    """`old` with what `new` measured in its place or beside it. Raises UsageError where they are not of one machine."""
+def merge(old: Figures, new: Figures) -> Figures:
+    """Add `new` to `old`; new measurements replace old ones of the same case.
 
-    def place(figures: Figures) -> tuple[object, ...]:
-        where = figures.environment
-        versions = (where.device_name, where.torch, where.cudnn) if where is not None else ()
+    Raises: UsageError if machine, version, size or batch differ.
+    """
+
+    def conditions(figures: Figures) -> tuple[object, ...]:
+        environment = figures.environment
+        versions = (environment.device_name, environment.torch, environment.cudnn) if environment is not None else ()
         return (figures.cuda, figures.size, figures.batch, *versions)
 
-    if place(old) != place(new):
+    if conditions(old) != conditions(new):
         raise UsageError(
-            "the saved figures are of another machine, version or size",
+            "the saved figures are from another machine, version, size or batch",
             hint="save to another file, or measure with the same --size and --batch",
         )
-    # A run measured again takes the place of the old one, so that tables keep their order.
-    again = {(run.model, run.process, run.config): run for run in new.runs}
-    kept = tuple(again.pop((run.model, run.process, run.config), run) for run in old.runs)
+    # A new run replaces the old one at the same position, so that tables keep their order.
+    new_runs = {(run.model, run.process, run.config): run for run in new.runs}
+    updated_runs = tuple(new_runs.pop((run.model, run.process, run.config), run) for run in old.runs)
     sizes = {(count.model, count.size) for count in new.counts}
     return replace(
         new,
         claims=tuple(sorted({*old.claims, *new.claims})),
         counts=(*(c for c in old.counts if (c.model, c.size) not in sizes), *new.counts),
-        runs=(*kept, *again.values()),
+        runs=(*updated_runs, *new_runs.values()),
         shapes=new.shapes or old.shapes,
         naive=new.naive or old.naive,
         problems=tuple(dict.fromkeys((*old.problems, *new.problems))),
@@ -241,15 +248,20 @@ def merged(old: Figures, new: Figures) -> Figures:
 
 
 def save(figures: Figures, path: Path) -> None:
-    """Writes `figures` as JSON, its folder made where it is missing."""
+    """Write `figures` as JSON to `path`, creating the folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dumps(figures))
 
 
 def load(path: Path) -> Figures:
-    """The figures saved at `path`. Raises ReportError."""
+    """Load the figures saved at `path`.
+
+    Raises: ReportError if the file cannot be read or has another format.
+    """
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ReportError(f"cannot be read: {error}", where=str(path), hint="give a file that --json wrote") from error
+        raise ReportError(
+            f"cannot read the file: {error}", where=str(path), hint="pass a file that --json wrote"
+        ) from error
     return from_json(Figures, data, str(path))

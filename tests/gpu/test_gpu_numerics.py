@@ -151,7 +151,7 @@ def test_a_planted_slow_down_is_as_long_as_it_says(tmp_path: Path) -> None:
     from scripts.bench import noise as bench_noise
 
     spin_ns = 20_000_000
-    spec = bench_noise.planted(V0, tmp_path, kind="cuda", spin_ns=spin_ns, spin="device")
+    spec = bench_noise.plant(V0, tmp_path, kind="cuda", spin_ns=spin_ns, spin="device")
     step_ns = {}
     for slow in (False, True):
         torch.backends.cudnn.deterministic = slow

@@ -1,4 +1,4 @@
-"""The networks counting is timed on: their sizes are the published ones, and speed changes no figure."""
+"""Tests of the counting benchmark: published network sizes, one process per counter, and outcomes of the cases."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from scripts.bench.networks.counted import MODELS, true_macs
 PARAMETERS = {"resnet50": 25_557_032, "vit_b_16": 86_567_656, "gpt2_small": 124_439_808, "llama_7b": 6_738_415_616}
 
 
-def tallied(ops: tuple[OpRecord, ...]) -> Counter[object]:
-    """How often each call, by owner and phase."""
+def tally_calls(ops: tuple[OpRecord, ...]) -> Counter[object]:
+    """Count the calls by layer and phase."""
     tally: Counter[object] = Counter()
     for op in ops:
         tally[op[:-1]] += op.calls
@@ -42,7 +42,7 @@ def test_every_call_is_the_same_without_a_memo(name: str, mode: str, monkeypatch
     target.model.zero_grad(set_to_none=True)  # an existing gradient is added to, which is another op
     slow = trace_step(target, Memo(limit=0))
     target.model.zero_grad(set_to_none=True)
-    assert tallied(fast.ops) == tallied(slow.ops)
+    assert tally_calls(fast.ops) == tally_calls(slow.ops)
     assert fast.calls == slow.calls
     assert fast.saved == slow.saved
     static = count_target(target)
@@ -55,24 +55,24 @@ def test_every_call_is_the_same_without_a_memo(name: str, mode: str, monkeypatch
 
 
 def test_counting_takes_less_than_the_step_it_counts() -> None:
-    """Half of it on a quiet machine; the bound leaves room for a busy one."""
+    """Counting takes half of the step on a quiet machine. The limit allows for a busy one."""
     model, inputs = MODELS["gpt2_small"]()
     count = bench_peers.PEERS["profiler-kit"].step
     assert count is not None
-    bare, counted = bench_one.timed([partial(bench_one.bare_step, model, inputs), count(model, inputs)], 3)
+    bare, counted = bench_one.time_alternating([partial(bench_one.bare_step, model, inputs), count(model, inputs)], 3)
     assert counted < 0.8 * bare
 
 
-def options(**given: object) -> argparse.Namespace:
-    return argparse.Namespace(**{"repeats": 1, "device": "meta", "list": True} | given)
+def options(**values: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"repeats": 1, "device": "meta", "list": True} | values)
 
 
-def test_a_counter_runs_in_a_process_of_its_own() -> None:
-    found = bench_count.result("profiler-kit", "vit_b_16", options())
-    assert (found.forward_ratio, found.backward_ratio, found.note) == (1, 1, "")
-    assert bench_count.figures(found)[:2] == ["1", "1"]
-    assert found.step_ms is not None
-    assert found.step_ms > 0
+def test_a_counter_runs_in_its_own_process() -> None:
+    measurement = bench_count.measure_counter("profiler-kit", "vit_b_16", options())
+    assert (measurement.forward_ratio, measurement.backward_ratio, measurement.note) == (1, 1, "")
+    assert bench_count.format_cells(measurement)[:2] == ["1", "1"]
+    assert measurement.step_ms is not None
+    assert measurement.step_ms > 0
 
 
 def test_a_missing_counter_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,16 +80,16 @@ def test_a_missing_counter_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         package="no-such-counter", module="no_such_counter", forward=bench_peers.PEERS["fvcore"].forward
     )
     monkeypatch.setitem(bench_peers.PEERS, "missing", missing)
-    found = bench_count.result("missing", "resnet50", options())
-    assert found.note == "is not installed"
-    assert bench_count.figures(found) == [None] * 8
-    assert "is not installed" in bench_count.cases_table(options(counters=["missing"]))
+    measurement = bench_count.measure_counter("missing", "resnet50", options())
+    assert measurement.note == "not installed"
+    assert bench_count.format_cells(measurement) == [None] * 8
+    assert "not installed" in bench_count.cases_table(options(counters=["missing"]))
 
 
 def test_a_counter_that_ends_its_process_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(bench_peers.PEERS, "unknown there", bench_peers.PEERS["FlopCounterMode"])
-    assert bench_count.result("unknown there", "resnet50", options()).note.startswith(
-        "ended by itself (exit status 2): "
+    assert bench_count.measure_counter("unknown there", "resnet50", options()).note.startswith(
+        "process failed (exit status 2): "
     )
 
 
@@ -97,41 +97,42 @@ def test_a_counter_may_fail_on_meta_and_have_a_figure_on_the_cpu() -> None:
     def fails_on_meta(model: nn.Module, inputs: bench_peers.Inputs) -> bench_peers.Counting:
         if inputs[0].is_meta:
             raise ValueError("no data")
-        return lambda: bench_peers.Figure(1.0, left_out=("mul",))
+        return lambda: bench_peers.Figure(1.0, missing_ops=("mul",))
 
     peer = bench_peers.Peer(package="", module="", forward=fails_on_meta)
-    assert bench_one.measured(peer, "resnet50", 1) == bench_one.Measured(
+    assert bench_one.measure(peer, "resnet50", 1) == bench_one.Measurement(
         note="fails on meta tensors: ValueError: no data"
     )
-    found = bench_one.figure_on_the_cpu(peer, "resnet50")
-    assert found.forward_ratio == 1.0 / (2 * true_macs("resnet50", backward=False))
-    assert found.note == "its figure is from the CPU; says that it leaves out 1 kinds of ops"
-    assert bench_one.figure_on_the_cpu(peer, "llama_7b").forward_ratio is None
+    measurement = bench_one.count_on_cpu(peer, "resnet50")
+    assert measurement.forward_ratio == 1.0 / (2 * true_macs("resnet50", backward=False))
+    assert "CPU" in measurement.note
+    assert "1 kinds of ops" in measurement.note
+    assert bench_one.count_on_cpu(peer, "llama_7b").forward_ratio is None
 
 
-def test_modules_that_a_case_holds_are_parts_of_its_model() -> None:
-    inner, outer, given = nn.Linear(2, 3), nn.Linear(3, 4), nn.ReLU()
+def test_modules_used_by_a_case_are_registered_in_its_model() -> None:
+    inner, outer, argument = nn.Linear(2, 3), nn.Linear(3, 4), nn.ReLU()
 
     def function(scale: float, module: nn.Module, x: Tensor) -> Tensor:
         out: Tensor = module(outer(partial(inner)(x))) * scale
         return out
 
-    model, inputs = bench_cases.wrapped(partial(function, 2.0), given, torch.ones(5, 2))
-    assert {*model.parts} == {inner, outer, given}
+    model, inputs = bench_cases.wrap_function(partial(function, 2.0), argument, torch.ones(5, 2))
+    assert {*model.parts} == {inner, outer, argument}
     assert model(*inputs).shape == (5, 4)
 
 
 def test_cases_find_torchs_functions_when_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs = bench_cases.wrapped(partial(torch.mm), torch.ones(2, 2), torch.ones(2, 2))
+    model, inputs = bench_cases.wrap_function(partial(torch.mm), torch.ones(2, 2), torch.ones(2, 2))
     monkeypatch.setattr(torch, "mm", lambda a, b: "patched")
     assert model(*inputs) == "patched"
 
 
-class Says:
-    """A counter with an answer ready."""
+class FixedCounter:
+    """A counter that returns a fixed figure; a negative figure raises an error."""
 
-    def __init__(self, figure: float, left_out: tuple[str, ...] = ()) -> None:
-        self.figure = bench_peers.Figure(figure, left_out=left_out)
+    def __init__(self, figure: float, missing_ops: tuple[str, ...] = ()) -> None:
+        self.figure = bench_peers.Figure(figure, missing_ops=missing_ops)
 
     def __call__(self, model: nn.Module, inputs: bench_peers.Inputs) -> bench_peers.Counting:
         if self.figure.forward < 0:
@@ -140,20 +141,20 @@ class Says:
 
 
 @pytest.mark.parametrize(
-    ("says", "outcome"),
+    ("counter", "outcome"),
     [
-        (Says(2 * 6 * 4 * 5), "exact"),
-        (Says(2 * 6 * 4 * 5 + 30), "close"),
-        (Says(6 * 4 * 5), "wrong"),
-        (Says(0, ("mm",)), "wrong, and says so"),
-        (Says(-1), "refused"),
+        (FixedCounter(2 * 6 * 4 * 5), "exact"),
+        (FixedCounter(2 * 6 * 4 * 5 + 30), "close"),
+        (FixedCounter(6 * 4 * 5), "wrong"),
+        (FixedCounter(0, ("mm",)), "wrong, reports missing ops"),
+        (FixedCounter(-1), "refused"),
     ],
 )
-def test_outcomes(says: Says, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = bench_cases.library()["other: dynamically quantised module"]
-    assert one.macs == 6 * 4 * 5
-    monkeypatch.setattr(bench_cases, "library", lambda: {"linear": one})
-    (answer,) = bench_cases.answers(bench_peers.Peer(package="", module="", forward=says), "cpu")
+def test_outcomes(counter: FixedCounter, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = bench_cases.load_cases()["other: dynamically quantised module"]
+    assert case.macs == 6 * 4 * 5
+    monkeypatch.setattr(bench_cases, "load_cases", lambda: {"linear": case})
+    (answer,) = bench_cases.run_cases(bench_peers.Peer(package="", module="", forward=counter), "cpu")
     assert answer.forward == outcome
     assert answer.backward is None
-    assert answer.why == {"refused": "ValueError: not this", "wrong, and says so": "mm"}.get(outcome, "")
+    assert answer.reason == {"refused": "ValueError: not this", "wrong, reports missing ops": "mm"}.get(outcome, "")

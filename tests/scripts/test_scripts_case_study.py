@@ -1,4 +1,4 @@
-"""The case study: its figures from made-up reports, its own loops, its page, its command line."""
+"""Tests of the case study: figures from sample reports, loops, page and command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts_made_up import MS, count, cuda, naive, phases, run
+from sample_figures import MS, count, cuda, naive, phases, run
 
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import RunConfig
@@ -23,9 +23,9 @@ from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo
 from scripts.case_study import __main__ as script
-from scripts.case_study import gather, judges_where, page
+from scripts.case_study import cost_verdicts, measurement, page
 from scripts.case_study.claims import CLAIMS, LETTERS
-from scripts.case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, load, merged, run_figures, save
+from scripts.case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, load, merge, run_figures, save
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,19 +35,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=LETTERS)
 def test_without_figures_no_claim_gets_a_verdict(claim: Any) -> None:
-    assert claim.judge(cuda()).verdict == "not measured"
-    assert claim.judge(Figures()).verdict in ("not measured", "needs CUDA")
+    assert claim.judge(cuda()).verdict == "Not measured"
+    assert claim.judge(Figures()).verdict in ("Not measured", "Needs CUDA")
 
 
-def everything() -> Figures:
-    """Figures that reach every table: numbers made up, shapes as measured."""
-    timed = phases(forward=(5, 37), loss=(90, 0), backward=(5, 63))
-    configs = sorted({c for by_model in gather.NEEDS.values() for of_model in by_model.values() for c in of_model})
+def full_figures() -> Figures:
+    """Sample figures that fill every table."""
+    timings = phases(forward=(5, 37), loss=(90, 0), backward=(5, 63))
+    configs = sorted(
+        {c for by_model in measurement.NEEDED_CONFIGS.values() for names in by_model.values() for c in names}
+    )
     runs = [
-        run(m, c, 8.0 if "benchmark" in c else 10.0, phases=timed, peak_allocated_bytes=5, first_step_peak_bytes=6,
+        run(m, c, 8.0 if "benchmark" in c else 10.0, phases=timings, peak_allocated_bytes=5, first_step_peak_bytes=6,
             workspace_bytes=200, workspace_path="c", repeatable_outputs=True, repeatable_gradients=True, output_digest="a",
             gradient_digest="b", tuning_ns=99, dominant_path="c", dominant_family="conv:fft")
-        for m in gather.FILES for c in configs
+        for m in measurement.FILES for c in configs
     ]  # fmt: skip
     counts = tuple(count(m, s, 10**6 * s) for m in ("v0", "v1") for s in (64, 256))
     loop = ShapeLoop(benchmark=False, batch=2, sizes=(64, 68), cycles_ns=(5, 4, 3), tail_ns=9)
@@ -58,15 +60,15 @@ def everything() -> Figures:
 
 
 def test_figures_survive_json_and_give_the_same_page(tmp_path: Path) -> None:
-    figures = everything()
+    figures = full_figures()
     save(figures, tmp_path / "deep" / "figures.json")
-    read = load(tmp_path / "deep" / "figures.json")
-    assert read == figures
-    assert page.markdown(read) == page.markdown(figures)
+    loaded = load(tmp_path / "deep" / "figures.json")
+    assert loaded == figures
+    assert page.markdown(loaded) == page.markdown(figures)
 
 
-def test_figures_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="cannot be read"):
+def test_files_without_figures_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"absent\.json"):
         load(tmp_path / "absent.json")
     (tmp_path / "bad.json").write_text('{"counts": [{"model": 3}]}')
     with pytest.raises(ReportError, match="counts"):
@@ -74,28 +76,28 @@ def test_figures_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_leaves_no_slot_and_shows_every_verdict_and_table() -> None:
-    figures = everything()
-    written = page.markdown(figures)
-    assert "{{" not in written
+    figures = full_figures()
+    text = page.markdown(figures)
+    assert "{{" not in text
     for claim in CLAIMS:
-        judged = claim.judge(figures)
-        assert judged.table is not None
-        assert judged.table.caption in written
-        assert f'<a id="claim-{claim.letter}"></a>' in written
-        assert f"**Verdict: {judged.verdict}.**" in written
-    assert "- conv: no memory" in written
+        judgment = claim.judge(figures)
+        assert judgment.table is not None
+        assert judgment.table.caption in text
+        assert f'<a id="claim-{claim.letter}"></a>' in text
+        assert f"**Verdict: {judgment.verdict}.**" in text
+    assert "- conv: no memory" in text
 
 
-def test_the_terminal_shows_the_claims_asked_for_only() -> None:
-    shown = page.terminal(everything(), ("a", "d"))
-    assert [line for line in shown.splitlines() if line.startswith("(")] == [
+def test_the_terminal_shows_the_selected_claims_only() -> None:
+    text = page.terminal(full_figures(), ("a", "d"))
+    assert [line for line in text.splitlines() if line.startswith("(")] == [
         f"({claim.letter}) {claim.title}" for claim in CLAIMS if claim.letter in ("a", "d")
     ]
-    assert shown.count("verdict:") == 2
+    assert text.count("verdict:") == 2
 
 
-def test_the_committed_page_is_the_one_the_figures_give() -> None:
-    """Whoever edits page.md, a judgement or the figures writes the page anew."""
+def test_the_committed_page_matches_the_committed_figures() -> None:
+    """After a change of page.md, a verdict or the figures, regenerate the page."""
     saved = ROOT / "docs" / "measured" / "case_slow_small_network_h100.json"
     figures = load(saved) if saved.exists() else cuda()
     assert (ROOT / "docs" / "case-studies.md").read_text() == page.markdown(figures)
@@ -158,30 +160,32 @@ def test_count_figures_name_the_largest_layer() -> None:
     assert (counted.dominant_path, counted.dominant_share, counted.macs, counted.saved_bytes) == ("large", 0.9, 100, 11)
 
 
-# --- more figures to an older file ---------------------------------------------------------------------------------
+# --- merging figures into an older file ------------------------------------------------------------------------------
 
 
-def test_newer_figures_replace_their_like_and_leave_the_rest() -> None:
+def test_new_figures_replace_figures_of_the_same_case_only() -> None:
     old = cuda(
         claims=("b", "d"), runs=(run("v0", "default", 10.0), run("v0", "benchmark", 8.0)),
         counts=(count("v0", 64, 1), count("v0", 256, 2)), naive=(naive(False, 1, 1, 1),),
     )  # fmt: skip
     new = cuda(claims=("a",), runs=(run("v0", "default", 11.0),), counts=(count("v0", 64, 3),))
-    both = merged(old, new)
-    assert both.claims == ("a", "b", "d")
-    assert {r.config: r.step_ns.median for r in both.runs if r.step_ns} == {"default": 11 * MS, "benchmark": 8 * MS}
-    assert {c.size: c.macs for c in both.counts} == {64: 3, 256: 2}
-    assert both.naive == old.naive
+    combined = merge(old, new)
+    assert combined.claims == ("a", "b", "d")
+    assert {r.config: r.step_ns.median for r in combined.runs if r.step_ns} == {"default": 11 * MS, "benchmark": 8 * MS}
+    assert {c.size: c.macs for c in combined.counts} == {64: 3, 256: 2}
+    assert combined.naive == old.naive
 
 
-def test_figures_of_another_machine_are_not_mixed_in() -> None:
-    with pytest.raises(UsageError, match="another machine"):
-        merged(cuda(size=256), cuda(size=128))
+def test_figures_of_another_machine_are_refused() -> None:
+    with pytest.raises(UsageError, match="machine"):
+        merge(cuda(size=256), cuda(size=128))
 
 
 def test_the_time_ratio_is_work_times_efficiency() -> None:
     counts = (count("v0", 256, 66, batch=2), count("v1", 256, 10))
-    table = judges_where.time_ratio(cuda(counts=counts, runs=(run("v0", "default", 40.0), run("v1", "default", 10.0))))
+    table = cost_verdicts.make_ratio_table(
+        cuda(counts=counts, runs=(run("v0", "default", 40.0), run("v1", "default", 10.0)))
+    )
     assert table is not None
     ((_, _, _, ratio, work, efficiency, *_),) = table.rows
     assert ratio == 4.0
@@ -189,26 +193,26 @@ def test_the_time_ratio_is_work_times_efficiency() -> None:
     assert efficiency == pytest.approx(4.0 / 3.3)
 
 
-# --- what is measured ----------------------------------------------------------------------------------------------
+# --- measurement -----------------------------------------------------------------------------------------------------
 
 
-def test_every_claim_says_what_it_needs() -> None:
-    assert set(gather.NEEDS) == set(LETTERS)
-    assert gather.configurations(["b", "e", "i"]) == {}
-    assert gather.configurations(["a", "h"])["v0"] == ("default", "no-tf32", "cudnn-off")
+def test_every_claim_lists_its_configurations() -> None:
+    assert set(measurement.NEEDED_CONFIGS) == set(LETTERS)
+    assert measurement.configurations(["b", "e", "i"]) == {}
+    assert measurement.configurations(["a", "h"])["v0"] == ("default", "no-tf32", "cudnn-off")
 
 
 @pytest.mark.parametrize("size", [16, 32, 64, 256, 512])
 def test_varying_sizes_are_a_dozen_different_multiples_of_four(size: int) -> None:
-    sizes = gather.shape_sizes(size)
+    sizes = measurement.shape_sizes(size)
     assert len(set(sizes)) == 12
     assert all(s % 4 == 0 and s >= 16 for s in sizes)
 
 
 def test_letters_are_checked_and_ordered() -> None:
-    assert script.letters("d, a") == ("a", "d")
+    assert script.parse_letters("d, a") == ("a", "d")
     with pytest.raises(argparse.ArgumentTypeError, match="'z'"):
-        script.letters("a,z")
+        script.parse_letters("a,z")
 
 
 @pytest.mark.parametrize("model", ["convnet_v0", "single_conv"])
@@ -217,8 +221,8 @@ def test_the_naive_loop_runs_in_a_process_of_its_own(model: str) -> None:
     parsed = from_json(NaiveLoop, {"model": model, "mode": "train", "benchmark": True, "steps": 2} | readings, "")
     assert min(parsed.cold_ns, parsed.warm_ns, parsed.true_ns, parsed.flipped_ns) > 0
     assert [p.phase for p in parsed.early] == ["forward", "loss", "backward", "optimizer"]
-    whole_ns = sum(p.stopwatch_ns or 0 for p in parsed.late)
-    assert 0 < whole_ns < 100 * parsed.true_ns
+    total_ns = sum(p.stopwatch_ns or 0 for p in parsed.late)
+    assert 0 < total_ns < 100 * parsed.true_ns
 
 
 def test_the_shape_loop_times_every_round() -> None:
@@ -235,36 +239,37 @@ def child(*arguments: str) -> dict[str, Any]:
     return readings
 
 
-def test_a_loop_that_fails_is_a_problem_and_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_loop_is_listed_and_does_not_stop_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(command: list[str], **_: object) -> object:
         raise subprocess.CalledProcessError(1, command, stderr="Traceback\nRuntimeError: out of memory\n")
 
     monkeypatch.setattr(subprocess, "run", failing)
-    figures = gather.gather(gather.Options(claims=("i",)), say=lambda _: None)
+    figures = measurement.measure(measurement.Options(claims=("i",)), on_progress=lambda _: None)
     assert figures.naive == ()
     assert len(figures.problems) == 2
     assert all("out of memory" in problem for problem in figures.problems)
 
 
 def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(*_: object, **__: object) -> object:
+    def interrupt(*_: object, **__: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(subprocess, "run", pressed)
-    monkeypatch.setattr(gather, "COUNTED_SIZES", (16,))
-    figures = gather.gather(gather.Options(claims=("b", "i"), size=16, batch=1), say=lambda _: None)
+    monkeypatch.setattr(subprocess, "run", interrupt)
+    monkeypatch.setattr(measurement, "COUNTED_SIZES", (16,))
+    figures = measurement.measure(measurement.Options(claims=("b", "i"), size=16, batch=1), on_progress=lambda _: None)
     assert [c.model for c in figures.counts] == ["v0", "v1"]
-    assert figures.problems == ("interrupted: what was measured before stands",)
+    assert len(figures.problems) == 1
+    assert figures.problems[0].startswith("interrupted")
 
 
 def test_an_analysis_on_a_cpu_gives_figures_for_the_loss(tmp_path: Path) -> None:
-    """From end to end, as small as it goes: the command measures, saves, and judges the same when read again."""
+    """The smallest full run: the command measures, saves, and judges the saved figures in the same way."""
     saved = tmp_path / "figures.json"
     command = [sys.executable, "-m", "scripts.case_study", "--claims", "a", "--device", "cpu"]
     command += ["--size", "16", "--batch", "1", "--budget", "2", "--json", str(saved)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     figures = load(saved)
     assert {(r.model, r.failure) for r in figures.runs} == {("v0", None), ("v1", None)}
-    assert shown == page.terminal(figures, ("a",))
-    assert "verdict: fails" in shown
+    assert printed == page.terminal(figures, ("a",))
+    assert "verdict: False" in printed

@@ -12,7 +12,7 @@ from profiler_kit.errors import TraceError
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.source import BLOCK_BYTES
 from profiler_kit.traces.table import NONE, Table
-from scripts.bench.trace_mutations import WAYS, mutations
+from scripts.bench.trace_mutations import MUTATION_COUNT, mutations
 
 SEEDS = range(10)
 LIMIT_S = 20.0  # a hundred times what most take: a machine may be busy
@@ -67,7 +67,7 @@ def test_broken_traces(tmp_path: Path, seed: int) -> None:
             assert_sound(result)
         assert time.perf_counter() - started < LIMIT_S, name
         finished += 1
-    assert finished == WAYS + 1
+    assert finished == MUTATION_COUNT + 1
 
 
 def test_a_broken_file_is_read_alike_whatever_the_size_of_the_blocks(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Networks that counting is timed on, as their papers and common implementations write them.
+"""Networks for the counting benchmark, written like their papers and common implementations.
 
-Each function returns a model on meta and the inputs of one sample. Weights are never made. What a pass costs is derived from
-the shapes, by no counter.
+Each function returns a model on meta and the inputs of one sample; weights are never allocated. `true_macs` derives the MACs
+from shapes, without a counter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from profiler_kit.loading import load
 from profiler_kit.records.target import TargetSpec
 
-Made = tuple[nn.Module, tuple[Tensor, ...]]
+ModelAndInputs = tuple[nn.Module, tuple[Tensor, ...]]
 
 
 class EncoderBlock(nn.Module):
@@ -33,7 +33,7 @@ class EncoderBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.1), nn.Linear(hidden, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attention, then two linear layers, each added to what came in."""
+        """Attention, then two linear layers, each with a residual connection."""
         y = self.ln_1(x)
         y, _ = self.self_attention(y, y, y, need_weights=False)
         x = x + self.dropout(y)
@@ -66,7 +66,7 @@ class Gelu(nn.Module):
     """GELU by its tanh approximation, written out."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Eight pointwise ops."""
+        """Apply GELU as eight pointwise ops."""
         return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
@@ -84,7 +84,7 @@ class GPT2Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), Gelu(), nn.Linear(4 * width, width), nn.Dropout(0.1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Causal attention, then two linear layers, each added to what came in."""
+        """Causal attention, then two linear layers, each with a residual connection."""
         batch, length, width = x.shape
         parts = self.c_attn(self.ln_1(x)).split(width, dim=2)
         q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in parts)
@@ -117,7 +117,7 @@ class GPT2(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square normalisation, written out as decoders do."""
+    """Root-mean-square normalization, written out as decoders do."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class LlamaBlock(nn.Module):
         self.mlp = LlamaMLP(width, hidden)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Attention, then the gated layers, each added to what came in."""
+        """Attention, then the gated layers, each with a residual connection."""
         x = x + self.self_attn(self.input_layernorm(x), cosine, sine)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -216,33 +216,33 @@ class Llama(nn.Module):
         return scores
 
 
-def resnet50() -> Made:
+def resnet50() -> ModelAndInputs:
     """ResNet-50 and one image."""
     file = Path(__file__).resolve().parents[3] / "models" / "resnet.py"
     return load(TargetSpec(spec=f"{file}:resnet50")).model, (torch.zeros(1, 3, 224, 224, device="meta"),)
 
 
-def vit_b_16() -> Made:
+def vit_b_16() -> ModelAndInputs:
     """ViT-B/16 and one image."""
     with torch.device("meta"):
         return VisionTransformer(width=768, depth=12, heads=12, hidden=3072), (torch.zeros(1, 3, 224, 224),)
 
 
-def gpt2_small() -> Made:
+def gpt2_small() -> ModelAndInputs:
     """GPT-2 with 124 million parameters and 1024 tokens."""
     with torch.device("meta"):
         model = GPT2(vocabulary=50257, context=1024, width=768, depth=12, heads=12)
         return model, (torch.zeros(1, 1024, dtype=torch.long),)
 
 
-def llama_7b() -> Made:
+def llama_7b() -> ModelAndInputs:
     """Llama with 6.7 billion parameters and 2048 tokens."""
     with torch.device("meta"):
         model = Llama(vocabulary=32000, width=4096, depth=32, heads=32, hidden=11008)
         return model, (torch.zeros(1, 2048, dtype=torch.long),)
 
 
-MODELS: Final[dict[str, Callable[[], Made]]] = {
+MODELS: Final[dict[str, Callable[[], ModelAndInputs]]] = {
     "resnet50": resnet50,
     "vit_b_16": vit_b_16,
     "gpt2_small": gpt2_small,
@@ -251,7 +251,7 @@ MODELS: Final[dict[str, Callable[[], Made]]] = {
 
 
 def resnet50_macs() -> int:
-    """Convolutions by output position, and the last linear layer. The second of a block's three has the stride."""
+    """Sum the convolutions and the last linear layer. The second convolution of a block has the stride."""
     macs = 112**2 * 64 * 3 * 49
     before, side = 64, 56
     for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)]):
@@ -264,26 +264,26 @@ def resnet50_macs() -> int:
 
 
 def vit_b_16_macs() -> int:
-    """Patches; per token and layer four projections and the MLP, per pair of tokens the attention; one head."""
+    """Sum patches, four projections and the MLP per token and layer, attention per pair of tokens, and the head."""
     tokens, width, hidden = 197, 768, 3072
     layer = tokens * (4 * width**2 + 2 * width * hidden) + 2 * tokens**2 * width
     return 196 * width * 3 * 16**2 + 12 * layer + width * 1000
 
 
 def gpt2_small_macs() -> int:
-    """Twelve matrices of width by width per token and layer, the vocabulary, and the attention."""
+    """Sum twelve width x width matrices per token and layer, the output layer and the attention."""
     tokens, width, depth = 1024, 768, 12
     return tokens * (depth * 12 * width**2 + 50257 * width) + depth * 2 * tokens**2 * width
 
 
 def llama_7b_macs() -> int:
-    """Linear layers by the token, attention by the pair of tokens."""
+    """Sum linear layers per token and attention per pair of tokens."""
     tokens, width, depth, hidden, vocabulary = 2048, 4096, 32, 11008, 32000
     linear = depth * (4 * width**2 + 3 * width * hidden) + vocabulary * width
     return tokens * linear + depth * 2 * tokens**2 * width
 
 
-# forward, and what of it has no gradient to its input: the first convolution (token embeddings have one)
+# (MACs of forward, MACs of the first convolution, which needs no gradient of its input)
 MACS: Final[dict[str, tuple[int, int]]] = {
     "resnet50": (resnet50_macs(), 112**2 * 64 * 3 * 49),
     "vit_b_16": (vit_b_16_macs(), 196 * 768 * 3 * 16**2),
@@ -293,6 +293,6 @@ MACS: Final[dict[str, tuple[int, int]]] = {
 
 
 def true_macs(name: str, *, backward: bool) -> int:
-    """Multiply-adds of a network's forward pass on one sample, derived from its shapes; with `backward`, of both passes."""
+    """Return the MACs of forward on one sample, or of forward and backward, derived from shapes."""
     forward, without_gradient = MACS[name]
     return forward + backward * (2 * forward - without_gradient)

@@ -1,6 +1,6 @@
-"""The networks whose training memory was measured on an H100: docs/measured/memory_h100.json holds what they took.
+"""The networks whose training memory was measured on an H100. The results are in docs/measured/memory_h100.json.
 
-A case is named ``network|b<batch>|<optimizer>|<dtype>``. Those of torchvision and transformers need these packages.
+A case is named ``network|b<batch>|<optimizer>|<dtype>``. Some networks need torchvision or transformers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Inputs = Callable[[int], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A network, its batch of a given size, and its loss; `needs` names the package it comes from."""
+    """A network with its batch (for a batch size) and its loss. `needs` names the package that defines it."""
 
     build: Callable[[], nn.Module]
     batch: Inputs
@@ -46,7 +46,7 @@ def double_conv(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """A U-Net of four levels that lets go of every skip once it is used."""
+    """A U-Net of four levels that frees every skip tensor after its use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(32, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores of two classes at every place."""
+        """Scores of two classes at every position."""
         skips = []
         for level, block in enumerate(self.down):
             x = block(x)
@@ -83,7 +83,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attention and a perceptron, each added."""
+        """Attention and a perceptron, each with a residual connection."""
         b, t, d = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         a = F.scaled_dot_product_attention(q, k, v, dropout_p=self.p if self.training else 0.0, is_causal=True)
@@ -103,7 +103,7 @@ class Decoder(nn.Module):
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place."""
+        """Scores of the vocabulary at every position."""
         x = self.drop(self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device)))
         for block in self.blocks:
             x = block(x)
@@ -114,14 +114,14 @@ class Decoder(nn.Module):
 class Recurrent(nn.Module):
     """A language model on two LSTM layers."""
 
-    def __init__(self, *, both_ways: bool = False) -> None:
+    def __init__(self, *, bidirectional: bool = False) -> None:
         super().__init__()
         self.e = nn.Embedding(10000, 512)
-        self.r = nn.LSTM(512, 512, 2, dropout=0.2, batch_first=True, bidirectional=both_ways)
-        self.o = nn.Linear(1024 if both_ways else 512, 10000)
+        self.r = nn.LSTM(512, 512, 2, dropout=0.2, batch_first=True, bidirectional=bidirectional)
+        self.o = nn.Linear(1024 if bidirectional else 512, 10000)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place."""
+        """Scores of the vocabulary at every position."""
         scores: Tensor = self.o(self.r(self.e(tokens))[0])
         return scores
 
@@ -203,7 +203,7 @@ class Shared(nn.Module):
         self.e, self.l = nn.Embedding(8000, 768), nn.Linear(768, 768)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place."""
+        """Scores of the vocabulary at every position."""
         x = self.e(tokens)
         for _ in range(6):
             x = x + F.gelu(self.l(x))
@@ -255,7 +255,7 @@ def gpt2() -> nn.Module:
 
 
 def llama() -> nn.Module:
-    """A small Llama of transformers, two queries to a key."""
+    """A small Llama of transformers with two query heads per key head."""
     define_missing_ops()
     transformers = importlib.import_module("transformers")
     config = transformers.LlamaConfig(
@@ -277,7 +277,7 @@ def of_tokens(output: Tensor, labels: Tensor) -> Tensor:
 
 
 def of_logits(output: Any, labels: Tensor) -> Tensor:
-    """Cross entropy of the logits that a model of transformers returns."""
+    """Cross entropy of the logits of a transformers model."""
     return of_tokens(output.logits, labels)
 
 
@@ -287,12 +287,12 @@ def vectors(*shape: int, classes: int) -> Inputs:
 
 
 def maps(side: int, out: int) -> Inputs:
-    """Images, and one of two classes at every place of the result."""
+    """Images, and one of two classes at every position of the result."""
     return lambda n: (torch.randn(n, 3, side, side), torch.randint(0, 2, (n, out, out)))
 
 
 def sentences(length: int, vocabulary: int) -> Inputs:
-    """Tokens, and the tokens to come."""
+    """Tokens, and the next tokens as labels."""
     return lambda n: (torch.randint(0, vocabulary, (n, length)), torch.randint(0, vocabulary, (n, length)))
 
 
@@ -310,7 +310,7 @@ NETWORKS: Final[dict[str, Measured]] = {
     "hf_gpt2": Measured(gpt2, sentences(512, 32000), of_logits, "transformers"),
     "hf_llama": Measured(llama, sentences(512, 32000), of_logits, "transformers"),
     "lstm": Measured(Recurrent, sentences(128, 10000), of_tokens),
-    "bilstm": Measured(lambda: Recurrent(both_ways=True), sentences(128, 10000), of_tokens),
+    "bilstm": Measured(lambda: Recurrent(bidirectional=True), sentences(128, 10000), of_tokens),
     "encoder": Measured(Encoder, vectors(256, 512, classes=1000), of_classes),
     "mlp": Measured(Perceptron, vectors(4096, classes=1000), of_classes),
     "in_place": Measured(lambda: Activations(inplace=True), vectors(3, 128, 128, classes=10), of_classes),
@@ -323,7 +323,7 @@ NETWORKS: Final[dict[str, Measured]] = {
 
 
 def target_of(case: str) -> Target:
-    """The case's target on meta tensors."""
+    """Return the target of a case on meta tensors."""
     name, batch, optimizer, dtype, *_ = case.split("|")
     network = NETWORKS[name]
     with torch.device("meta"):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scripts.bench.networks.pictures import head, unit
+from scripts.bench.networks.images import head, unit
 from scripts.bench.networks.steps import Inputs
 from scripts.bench.networks.transformers import Block
 
@@ -29,12 +29,12 @@ class Translator(nn.Module):
         self.head = nn.Linear(hidden, vocabulary)
 
     def forward(self, source: Tensor, aim: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place of the aim."""
+        """Scores of the vocabulary at every position of the target."""
         memory, last = self.encoder(self.source(source))
         keys, state, outs = self.key(memory), last[0], []
-        for one in self.aim(aim).unbind(1):
+        for token in self.aim(aim).unbind(1):
             weights = torch.softmax(self.score(torch.tanh(keys + self.query(state).unsqueeze(1))), 1)
-            state = self.decoder(torch.cat([one, (weights * memory).sum(1)], -1), state)
+            state = self.decoder(torch.cat([token, (weights * memory).sum(1)], -1), state)
             outs.append(state)
         out: Tensor = self.head(torch.stack(outs, 1))
         return out
@@ -50,7 +50,7 @@ class Seq2Seq(nn.Module):
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, source: Tensor, aim: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place of the aim."""
+        """Scores of the vocabulary at every position of the target."""
         mask = torch.triu(torch.full((aim.shape[1], aim.shape[1]), float("-inf"), device=aim.device), 1)
         out: Tensor = self.head(self.inner(self.source(source), self.aim(aim), tgt_mask=mask))
         return out
@@ -94,7 +94,7 @@ class Variational(nn.Module):
         self.decode = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 784), nn.Sigmoid())
 
     def forward(self, x: Tensor) -> Tensor:
-        """The image again."""
+        """The reconstructed image."""
         mean, scale = self.encode(x).chunk(2, -1)
         out: Tensor = self.decode(mean + torch.randn_like(scale) * torch.exp(0.5 * scale))
         return out
@@ -131,7 +131,7 @@ class Recommender(nn.Module):
         self.top = nn.Sequential(nn.Linear(32 + 10, 256), nn.ReLU(), nn.Linear(256, 1))
 
     def forward(self, dense: Tensor, *sparse: Tensor) -> Tensor:
-        """One score a sample."""
+        """One score per sample."""
         x = self.bottom(dense)
         rows = torch.stack([x, *(bag(s) for bag, s in zip(self.bags, sparse, strict=True))], 1)
         pairs = torch.bmm(rows, rows.transpose(1, 2))
@@ -161,7 +161,7 @@ class ConvLSTM(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Transformer blocks whose activations are computed again in backward."""
+    """Transformer blocks with activation checkpointing."""
 
     def __init__(self, width: int = 256, depth: int = 6) -> None:
         super().__init__()
@@ -245,24 +245,24 @@ def logits_of(out: Tensor, target: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(out, target)
 
 
-def image(shape: Sequence[int], classes: int, *places: int) -> Callable[[int, str], tuple[Inputs, Tensor]]:
-    """A tensor a sample, and a class a sample or a place."""
-    return lambda b, d: ((torch.randn(b, *shape, device=d),), torch.randint(0, classes, (b, *places), device=d))
+def image(shape: Sequence[int], classes: int, *positions: int) -> Callable[[int, str], tuple[Inputs, Tensor]]:
+    """One tensor per sample, and one class per sample or per position."""
+    return lambda b, d: ((torch.randn(b, *shape, device=d),), torch.randint(0, classes, (b, *positions), device=d))
 
 
 def pair(shape: Sequence[int], aim: Sequence[int]) -> Callable[[int, str], tuple[Inputs, Tensor]]:
-    """A tensor a sample, and a tensor to meet."""
+    """One input tensor and one target tensor per sample."""
     return lambda b, d: ((torch.randn(b, *shape, device=d),), torch.rand(b, *aim, device=d))
 
 
 def text(
     length: int, vocabulary: int, classes: int = 0, *, inputs: int = 1
 ) -> Callable[[int, str], tuple[Inputs, Tensor]]:
-    """Token sequences, and a class a sample or (0) a token a place."""
+    """Token sequences, and one class per sample; with `classes` 0, one token per position."""
 
     def make(b: int, d: str) -> tuple[Inputs, Tensor]:
-        given = tuple(torch.randint(1, vocabulary, (b, length), device=d) for _ in range(inputs))
-        return given, torch.randint(0, classes, (b,), device=d) if classes else torch.randint(
+        tokens = tuple(torch.randint(1, vocabulary, (b, length), device=d) for _ in range(inputs))
+        return tokens, torch.randint(0, classes, (b,), device=d) if classes else torch.randint(
             0, vocabulary, (b, length), device=d
         )
 
@@ -270,7 +270,7 @@ def text(
 
 
 def sentences(b: int, d: str) -> tuple[Inputs, Tensor]:
-    """Token sequences of falling length, the lengths on the host as packing wants them."""
+    """Token sequences of decreasing length. The lengths are on the host, as packing requires."""
     lengths = torch.tensor([max(4, 48 - 40 * i // b) for i in range(b)])
     return (torch.randint(1, 8000, (b, 48), device=d), lengths), torch.randint(0, 4, (b,), device=d)
 
@@ -283,7 +283,7 @@ def graph(b: int, d: str) -> tuple[Inputs, Tensor]:
 
 
 def clicks(b: int, d: str) -> tuple[Inputs, Tensor]:
-    """Dense features and four bags of ten indices, 32 samples to each of the batch."""
+    """Dense features and four bags of ten indices, 32 samples per unit of the batch."""
     n = 32 * b
     return (
         torch.randn(n, 13, device=d),

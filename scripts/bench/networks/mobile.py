@@ -1,11 +1,11 @@
-"""Networks of pictures with separable, grouped, branching and dilated convolutions, and generators."""
+"""Image networks with separable, grouped, branching and dilated convolutions, and generators."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from scripts.bench.networks.pictures import Apply, Residual, bare, basic, head, unit
+from scripts.bench.networks.images import Apply, Residual, bare, basic, head, unit
 
 
 def convnext() -> nn.Module:
@@ -119,7 +119,7 @@ def shufflenet() -> nn.Module:
 
 
 class Dense(nn.Module):
-    """DenseNet's block: every layer sees all before it."""
+    """DenseNet's block: every layer reads the outputs of all earlier layers."""
 
     def __init__(self, width: int, growth: int, layers: int) -> None:
         super().__init__()
@@ -135,11 +135,11 @@ class Dense(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """All of them side by side."""
-        kept = [x]
+        """Concatenate the input and the outputs of all layers."""
+        features = [x]
         for layer in self.layers:
-            kept.append(layer(torch.cat(kept, 1)))
-        return torch.cat(kept, 1)
+            features.append(layer(torch.cat(features, 1)))
+        return torch.cat(features, 1)
 
 
 def densenet() -> nn.Module:
@@ -159,7 +159,7 @@ def densenet() -> nn.Module:
 
 
 class Branches(nn.Module):
-    """Several modules of the same input, side by side along the channels."""
+    """Several branches of the same input, concatenated along the channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()

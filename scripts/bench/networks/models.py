@@ -1,6 +1,6 @@
-"""Small and medium networks that the memory simulation is validated on: measured on CUDA, simulated anywhere.
+"""Small and medium networks that validate the memory simulation: measured on CUDA, simulated on any machine.
 
-They need torch alone. `train_step` and `infer_step` of `networks.steps` are the steps both sides run::
+They need only torch. Measurement and simulation both run `train_step` and `infer_step` of `networks.steps`::
 
     recipe = MODELS["resnet_basic"]
     inputs, target = recipe.batch(4, "cuda")
@@ -15,6 +15,18 @@ from typing import Final
 
 import torch
 
+from scripts.bench.networks.images import (
+    UNet,
+    alexnet,
+    c3d,
+    factored,
+    lenet,
+    resnet_3d,
+    resnet_basic,
+    resnet_bottleneck,
+    resnet_cifar,
+    vgg,
+)
 from scripts.bench.networks.mixed import (
     Checkpointed,
     ConvLSTM,
@@ -53,18 +65,6 @@ from scripts.bench.networks.mobile import (
     shufflenet,
     squeezenet,
     superresolution,
-)
-from scripts.bench.networks.pictures import (
-    UNet,
-    alexnet,
-    c3d,
-    factored,
-    lenet,
-    resnet_3d,
-    resnet_basic,
-    resnet_bottleneck,
-    resnet_cifar,
-    vgg,
 )
 from scripts.bench.networks.sequences import (
     Cells,
@@ -149,12 +149,12 @@ MODELS: Final[dict[str, Recipe]] = {
     "lenet": Recipe(lenet, image((1, 28, 28), 10), classes_of),
 }
 OPTIMIZERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
-    "sgd": lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-4, momentum=0.9, **more),
-    "adamw": lambda parameters, **more: torch.optim.AdamW(parameters, lr=1e-5, **more),
+    "sgd": lambda parameters, **options: torch.optim.SGD(parameters, lr=1e-4, momentum=0.9, **options),
+    "adamw": lambda parameters, **options: torch.optim.AdamW(parameters, lr=1e-5, **options),
 }
 
 
 def parameters_of(name: str) -> int:
-    """How many parameters a model has, without making them."""
+    """Return the number of parameters of a model without allocating them."""
     with torch.device("meta"):
         return sum(math.prod(p.shape) for p in MODELS[name].build().parameters())

@@ -1,4 +1,4 @@
-"""Networks of sound and of sequences: one-dimensional convolutions, recurrent layers, packed sequences and cells."""
+"""Audio and sequence networks: one-dimensional convolutions, recurrent layers, packed sequences and cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scripts.bench.networks.pictures import Apply, First, Residual, head, unit
+from scripts.bench.networks.images import Apply, First, Residual, head, unit
 from scripts.bench.networks.transformers import Block
 
 
@@ -184,7 +184,7 @@ def tanh_rnn() -> nn.Module:
 
 
 class Packed(nn.Module):
-    """A classifier of sentences of different lengths, packed."""
+    """A classifier of packed sentences of different lengths."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -194,14 +194,14 @@ class Packed(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Scores of four classes."""
-        both = nn.utils.rnn.pack_padded_sequence(self.tokens(tokens), lengths, batch_first=True)
-        out, _ = nn.utils.rnn.pad_packed_sequence(self.reader(both)[0], batch_first=True)
+        packed = nn.utils.rnn.pack_padded_sequence(self.tokens(tokens), lengths, batch_first=True)
+        out, _ = nn.utils.rnn.pad_packed_sequence(self.reader(packed)[0], batch_first=True)
         scores: Tensor = self.head(out.mean(1))
         return scores
 
 
 class Cells(nn.Module):
-    """A cell called step by step, as decoders do."""
+    """A recurrent cell, called step by step like a decoder."""
 
     def __init__(self, kind: str, width: int = 128, hidden: int = 256) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Cells(nn.Module):
         """Scores at every step."""
         state: Any = None
         outs = []
-        for one in x.unbind(1):
-            state = self.cell(one, state)
+        for step_input in x.unbind(1):
+            state = self.cell(step_input, state)
             outs.append(self.head(state[0] if self.pair else state))
         return torch.stack(outs, 1)

@@ -1,4 +1,4 @@
-"""The step that a network of the memory validation is measured and simulated with, and how one is described."""
+"""The recipe of a network for the memory validation, and the steps that measurement and simulation run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Mark = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to build a model, make a batch of a given size on a device, and take its loss."""
+    """Functions that build a model, make a batch (for a size and a device) and compute the loss."""
 
     build: Callable[[], nn.Module]
     batch: Callable[[int, str], tuple[Inputs, Any]]
@@ -33,7 +33,7 @@ def train_step(
     autocast: Autocast,
     mark: Mark,
 ) -> None:
-    """One step, with a mark behind each phase; output and loss live until it returns, gradients until its end."""
+    """Run one step with a mark after each phase. Output and loss live until it returns, gradients until `zero_grad`."""
     mark("start")
     with autocast():
         out = model(*inputs)
@@ -47,7 +47,7 @@ def train_step(
 
 
 def infer_step(model: nn.Module, inputs: Inputs, autocast: Autocast, mark: Mark) -> None:
-    """One forward pass under no_grad; the output lives until the last mark."""
+    """Run one forward pass under no_grad. The output lives until the last mark."""
     mark("start")
     with torch.no_grad(), autocast():
         out = model(*inputs)

@@ -1,4 +1,4 @@
-"""The networks of `networks.models` as targets on meta tensors, set up as they were measured."""
+"""The networks of `networks.models` as targets on meta tensors, with the settings of the measurement."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scripts.bench.networks.models import MODELS
 
 
 def target_of(case: str) -> Target:
-    """The target of a case such as ``unet|b32|sgd|fp32`` or ``unet|b32|infer|fp32``."""
+    """Return the target of a case such as ``unet|b32|sgd|fp32`` or ``unet|b32|infer|fp32``."""
     name, batch, optimizer, dtype = case.split("|")
     recipe = MODELS[name]
     with torch.device("meta"):
         model = recipe.build()
-        inputs, wanted = recipe.batch(int(batch[1:]), "meta")
+        inputs, labels = recipe.batch(int(batch[1:]), "meta")
 
     def loss(output: Any, *_: Tensor) -> Tensor:
-        return recipe.loss(output, wanted)
+        return recipe.loss(output, labels)
 
     return from_model(
         model,

@@ -1,4 +1,4 @@
-"""Networks of attention and of mixing: pictures, text, causal and not."""
+"""Transformers and mixers for images and text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scripts.bench.networks.pictures import Apply, Residual, head
+from scripts.bench.networks.images import Apply, Residual, head
 
 
 class Block(nn.Module):
@@ -22,7 +22,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attention and a perceptron, each added."""
+        """Attention and a perceptron, each with a residual connection."""
         b, t, w = x.shape
         q, k, v = self.qkv(self.before(x)).view(b, t, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.p if self.training else 0.0, is_causal=self.causal)
@@ -51,7 +51,7 @@ class Vision(nn.Module):
 
 
 class Language(nn.Module):
-    """A decoder of tokens with learnt positions and a tied head."""
+    """A decoder of tokens with learned positions and a tied head."""
 
     def __init__(
         self, vocabulary: int, width: int, depth: int, heads: int, *, causal: bool = True, dropout: float = 0.1
@@ -64,7 +64,7 @@ class Language(nn.Module):
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place."""
+        """Scores of the vocabulary at every position."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
@@ -89,7 +89,7 @@ class LlamaBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Attention and the gated perceptron, each added."""
+        """Attention and the gated perceptron, each with a residual connection."""
 
         def turned(t: Tensor) -> Tensor:
             a, b = t.chunk(2, -1)
@@ -118,7 +118,7 @@ class Llama(nn.Module):
         self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every place."""
+        """Scores of the vocabulary at every position."""
         x = self.tokens(tokens)
         angles = torch.outer(
             torch.arange(tokens.shape[1], device=x.device), 10000 ** (-torch.arange(0, 32, 2, device=x.device) / 32)

@@ -1,4 +1,4 @@
-"""Networks of pictures: residual, plain, U-shaped and three-dimensional ones."""
+"""Image networks: residual, plain, U-shaped and three-dimensional."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Plan(nn.Module):
-    """Modules and a function of them: forward calls the function with this module and the inputs."""
+    """A module with a custom forward: it calls `run` with itself and the inputs."""
 
     def __init__(self, run: Callable[..., Any], **modules: nn.Module) -> None:
         super().__init__()
@@ -19,12 +19,12 @@ class Plan(nn.Module):
             self.add_module(name, module)
 
     def forward(self, *inputs: Any) -> Any:
-        """What the function returns."""
+        """Call the function."""
         return self.run(self, *inputs)
 
 
 class Residual(nn.Module):
-    """x + inner(x), with a projection of x where its shape changes, and an activation behind."""
+    """x + inner(x), with a projection of x if its shape changes, and an activation after the sum."""
 
     def __init__(self, inner: nn.Module, shortcut: nn.Module | None = None, after: nn.Module | None = None) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Residual(nn.Module):
         self.after = after or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum."""
+        """Add both branches and apply the activation."""
         out: Tensor = self.after(self.inner(x) + self.shortcut(x))
         return out
 
@@ -59,7 +59,7 @@ class Apply(nn.Module):
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the function returns."""
+        """Call the function."""
         return self.function(x)
 
 
@@ -127,7 +127,7 @@ def resnet_bottleneck(g: int = 1, wide: int = 1) -> nn.Module:
 
 
 def resnet_cifar() -> nn.Module:
-    """A wide residual network on small images, normalised before it convolves."""
+    """A wide residual network on small images, with normalization before each convolution."""
 
     def block(i: int, o: int, s: int) -> Residual:
         inner = nn.Sequential(
@@ -245,15 +245,15 @@ class UNet(nn.Module):
         self.head = (nn.Conv2d, nn.Conv3d)[dims - 2](width, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores of two classes at every place."""
-        kept = []
+        """Scores of two classes at every position."""
+        skips = []
         for i, block in enumerate(self.down):
             x = block(x)
             if i < len(self.down) - 1:
-                kept.append(x)
+                skips.append(x)
                 x = self.pool(x)
         for up, block in zip(self.up, self.decode, strict=True):
-            x = block(torch.cat([up(x), kept.pop()], 1))
+            x = block(torch.cat([up(x), skips.pop()], 1))
         out: Tensor = self.head(x)
         return out
 

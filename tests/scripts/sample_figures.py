@@ -1,4 +1,4 @@
-"""Made-up figures of the case study, for the tests beside this file."""
+"""Sample figures of the case study, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from scripts.case_study.figures import CountFigures, Figures, NaiveLoop, RunFigu
 MS = 1_000_000
 
 
-def run(model: str, config: str, step_ms: float = 10.0, **more: Any) -> RunFigures:
-    """A run whose step lies within 1 % of `step_ms`."""
+def run(model: str, config: str, step_ms: float = 10.0, **fields: Any) -> RunFigures:
+    """A run whose step interval is `step_ms` plus or minus 0.5 %."""
     step_ns = round(step_ms * MS)
     interval = Interval(median=step_ns, low=step_ns * 995 // 1000, high=step_ns * 1005 // 1000)
-    return RunFigures(model=model, config=config, steps=50, step_ns=interval, **more)
+    return RunFigures(model=model, config=config, steps=50, step_ns=interval, **fields)
 
 
-def again(first: RunFigures, step_ms: float) -> RunFigures:
+def repeat_of(first: RunFigures, step_ms: float) -> RunFigures:
     repeated = run(first.model, f"{first.config} (again)", step_ms)
     return replace(repeated, repeat_of=first.config)
 
 
 def phases(**by_phase: tuple[int, int]) -> tuple[PhaseTiming, ...]:
-    """Phases by name, each with its stopwatch and its kernel time."""
+    """Phases by name; each value is (stopwatch time, kernel time)."""
     return tuple(
         PhaseTiming(phase=phase, stopwatch_ns=clocks[0], event_ns=clocks[1], kernel_ns=clocks[1])  # type: ignore[arg-type]
         for phase, clocks in by_phase.items()
@@ -45,13 +45,13 @@ def count(model: str, size: int, macs: int, *, batch: int = 1, saved: int = 100)
     )
 
 
-def cuda(**more: Any) -> Figures:
-    return Figures(cuda=True, **more)
+def cuda(**fields: Any) -> Figures:
+    return Figures(cuda=True, **fields)
 
 
 def naive(benchmark: bool, cold: int, warm: int, true: int) -> NaiveLoop:
-    timed = phases(forward=(1, 1), loss=(1, 1), backward=(1, 1))
+    phase_timings = phases(forward=(1, 1), loss=(1, 1), backward=(1, 1))
     return NaiveLoop(
         model="convnet_v0", mode="train", benchmark=benchmark, steps=20, cold_ns=cold, warm_ns=warm, true_ns=true,
-        flipped_ns=true, early=timed, late=timed,
+        flipped_ns=true, early=phase_timings, late=phase_timings,
     )  # fmt: skip
