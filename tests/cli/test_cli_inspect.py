@@ -190,8 +190,8 @@ def test_events_wants_one_of_the_files(here: Path) -> None:
     both = profiler_kit.inspect(["cuda.json.gz", "cpu.json"])
     with pytest.raises(UsageError, match="no file selected") as raised:
         both.events()
-    assert raised.value.hint == "one of: cuda.json.gz, cpu.json"
-    with pytest.raises(UsageError, match=r"no file 'x\.json'"):
+    assert "cuda.json.gz, cpu.json" in (raised.value.hint or "")
+    with pytest.raises(UsageError, match=r"'x\.json'"):
         both.events("x.json")
 
 
