@@ -82,10 +82,10 @@ def cut(
     entries: Entries,
     steps: Sequence[StepPeriod],
     *,
-    wanted: tuple[int, int] | None = None,
+    step_range: tuple[int, int] | None = None,
     steady: Sequence[int] = (),
     limit_bytes: int | None = None,
-    beside: Callable[[Period | None], int] = lambda period: 0,
+    annotation_bytes: Callable[[Period | None], int] = lambda period: 0,
 ) -> Cut:
     """Return the entries of the trace to keep.
 
@@ -98,26 +98,26 @@ def cut(
     """
     period: Period | None = None
     notes: list[str] = []
-    if wanted is not None:
-        check_wanted([step.number for step in steps], wanted)
-        selected = [step for step in steps if wanted[0] <= step.number <= wanted[1]]
+    if step_range is not None:
+        check_wanted([step.number for step in steps], step_range)
+        selected = [step for step in steps if step_range[0] <= step.number <= step_range[1]]
         period = _period(selected)
         notes.append(f"Cut to {_steps_text(selected)}.")
         steps = tuple(selected)
     selection = _select(entries, period, notes)
-    if limit_bytes is None or selection.size + beside(period) <= limit_bytes:
+    if limit_bytes is None or selection.size + annotation_bytes(period) <= limit_bytes:
         return selection
 
     def fits(run: Sequence[StepPeriod]) -> bool:
         period = _period(run)
-        return _select(entries, period, ()).size + beside(period) <= limit_bytes
+        return _select(entries, period, ()).size + annotation_bytes(period) <= limit_bytes
 
     if len(steps) > 1:
         run = _most_steps(steps, frozenset(steady), fits)
         period = _period(run)
         notes = [f"Cut to {_steps_text(run)}, {len(run)} of {len(steps)}, to stay below {_megabytes(limit_bytes)}."]
         selection = _select(entries, period, notes)
-    budget_bytes = limit_bytes - beside(period)
+    budget_bytes = limit_bytes - annotation_bytes(period)
     return (
         selection
         if selection.size <= budget_bytes
@@ -232,11 +232,11 @@ def _drop_short_calls(entries: Entries, selection: Cut, budget_bytes: int, limit
     )
 
 
-def check_wanted(steps: Sequence[int], wanted: tuple[int, int], *, where: str | None = None) -> None:
+def check_wanted(steps: Sequence[int], step_range: tuple[int, int], *, where: str | None = None) -> None:
     """Raise UsageError if none of the `steps` of a trace lies in the range `wanted`."""
-    if any(wanted[0] <= number <= wanted[1] for number in steps):
+    if any(step_range[0] <= number <= step_range[1] for number in steps):
         return
-    request = f"step {wanted[0]}" if wanted[0] == wanted[1] else f"step from {wanted[0]} to {wanted[1]}"
+    request = f"step {step_range[0]}" if step_range[0] == step_range[1] else f"step from {step_range[0]} to {step_range[1]}"
     steps_there = _numbers_text(steps) if steps else "no marked steps"
     raise UsageError(
         f"no {request}: the trace has {steps_there}", where=where, hint="select marked steps with --steps FIRST:LAST"

@@ -56,7 +56,7 @@ class Timeline:
     """
 
     device: Device
-    piece: Ints
+    event_busy_ns: Ints
     gap: Ints
     covered: Ints
     before: Ints
@@ -66,12 +66,12 @@ class Timeline:
     @property
     def span_ns(self) -> int:
         """The time from the first event's start to the last event's end."""
-        return int(self.device.end_ns.max() - self.device.start_ns[0]) if len(self.piece) else 0
+        return int(self.device.end_ns.max() - self.device.start_ns[0]) if len(self.event_busy_ns) else 0
 
     @property
     def busy_ns(self) -> int:
         """The busy time, with each instant counted once."""
-        return int(self.piece.sum())
+        return int(self.event_busy_ns.sum())
 
     def intervals_of(self, mask: Mask) -> Intervals:
         """Return the intervals that count for the events of `mask`."""
@@ -100,7 +100,7 @@ def device_timeline(device: Device) -> Timeline:
         piece[collective] -= overlap(covering, (end - first)[collective], end[collective])
     return Timeline(
         device=device,
-        piece=piece,
+        event_busy_ns=piece,
         gap=assigned.gap,
         covered=assigned.covered,
         before=assigned.before,

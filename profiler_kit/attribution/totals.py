@@ -99,7 +99,7 @@ def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, 
     table, device = attribution.table, attribution.device
     name, size = table.name[device.rows], len(table.names)
     calls = count_by(name, size)
-    busy, total = sum_by(name, timeline.piece, size), sum_by(name, device.end_ns - device.start_ns, size)
+    busy, total = sum_by(name, timeline.event_busy_ns, size), sum_by(name, device.end_ns - device.start_ns, size)
     operator = np.full(size, NONE, np.int32)
     operator[name[::-1]] = device.operator[::-1]  # in reverse, so that the first event's operator is written last
     entries = []

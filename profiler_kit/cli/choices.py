@@ -36,7 +36,7 @@ def gpus() -> str:
 
     return (
         f"{choices(devices())}; an architecture ({architecture_names()}) selects its best-known card (default: the device "
-        f"of this machine, or {DEFAULT.short[0]})"
+        f"of this machine, or {DEFAULT.short_names[0]})"
     )
 
 

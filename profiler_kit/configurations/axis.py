@@ -37,8 +37,8 @@ class StepControls(Protocol):
     """
 
     reads_loss: bool
-    unseen: str | None
-    memory_apart: bool
+    unobservable_reason: str | None
+    has_own_memory_pool: bool
     notes: list[str]
 
     @property
@@ -50,10 +50,10 @@ class StepControls(Protocol):
         """The resolved target."""
 
     @property
-    def runs(self) -> torch.nn.Module:
+    def step_module(self) -> torch.nn.Module:
         """The module that a step calls."""
 
-    def run_as(self, runs: torch.nn.Module) -> None:
+    def replace_module(self, runs: torch.nn.Module) -> None:
         """Make steps call `runs`, which computes the same as the target's model."""
 
     def checkpoint(self, paths: Sequence[str]) -> None:
@@ -100,8 +100,8 @@ class Axis:
     flag: str = ""
     excludes: frozenset[str] = frozenset()
     several: bool = False
-    read: Callable[[str], str] = switch
-    pointless: Callable[[str, str, TargetInfo | None], str | None] = nowhere
+    parse_value: Callable[[str], str] = switch
+    skip_reason: Callable[[str, str, TargetInfo | None], str | None] = nowhere
     process: Callable[[str, str], None] | None = None
     spec: Callable[[str, TargetSpec], TargetSpec] | None = None
     runner: Callable[[str, StepControls], None] | None = None

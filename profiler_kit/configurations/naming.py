@@ -90,7 +90,7 @@ def _value(axis: Axis, value: str, word: str) -> str:
     try:
         if not value:
             raise ValueError("it needs a value")
-        return axis.read(value)
+        return axis.parse_value(value)
     except ValueError as error:
         raise UsageError(f"configuration {word!r}: {error}", hint=f"write {spelled(axis)} ({axis.doc})") from error
 

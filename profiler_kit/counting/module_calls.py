@@ -49,7 +49,7 @@ class ModuleWatch(Ownership):
         The current op's own node already has its number. If it has no node, the last number belongs to a node whose
         backward is over.
         """
-        if self.noted() != sequence:
+        if self.last_owner() != sequence:
             self.note(sequence, back=1)
 
     def follow(self, path: str, call: Call) -> Any:

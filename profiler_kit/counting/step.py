@@ -114,7 +114,7 @@ def trace_step(
 
     labels = target.labels_for(output)
     saved.exclude(output_tensors(labels))
-    watch.stand_in(LOSS_PATH)
+    watch.set_base(LOSS_PATH)
     tracer.set_phase("loss")
     with ExitStack() as loss_phase:
         loss_phase.enter_context(torch.enable_grad())

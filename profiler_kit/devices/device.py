@@ -89,8 +89,8 @@ class Device:
     """
 
     label: str
-    short: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
+    torch_names: tuple[str, ...] = ()
     architecture: Architecture
     multiprocessors: Figure
     peaks: Peaks | None = None

@@ -30,20 +30,20 @@ def with_peaks() -> tuple[Device, ...]:
 
 def choices(among: Iterable[Device]) -> str:
     """The devices' names as help and error messages list them."""
-    return ", ".join(device.short[0] for device in among)
+    return ", ".join(device.short_names[0] for device in among)
 
 
 def architecture_names() -> str:
     """The architectures with a representative card, oldest first, as help lists them."""
     names = [
-        device.architecture.name for device in devices() if device.is_cuda and device.architecture.name in device.short
+        device.architecture.name for device in devices() if device.is_cuda and device.architecture.name in device.short_names
     ]
     return ", ".join(reversed(names))
 
 
 def peaks_of(device_name: str | None) -> Peaks | None:
     """The peaks of the device with torch's name `device_name`; None if no entry has exactly that name."""
-    return next((device.peaks for device in devices() if device_name in device.names), None)
+    return next((device.peaks for device in devices() if device_name in device.torch_names), None)
 
 
 def find(name: str, option: str, among: Sequence[Device], *, also: str = "") -> Device:
@@ -55,7 +55,7 @@ def find(name: str, option: str, among: Sequence[Device], *, also: str = "") -> 
         UsageError: no device or several devices match; the hint for `option` lists the choices and ends with `also`.
     """
     key = _normalized(name)
-    keys = [(device, [_normalized(label) for label in (*device.names, *device.short)]) for device in among]
+    keys = [(device, [_normalized(label) for label in (*device.torch_names, *device.short_names)]) for device in among]
     exact = [device for device, device_keys in keys if key in device_keys]
     partial = [device for device, device_keys in keys if key and any(key in device_key for device_key in device_keys)]
     if exact or len(partial) == 1:

@@ -35,12 +35,12 @@ class Change:
     change makes the kernel smaller, so an FFT takes as long as before.
     """
 
-    what: str
+    description: str
     layer_macs: int
-    macs: float
-    moved: float = 1.0
-    between_bytes: int = 0
-    by_kernel: bool = False
+    macs_share: float
+    bytes_share: float = 1.0
+    intermediate_bytes: int = 0
+    shrinks_kernel: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +61,19 @@ def changes(node: ModuleNode, conv: Convolution) -> Iterator[Change]:
         half_kernel = tuple(size // 2 for size in conv.kernel)
         new_macs = macs * math.prod(half_kernel) // math.prod(conv.kernel)
         yield Change(
-            what=f"half the kernel size ({by(half_kernel)}, same output size)",
+            description=f"half the kernel size ({by(half_kernel)}, same output size)",
             layer_macs=new_macs,
-            macs=new_macs / macs,
-            by_kernel=True,
+            macs_share=new_macs / macs,
+            shrinks_kernel=True,
         )
     if min(conv.grid) > 1:
         half_grid = tuple(-(-size // 2) for size in conv.grid)
         new_macs = macs * math.prod(half_grid) // math.prod(conv.grid)
         yield Change(
-            what=f"stride 2 before it (so that its output is {by(half_grid)})",
+            description=f"stride 2 before it (so that its output is {by(half_grid)})",
             layer_macs=new_macs,
-            macs=new_macs / macs,
-            moved=new_macs / macs,
+            macs_share=new_macs / macs,
+            bytes_share=new_macs / macs,
         )
     if len(conv.kernel) == 2 and conv.groups == 1 and not _STRIDE.search(node.config):
         height, width = conv.kernel
@@ -82,11 +82,11 @@ def changes(node: ModuleNode, conv: Convolution) -> Iterator[Change]:
         if factorized_weights <= (1 - MIN_MACS_SAVING) * weights:
             new_macs = macs * factorized_weights // weights
             yield Change(
-                what=f"two layers instead of one ({height}x1, then 1x{width}, {conv.channels_out} channels between)",
+                description=f"two layers instead of one ({height}x1, then 1x{width}, {conv.channels_out} channels between)",
                 layer_macs=new_macs,
-                macs=new_macs / macs,
-                between_bytes=node.output_bytes,
-                by_kernel=True,
+                macs_share=new_macs / macs,
+                intermediate_bytes=node.output_bytes,
+                shrinks_kernel=True,
             )
 
 
@@ -103,8 +103,8 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
         if timing is None or not node.cost(phase).macs:
             continue
         used = algorithm(timing.kernels)
-        is_unaffected = change.by_kernel and used is not None and used.family in FEWER_OPERATIONS
-        scaled_ns = timing.kernel_ns * (1.0 if is_unaffected else change.macs)
+        is_unaffected = change.shrinks_kernel and used is not None and used.family in FEWER_OPERATIONS
+        scaled_ns = timing.kernel_ns * (1.0 if is_unaffected else change.macs_share)
         floor = _floor_ns(node, phase, change, maths.get((node.path, phase)), line.roof if line is not None else None)
         layer_ns += timing.kernel_ns
         high += max(scaled_ns, floor or 0.0)
@@ -126,12 +126,12 @@ def _floor_ns(
         return None
     cost = node.cost(phase)
     accesses = 2 if phase == "forward" else 4
-    macs = round(cost.macs * change.macs)
+    macs = round(cost.macs * change.macs_share)
     changed_cost = replace(
         cost,
         macs=macs,
-        flops=round((cost.flops - 2 * cost.macs) * change.moved) + 2 * macs,
-        read_bytes=round(cost.read_bytes * change.moved) + accesses * change.between_bytes // 2,
-        write_bytes=round(cost.write_bytes * change.moved) + accesses * change.between_bytes // 2,
+        flops=round((cost.flops - 2 * cost.macs) * change.bytes_share) + 2 * macs,
+        read_bytes=round(cost.read_bytes * change.bytes_share) + accesses * change.intermediate_bytes // 2,
+        write_bytes=round(cost.write_bytes * change.bytes_share) + accesses * change.intermediate_bytes // 2,
     )
     return max(floor_times_ns(changed_cost, arithmetic, roof))

@@ -33,7 +33,7 @@ class Convolution:
         """MACs for one image: input channels / groups x output channels x kernel x output grid."""
         return self.channels_in // self.groups * self.channels_out * math.prod(self.kernel) * math.prod(self.grid)
 
-    def product(self) -> str:
+    def macs_formula(self) -> str:
         """Return `macs_per_image` as a formula: ``30 x 50 x 16x16 x 256x256``."""
         group_channels = self.channels_in // self.groups
         return f"{group_channels} x {self.channels_out} x {by(self.kernel)} x {by(self.grid)}"
@@ -74,7 +74,7 @@ class Channels:
     outputs: int
 
     @property
-    def uneven(self) -> tuple[int, ...]:
+    def unaligned(self) -> tuple[int, ...]:
         """The channel counts that are not a multiple of `MULTIPLE`."""
         return tuple(count for count in (self.inputs, self.outputs) if count % MULTIPLE)
 

@@ -83,7 +83,7 @@ class Pair:
     before: Interval
     after: Interval
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """Return both names and steps: ``"default" to "benchmark": 26.2 ms to 15 ms``."""
         steps = f"{text(self.before.median, 'ns')} to {text(self.after.median, 'ns')}"
         return f"{quoted(self.off)} to {quoted(self.on)}: {steps}"

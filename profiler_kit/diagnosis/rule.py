@@ -42,7 +42,7 @@ class Rule:
         advice: str,
         evidence: Iterable[Evidence],
         paths: Iterable[str] = (),
-        attempt: Attempt = NO_TRIALS,
+        trials: Attempt = NO_TRIALS,
         weight: float = 0.0,
         computed: bool = False,
     ) -> Finding:
@@ -58,9 +58,9 @@ class Rule:
             advice=advice,
             evidence=tuple(evidence),
             paths=tuple(dict.fromkeys(paths)),
-            config=attempt.config,
-            trial=attempt.trial,
-            tries=attempt.tries,
+            config=trials.config,
+            trial=trials.trial,
+            tries=trials.tries,
             weight=min(1.0, max(0.0, weight)),
             computed=computed,
         )

@@ -30,35 +30,35 @@ class Gravest(Generic[Match]):
     """
 
     trace: TraceSummary
-    found: Match
+    match: Match
     where: str
-    also: tuple[str, ...]
+    other_names: tuple[str, ...]
 
     @property
-    def place(self) -> str:
+    def sentence_prefix(self) -> str:
         """Prefix of a sentence that names the trace; empty for a single trace."""
         return f"In {self.where}: " if self.where else ""
 
-    def others(self) -> str:
+    def others_sentence(self) -> str:
         """Return a sentence that names the other traces on which the rule fires; empty without any."""
-        if len(self.also) > MAX_LISTED_TRACES:
-            return f"The same holds for {plural(len(self.also), 'other trace')}."
-        return f"The same holds for {listing(self.also)}." if self.also else ""
+        if len(self.other_names) > MAX_LISTED_TRACES:
+            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
+        return f"The same holds for {listing(self.other_names)}." if self.other_names else ""
 
 
 def gravest(
-    report: TraceReport, look: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
+    report: TraceReport, find_match: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
 ) -> Gravest[Match] | None:
     """Return the trace whose result of `look` has the largest `weight`; None if `look` returns None for every trace."""
-    matches = [(trace, match) for trace in report.traces if (match := look(trace)) is not None]
+    matches = [(trace, match) for trace in report.traces if (match := find_match(trace)) is not None]
     if not matches:
         return None
     trace, match = max(matches, key=lambda pair: weight(pair[1]))
     return Gravest(
         trace=trace,
-        found=match,
+        match=match,
         where=report.name(trace) if len(report.traces) > 1 else "",
-        also=tuple(report.name(other) for other, _ in matches if other is not trace),
+        other_names=tuple(report.name(other) for other, _ in matches if other is not trace),
     )
 
 

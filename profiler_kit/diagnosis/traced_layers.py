@@ -48,15 +48,15 @@ def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | No
 
     if (worst := gravest(report, look, lambda match: match[1])) is None:
         return None
-    path, share = worst.found
+    path, share = worst.match
     phases = [module for module in worst.trace.modules if module.path == path and module.kernel_ns]
     parts = [f"{phase(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
     return DominantLayer(
         share=share,
         title=f"{opening(path)} takes {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: {listing(parts)}.",
-            worst.others(),
+            f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: {listing(parts)}.",
+            worst.others_sentence(),
         ),
         advice="Change this layer first: fewer channels or features, a smaller kernel or input, or fewer calls. "
         "profiler-kit count MODEL predicts the work that remains after each change.",
@@ -78,7 +78,7 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
     """
     if (worst := gravest(report, lambda trace: _once_per_step(trace, min_share), lambda match: match[1])) is None:
         return None
-    kernels, share = worst.found
+    kernels, share = worst.match
     total_ns, busy_ns = sum(kernel.kernel_ns for kernel in kernels), worst.trace.busy_ns
     parts = [f"{_PASS_NAMES.get(kernel.op or '', 'one kernel')} {text(kernel.kernel_ns, 'ns')}" for kernel in kernels]
     subject = "One kernel that runs once per step takes"
@@ -88,11 +88,11 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
         share=share,
         title=f"{subject} {percent(share)} of the device time{_layer_guess(kernels)}",
         explanation=sentences(
-            f"{worst.place}They take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: {listing(parts)}."
+            f"{worst.sentence_prefix}They take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: {listing(parts)}."
             if len(kernels) > 1
-            else f"{worst.place}It takes {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}.",
+            else f"{worst.sentence_prefix}It takes {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}.",
             "The trace has no module names, so the layer is unknown.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Find the layer: record with with_stack=True, so that the trace has module names, or run profiler-kit analyze on "
         "the model. Then change this layer first: fewer channels, a smaller kernel or input.",

@@ -24,7 +24,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
     """
     if (worst := gravest(report, lambda trace: _dominant(trace, min_share), lambda match: match.kernel_ns)) is None:
         return None
-    trace, operator = worst.trace, worst.found
+    trace, operator = worst.trace, worst.match
     share = operator.kernel_ns / trace.busy_ns
     steps = len(trace.steps)
     # The profiler may start within a step, so there may be one more call than step marks.
@@ -41,12 +41,12 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
         share=share,
         title=f"{subject} {percent(share)} of the device time: {words(operator)}",
         explanation=sentences(
-            f"{worst.place}{plural(operator.calls, 'call')} of {operator.name}{in_steps} "
+            f"{worst.sentence_prefix}{plural(operator.calls, 'call')} of {operator.name}{in_steps} "
             f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(trace.busy_ns, 'ns')}"
             f"{f': {listing(parts)}' if parts else ''}.",
             "The trace has no module names; the input shapes identify the layer.",
             "" if is_single_layer else "These may be several layers of the same size.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Change this layer first: fewer channels or features, a smaller kernel or input. "
         "profiler-kit count MODEL predicts the work that remains after each change.",

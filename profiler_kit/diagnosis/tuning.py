@@ -34,7 +34,7 @@ class Planned:
     tuning_ns: int
 
     @property
-    def pays(self) -> bool:
+    def breaks_even(self) -> bool:
         """Whether the planned steps take less time with the search, that is, reach break-even."""
         return self.on_ns < self.off_ns
 

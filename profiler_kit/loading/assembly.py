@@ -126,13 +126,13 @@ def assemble(
         info=info,
         forward=finder.forward,
         model=model,
-        runs=compiles(model) if compiles is not None else model,
+        step_module=compiles(model) if compiles is not None else model,
         device=device,
         batch=inputs.batch,
         objective=objective,
-        tuning=tuning,
+        optimizer_recipe=tuning,
         loader=inputs.loader,
-        again=again,
+        rebuild=again,
     )
 
 

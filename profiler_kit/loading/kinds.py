@@ -125,7 +125,7 @@ def _on_fake_tensors(target: Target, attempt: Attempt[T], note: str) -> AttemptR
             fake_target = _as_fake(target)
             with _shadowing(fake_target):
                 value = attempt(fake_target)
-        target.adopt(fake_target)
+        target.copy_info_from(fake_target)
         return AttemptResult(value=value, kind="fake", note=note)
     except StepError as step_error:
         if is_out_of_memory(step_error.error):
@@ -149,7 +149,7 @@ def _without_fake_tensor_log() -> Iterator[None]:
 
 def _on_cpu(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> AttemptResult[T]:
     needed_bytes = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
-    if target.again is None:
+    if target.rebuild is None:
         raise meta_error
     if needed_bytes > free_bytes():
         raise TargetError(
@@ -158,10 +158,10 @@ def _on_cpu(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> 
             hint="use a smaller configuration, or remove the code that reads tensor values from forward; "
             f"with enough memory, run {meta_error.hint}",
         ) from meta_error
-    real = target.again("cpu")
+    real = target.rebuild("cpu")
     try:
         value = attempt(real)
-        target.adopt(real)
+        target.copy_info_from(real)
         return AttemptResult(value=value, kind="cpu", note=f"on the CPU, with real computation: {_reason(meta_error)}")
     except StepError as step_error:
         raise explained(real, step_error) from step_error.error

@@ -39,8 +39,8 @@ class OptimizerRecipe:
 class Target:
     """A model with everything that a step needs. Other code must not change it.
 
-    `runs` is the module that a step calls: `model`, or its torch.compile version. `batch` is on `device`.
-    ``again(device, **options)`` builds the target again on another device with other fields of its spec; None if that is
+    `step_module` is the module that a step calls: `model`, or its torch.compile version. `batch` is on `device`.
+    ``rebuild(device, **options)`` builds the target again on another device with other fields of its spec; None if that is
     impossible. `loader` iterates over the target's own batches on the host; None without a loader. In `info`, the loss is
     ``auto`` until the first output is known, and an optimizer of the target's own is ``configure_optimizer`` until it exists.
     """
@@ -49,13 +49,13 @@ class Target:
     info: TargetInfo
     forward: Forward
     model: nn.Module
-    runs: nn.Module
+    step_module: nn.Module
     device: torch.device
     batch: Batch
     objective: Objective | None
-    tuning: OptimizerRecipe | None
+    optimizer_recipe: OptimizerRecipe | None
     loader: Callable[[], Iterable[Batch]] | None = None
-    again: Callable[..., Target] | None = None
+    rebuild: Callable[..., Target] | None = None
     _random_labels: tuple[Any, ...] | None = field(default=None, init=False)
     _quick: PreparedLoss | None = field(default=None, init=False)
     _settled: bool = field(default=False, init=False)
@@ -105,7 +105,7 @@ class Target:
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Create an optimizer for the model's parameters. Raises TargetError if the target's own function fails."""
-        tuning = self.tuning
+        tuning = self.optimizer_recipe
         if tuning is None:
             raise TargetError("--mode infer has no optimizer", where=self.spec.spec, hint="use --mode train")
         if tuning.function is None:
@@ -131,7 +131,7 @@ class Target:
             return contextlib.nullcontext()
         return torch.autocast(device_type=self.device.type, dtype=DTYPES[self.spec.amp])
 
-    def adopt(self, other: Target) -> None:
+    def copy_info_from(self, other: Target) -> None:
         """Copy the `info` of `other`, the same target on another device: its loss, optimizer and notes."""
         self.info = other.info
 
@@ -146,17 +146,17 @@ class Target:
             info=self.info,
             forward=self.forward,
             model=model,
-            runs=model,
+            step_module=model,
             device=device,
             batch=batch,
             objective=objective,
-            tuning=self.tuning,
+            optimizer_recipe=self.optimizer_recipe,
         )
 
-    def running(self, runs: nn.Module) -> Target:
-        """This target with steps that call `runs`, which must compute the same as `model`."""
+    def with_step_module(self, module: nn.Module) -> Target:
+        """This target with steps that call `module`, which must compute the same as `model`."""
         target = copy.copy(self)
-        target.runs = runs
+        target.step_module = module
         return target
 
     def paths(self) -> dict[int, str]:
@@ -165,7 +165,7 @@ class Target:
         A compiled module has the path of the original module.
         """
         paths = {id(module): uncompiled_path(path) for path, module in self.model.named_modules()}
-        return {**paths, id(self.runs): ""}
+        return {**paths, id(self.step_module): ""}
 
     def _determine_loss(self, output: object, labels: tuple[Any, ...]) -> Objective:
         if self.objective is None:

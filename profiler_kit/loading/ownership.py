@@ -70,7 +70,7 @@ class Ownership:
             return self.current
         return self.of_node(node)
 
-    def stand_in(self, path: str) -> None:
+    def set_base(self, path: str) -> None:
         """Attribute code outside all modules to `path` from now on."""
         self._base = path
         self.note(path)
@@ -117,7 +117,7 @@ class Ownership:
         self._starts.append(max(torch._C._autograd._get_sequence_nr() - back, self._starts[-1]))
         self._interval_owners.append(owner)
 
-    def noted(self) -> str | int:
+    def last_owner(self) -> str | int:
         """The owner recorded last."""
         return self._interval_owners[-1]
 

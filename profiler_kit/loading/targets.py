@@ -36,8 +36,8 @@ def load(
     *,
     device: str = "meta",
     compiled: bool = False,
-    earlier: Source | None = None,
-    ready: Callable[[], None] | None = None,
+    imported_source: Source | None = None,
+    on_built: Callable[[], None] | None = None,
 ) -> Target:
     """Load the target of `spec` on `device`: ``meta`` (no computation), ``cpu``, ``cuda`` or ``cuda:N``.
 
@@ -59,8 +59,8 @@ def load(
     arguments = parse_arguments(spec.kwargs)
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
-        return _from_recipe(spec, recipe, device, ready)
-    source = open_source(spec) if earlier is None else replace(earlier, spec=spec, is_fresh=False)
+        return _from_recipe(spec, recipe, device, on_built)
+    source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
     with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
@@ -81,12 +81,12 @@ def load(
             f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
         )
     return assemble(
-        finder, place, notes=notes, compiles=built.compiles, ready=ready,
+        finder, place, notes=notes, compiles=built.compiles, ready=on_built,
         loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
-        again=lambda device, **options: load(replace(spec, **options), device=device, earlier=source),
+        again=lambda device, **options: load(replace(spec, **options), device=device, imported_source=source),
     )  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def _measure(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceili
         return ceilings, ""
     if outcome.timed_out:
         return None, f"no result after {limit_s:g} s"
-    return None, f"the process ended with {outcome.ending}: {outcome.last_words or 'no message'}"
+    return None, f"the process ended with {outcome.ending}: {outcome.last_log_line or 'no message'}"
 
 
 def _write(file: Path | None, cached: CachedCeilings) -> tuple[str, ...]:

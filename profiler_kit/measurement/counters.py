@@ -219,7 +219,7 @@ def _failure_reason(text: str, outcome: process.Outcome) -> str:
     hint_of_sign = next((hint for sign, hint in HINTS.items() if sign in text or sign in outcome.log_tail), None)
     if hint_of_sign is not None:
         return hint_of_sign
-    message = next(iter(counter_metrics.error_messages(text)), outcome.last_words) or "no message"
+    message = next(iter(counter_metrics.error_messages(text)), outcome.last_log_line) or "no message"
     return f"ncu ended with {outcome.ending} ({message.rstrip('.')})"
 
 

@@ -138,7 +138,7 @@ def _failure(outcome: process.Outcome, limit_s: float, done: int) -> str:
         )
     if outcome.signal_name == "SIGKILL":
         return f"killed (SIGKILL) {after}: the system does this when host memory runs out; give smaller shapes"
-    last = f": {outcome.last_words}" if outcome.last_words else ""
+    last = f": {outcome.last_log_line}" if outcome.last_log_line else ""
     return f"the process ended ({outcome.ending}) {after}{last}"
 
 

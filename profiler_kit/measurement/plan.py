@@ -142,7 +142,7 @@ class _ConfigParser:
             axis = axes[item.name]
             if self._device not in axis.devices:
                 return f"{axis.name} is not supported on {_DEVICE_WORDS[self._device]}"
-            reason = axis.pointless(item.value, self._device, self._info)
+            reason = axis.skip_reason(item.value, self._device, self._info)
             if reason is not None:
                 return reason
         return None

@@ -55,7 +55,7 @@ def spawn_worker(
     with process.started(
         [*launcher, sys.executable, "-m", f"profiler_kit.worker.{module}", str(file)],
         env=process.child_environment(os.environ.get("PYTHONPATH", "")),
-        talks=talks,
+        accepts_line=talks,
         log=folder / "log.txt",
         on_line=on_line,
     ) as child:

@@ -85,7 +85,7 @@ def device_here(place: str | None = None) -> Device:
     properties = torch.cuda.get_device_properties(place if place is not None else "cuda")
     return Device(
         label=properties.name,
-        names=(properties.name,),
+        torch_names=(properties.name,),
         architecture=nearest_architecture(10 * properties.major + properties.minor),
         multiprocessors=Figure(properties.multi_processor_count, f"queried from this machine's {properties.name}"),
     )

@@ -89,7 +89,7 @@ class Tracker(WholeFlexAttention):
     def enter_phase(self, phase: Phase, path: str) -> None:
         """Start `phase`; attribute ops outside any module to `path`."""
         self.phase = phase
-        self._ownership.stand_in(path)
+        self._ownership.set_base(path)
 
     def label(self, tensors: Iterable[Tensor], category: Category) -> None:
         """Set the category of `tensors`, also for the time before this call. An existing category stays."""

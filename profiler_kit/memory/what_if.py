@@ -42,13 +42,13 @@ class Study:
     target: Target
     device: Device
     static: StaticCount
-    again: Callable[[Mapping[str, Any]], Target]
+    rebuild: Callable[[Mapping[str, Any]], Target]
     simulate: Simulate
     count: Count
     fits_bytes: int | None = None
     batch: int | None = None
-    price: Price = lambda static: None
-    say: Callable[[str], None] = lambda text: None
+    recompute_ns: Price = lambda static: None
+    on_progress: Callable[[str], None] = lambda text: None
     notes: list[str] = field(default_factory=list)
     _answers: dict[Variation, WhatIf] = field(default_factory=dict)
     _candidates: tuple[Candidate, ...] | None = None
@@ -60,7 +60,7 @@ class Study:
         """
         if not self.device.is_cuda:
             raise UsageError(
-                "what-if questions need a GPU: a CPU has no device memory", hint=f"add --gpu {DEFAULT.short[0]}"
+                "what-if questions need a GPU: a CPU has no device memory", hint=f"add --gpu {DEFAULT.short_names[0]}"
             )
         yield self.at(UNCHANGED)
         for batch in questions.batches:
@@ -85,9 +85,9 @@ class Study:
 
     def _simulate(self, variation: Variation, in_place: tuple[str, ...] = ()) -> WhatIf:
         self._check(variation.checkpoint)
-        self.say(f"simulating the step: {told(variation)}")
+        self.on_progress(f"simulating the step: {told(variation)}")
         words = variation.of_target
-        target = self.again(words) if words else self.target
+        target = self.rebuild(words) if words else self.target
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
         setup = Setup(checkpoint=variation.checkpoint, zero_grad=zero_grad, in_place=in_place)
         try:
@@ -288,13 +288,13 @@ class Study:
 
     def _with_recompute(self, answer: WhatIf, variation: Variation) -> WhatIf:
         words = variation.of_target
-        static = self.count(self.again(words) if words else self.target, variation.checkpoint)
+        static = self.count(self.rebuild(words) if words else self.target, variation.checkpoint)
         recompute_flops, step_flops = static.recompute.flops, static.step.flops - static.recompute.flops
         return replace(
             answer,
             recompute_flops=recompute_flops,
             recompute_percent=100 * recompute_flops / step_flops if step_flops else None,
-            recompute_ns=self.price(static),
+            recompute_ns=self.recompute_ns(static),
         )
 
 

@@ -54,9 +54,9 @@ def analyze(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | str | None = None,
-    say: OnProgress | None = None,
+    on_progress: OnProgress | None = None,
     convention: str = DEFAULT_CONVENTION,
-    asked: LaboratoryQuestions | None = None,
+    questions: LaboratoryQuestions | None = None,
     **options: Any,
 ) -> Report:
     """Count a target, measure it under each cuDNN configuration, attribute the time, and return the explained report.
@@ -79,9 +79,9 @@ def analyze(
         steps=steps,
         timeout_s=timeout_s,
         traces=folder,
-        on_progress=say or silent,
+        on_progress=on_progress or silent,
         convention=convention,
-        questions=asked,
+        questions=questions,
     ).report
 
 

@@ -47,7 +47,7 @@ def annotate_trace(
     def annotation_bytes(period: Period | None) -> int:
         return sum(len(line) + 2 for line in lines(clipped(annotation, period), entries.pids))
 
-    selection = cut(entries, periods, wanted=steps, steady=steady, limit_bytes=limit_bytes, beside=annotation_bytes)
+    selection = cut(entries, periods, step_range=steps, steady=steady, limit_bytes=limit_bytes, annotation_bytes=annotation_bytes)
     size = rewrite(trace, out, lines(clipped(annotation, selection.period), entries.pids), selection.keep)
     return Annotated(size_bytes=size, notes=(*selection.notes, *annotation.notes))
 
@@ -70,6 +70,6 @@ def _analyze_trace(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tup
 
     attribution = attribute(read(trace))
     time = device_time(attribution)
-    steps = marked_steps(attribution, attribution.device.step, time.timeline.piece, time)
+    steps = marked_steps(attribution, attribution.device.step, time.timeline.event_busy_ns, time)
     steady = tuple(step.number for step in steps if step.steady)
     return annotation(attribution), step_periods(attribution), steady

@@ -49,7 +49,7 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: On
     device = environment.pick_device(device_name)
     plan = configs.plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
     description = environment.describe(device)
-    peaks, notes = ceilings_of(device, fresh=fresh, say=on_progress)
+    peaks, notes = ceilings_of(device, fresh=fresh, on_progress=on_progress)
     folder = ceiling_store.cache_folder()
     cuda_version, devices = environment.built_for(), environment.devices()
     if cuda_version is not None and not any(entry.id.startswith("cuda") for entry in devices):

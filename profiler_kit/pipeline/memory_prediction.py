@@ -160,19 +160,19 @@ def with_what_ifs(
 
     if static.memory is None:
         return static  # a note gives the reason
-    rebuild = target.again
+    rebuild = target.rebuild
     assert rebuild is not None  # a target loaded from a spec can be rebuilt
     study = Study(
         target=target,
         device=simulated,
         static=static,
-        again=lambda options: rebuild("meta", **options),
+        rebuild=lambda options: rebuild("meta", **options),
         simulate=simulate,
         count=count_checkpointed,
         fits_bytes=questions.fits_bytes,
         batch=target.spec.batch,
-        price=recompute_ns,
-        say=on_progress,
+        recompute_ns=recompute_ns,
+        on_progress=on_progress,
     )
     answers = tuple(study.answers(questions))
     return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))

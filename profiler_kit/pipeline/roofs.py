@@ -69,7 +69,7 @@ def with_measured_roofline(report: Report, device: str, on_progress: OnProgress)
     baseline = report.baseline()
     if report.static is None or baseline is None or baseline.environment is None:
         return report
-    ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, say=on_progress)
+    ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, on_progress=on_progress)
     lines = rooflines(report, ceilings)
     return replace(report, roofline=lines, notes=(*report.notes, *_peak_notes(notes, ceilings, has_roof=bool(lines))))
 
@@ -80,18 +80,18 @@ def _datasheet_roof(hardware: str) -> Roof:
 
     device = find(hardware, "--hardware", with_peaks(), also=f"; or {HERE}, to measure this machine")
     assert device.peaks is not None
-    return datasheet_roof(device.peaks, device.names[0] if device.names else device.label)
+    return datasheet_roof(device.peaks, device.torch_names[0] if device.torch_names else device.label)
 
 
 def ceilings_of(
-    device: str, *, fresh: bool = False, limit_s: float | None = None, say: OnProgress = silent
+    device: str, *, fresh: bool = False, limit_s: float | None = None, on_progress: OnProgress = silent
 ) -> tuple[Ceilings | None, tuple[str, ...]]:
     """Saved or newly measured peaks of `device` for the torch version, driver and flags of this process, with notes."""
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.worker import ceilings
 
     key = ceilings.identity(device)
-    return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=say)
+    return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=on_progress)
 
 
 def _measured_roofs(on_progress: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:
@@ -99,7 +99,7 @@ def _measured_roofs(on_progress: OnProgress) -> tuple[tuple[Roof, ...], tuple[st
     from profiler_kit.worker import environment
 
     device = environment.pick_device("auto")
-    ceilings, notes = ceilings_of(device, say=on_progress)
+    ceilings, notes = ceilings_of(device, on_progress=on_progress)
     device_roofs = roofs(environment.device_name(device), ceilings)
     return device_roofs, _peak_notes(notes, ceilings, has_roof=bool(device_roofs))
 

@@ -62,7 +62,7 @@ class Outcome:
         return self.signal_name or f"exit status {self.returncode}"
 
     @property
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last non-empty line of the log; empty if there is none."""
         return next((line.strip() for line in reversed(self.log_tail.splitlines()) if line.strip()), "")
 
@@ -101,7 +101,7 @@ def started(
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
     stdin_text: str | None = None,
-    talks: bool = False,
+    accepts_line: bool = False,
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> Iterator[Child]:
@@ -115,7 +115,7 @@ def started(
     """
     with contextlib.ExitStack() as stack:
         errors = stack.enter_context(_log_file(log))
-        stdin = subprocess.PIPE if talks else _stdin_file(stack, stdin_text)
+        stdin = subprocess.PIPE if accepts_line else _stdin_file(stack, stdin_text)
         popen = stack.enter_context(_start(argv, cwd, env, stdin, errors))
         child = Child(popen, _Sink(on_line), errors)
         try:

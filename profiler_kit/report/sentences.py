@@ -195,7 +195,7 @@ def idle(run: ConfigRun) -> str | None:
 
 def noise(report: Report, run: ConfigRun) -> str | None:
     """The difference between two processes of the same configuration; None without a second one."""
-    difference = noise_of(report).own_gap(run)
+    difference = noise_of(report).repeat_gap(run)
     if difference is None:
         return None
     return f"A second process of {run.config.name} differs by {percent(difference)}. A smaller difference is noise."

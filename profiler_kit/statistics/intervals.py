@@ -27,7 +27,7 @@ class Gain:
     high: float
 
     @property
-    def is_sure(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 

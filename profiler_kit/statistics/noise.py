@@ -50,7 +50,7 @@ class Noise:
             return f"Two runs of the same configuration differ by {gap}."
         return f"Two runs of the same configuration differ by at most {gap} ({self.repeated_configs} configurations)."
 
-    def second(self, run: ConfigRun) -> Interval | None:
+    def repeat_step(self, run: ConfigRun) -> Interval | None:
         """The step time of the run's second process; None without one."""
         if run.config.name in self.repeat_steps:
             return self.repeat_steps[run.config.name]
@@ -58,9 +58,9 @@ class Noise:
             return None
         return run.repeat.step_ns
 
-    def own_gap(self, run: ConfigRun) -> float | None:
+    def repeat_gap(self, run: ConfigRun) -> float | None:
         """The difference between the run's two processes, as a share of the step; None without a second process."""
-        first, second = run.step_ns, self.second(run)
+        first, second = run.step_ns, self.repeat_step(run)
         if first is None or second is None or first.median <= 0:
             return None
         return abs(second.median - first.median) / first.median
@@ -71,7 +71,7 @@ class Noise:
 
     def largest_gap(self, *runs: ConfigRun) -> float | None:
         """The largest gap, those of `runs` included; None without any."""
-        return max((gap for gap in (self.gap, *map(self.own_gap, runs)) if gap is not None), default=None)
+        return max((gap for gap in (self.gap, *map(self.repeat_gap, runs)) if gap is not None), default=None)
 
 
 def noise_of(report: Report) -> Noise:
@@ -86,7 +86,7 @@ def noise_of(report: Report) -> Noise:
         gap
         for run in report.runs
         if run.failure is None and run.config.repeat_of is None and not run.config.benchmark
-        if (gap := noise.own_gap(run)) is not None
+        if (gap := noise.repeat_gap(run)) is not None
     ]
     return replace(noise, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
@@ -117,7 +117,7 @@ def example_factor(before: ConfigRun, after: ConfigRun) -> float:
 def rounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[tuple[Interval, Interval], ...]:
     """(before, after) of the first processes, and of the second ones if both have one; `after` is scaled to equal examples."""
     factor = example_factor(before, after)
-    pairs = ((before.step_ns, after.step_ns), (noise.second(before), noise.second(after)))
+    pairs = ((before.step_ns, after.step_ns), (noise.repeat_step(before), noise.repeat_step(after)))
     return tuple((old, _scaled(new, factor)) for old, new in pairs if old is not None and new is not None)
 
 

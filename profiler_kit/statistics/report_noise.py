@@ -40,7 +40,7 @@ def side(report: Report, run: ConfigRun) -> ConfigRun:
 
     The number of examples is dropped: the table shows whole steps, so the verdict compares whole steps.
     """
-    second = noise_of(report).second(run)
+    second = noise_of(report).repeat_step(run)
     return replace(run, repeat=Repeat(step_ns=second) if second is not None else None, samples=None)
 
 
@@ -68,7 +68,7 @@ def step_verdict(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun) -> tu
 
 def intervals_overlap(a_run: ConfigRun, b_run: ConfigRun, noise: Noise) -> bool:
     """Whether any 95 % interval of one run's step reaches one of the other's, second processes included."""
-    sides = [[step for step in (run.step_ns, noise.second(run)) if step is not None] for run in (a_run, b_run)]
+    sides = [[step for step in (run.step_ns, noise.repeat_step(run)) if step is not None] for run in (a_run, b_run)]
     if not all(sides):
         return False
     faster, slower = sorted(sides, key=lambda intervals: intervals[0].median)

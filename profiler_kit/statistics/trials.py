@@ -64,7 +64,7 @@ def pair_trial(
     factor = example_factor(before_runs[0], after_runs[0])
     outcome: Outcome = "same"
     gain = gain_of_processes([run.steps_ns for run in before_runs], [run.steps_ns for run in after_runs], factor)
-    if gain.is_sure and abs(gain.percent) >= WORTH_A_LINE_PERCENT:
+    if gain.is_significant and abs(gain.percent) >= WORTH_A_LINE_PERCENT:
         outcome = "better" if gain.percent > 0 else "worse"
     processes = f"{len(before_runs)} and {len(after_runs)}"
     trial = Trial(
@@ -87,7 +87,7 @@ def is_undecided(trial: Trial | None) -> bool:
     if trial is None or trial.gain_percent is None or trial.gain_low_percent is None or trial.gain_high_percent is None:
         return False
     gain = Gain(percent=trial.gain_percent, low=trial.gain_low_percent, high=trial.gain_high_percent)
-    return abs(gain.percent) >= WORTH_A_LINE_PERCENT and not gain.is_sure
+    return abs(gain.percent) >= WORTH_A_LINE_PERCENT and not gain.is_significant
 
 
 def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:

@@ -76,11 +76,11 @@ class Events:
             yield start, min(start + rows, self.length)
 
 
-def events(table: Table, owners: Iterable[Column] = ()) -> Events:
+def events(table: Table, attribution_columns: Iterable[Column] = ()) -> Events:
     """Return `table` for other programs, with the additional columns `owners`."""
     columns = [*_columns(table)]
     used_names = {column.name for column in columns}
-    for column in owners:
+    for column in attribution_columns:
         used_names.add(column.name)
         columns.append(column)
     for key, sparse in table.more.items():

@@ -18,19 +18,19 @@ _FORMULA_STARTS: Final = ("=", "+", "-", "@")
 _ROWS_PER_GROUP: Final = 250_000  # rows per Parquet row group: they fit in memory and compress well
 
 
-def check(chosen: EventFormat) -> None:
+def check(event_format: EventFormat) -> None:
     """Raise KitError if the format `chosen` needs a package that is not installed. Call this before reading a trace."""
-    if chosen == "parquet":
+    if event_format == "parquet":
         _pyarrow()
 
 
-def write(events: Events, to: Path | TextIO, chosen: EventFormat) -> None:
+def write(events: Events, to: Path | TextIO, event_format: EventFormat) -> None:
     """Write `events` in the format `chosen` to a new file, or as CSV to a stream.
 
     Raises the errors of that format's writer.
     """
     if isinstance(to, Path):
-        WRITERS[chosen](events, to)
+        WRITERS[event_format](events, to)
     else:
         write_csv(events, to)
 

@@ -108,7 +108,7 @@ def _head(source: Source) -> tuple[Head, bytes]:
     raise TraceError(f"not a trace: no '{EVENTS_KEY}' list", where=source.where, hint=HINT_GIVE_TRACE)
 
 
-def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> int:
+def rewrite(source: Path, out: BinaryIO, new_events: Iterable[bytes], keep: Mask) -> int:
     """Write `source` to `out`, unzipped, with added and removed events. Returns the number of bytes written.
 
     The events `ours` (JSON) come first in the list, then the entries in `keep`.
@@ -124,7 +124,7 @@ def rewrite(source: Path, out: BinaryIO, ours: Iterable[bytes], keep: Mask) -> i
         if isinstance(part, Head):
             list_only = part.list_only
             written_bytes += out.write(part.data)
-            for event in ours:
+            for event in new_events:
                 written_bytes += out.write((b"\n" if is_first else b",\n") + event)
                 is_first = False
         elif isinstance(part, Run):

@@ -60,7 +60,7 @@ def error_against_float64(runner: Runner, start: State, *, gradient_limit_ns: in
     outputs, is_random = _outputs(runner, start)
     if not is_random:
         return _compare_with_reference(runner, start, outputs, gradient_limit_ns)
-    if runner.target.runs is not runner.target.model:  # captured or compiled with its dropout
+    if runner.target.step_module is not runner.target.model:  # captured or compiled with its dropout
         return Errors(note=_RANDOM)
     with _without_dropout(runner.target.model):
         outputs, is_random = _outputs(runner, start)

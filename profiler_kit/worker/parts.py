@@ -76,7 +76,7 @@ class ConvolutionParts(TorchDispatchMode):
             self._runner.step(self._mark)
 
     def _mark(self, phase: Phase) -> None:
-        self._owners.stand_in(PHASE_PATHS.get(phase, ""))
+        self._owners.set_base(PHASE_PATHS.get(phase, ""))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -180,7 +180,7 @@ def _workspaces(runner: Runner) -> tuple[PartWorkspace, ...]:
 
 def _run_step(runner: Runner, watch: Watch) -> None:
     """Run one step with `watch` around every part of every convolution outside compiled modules."""
-    compiled = compiled_parts(runner.target.runs)
+    compiled = compiled_parts(runner.target.step_module)
 
     def watch_plain(owner: str, part: ConvolutionPart) -> AbstractContextManager[Any]:
         inside = any(not module or owner == module or owner.startswith(f"{module}.") for module in compiled)

@@ -53,7 +53,7 @@ class _Probe(TorchDispatchMode):
 
     def mark(self, phase: Phase) -> None:
         self.phase = phase
-        self.owners.stand_in(PHASE_PATHS.get(phase, ""))
+        self.owners.set_base(PHASE_PATHS.get(phase, ""))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

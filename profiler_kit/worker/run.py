@@ -129,7 +129,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
         peak_rss_bytes=None if cuda else environment.peak_rss_bytes(),
         device_state=device_state(target.device),
         clock="kernel" if cuda else "operator",
-        notes=(*runner.notes, *([RESERVED] if cuda and runner.memory_apart else [])),
+        notes=(*runner.notes, *([RESERVED] if cuda and runner.has_own_memory_pool else [])),
     )
     if job.again:
         return _with_digests_of_repeat(run, runner, start, on_progress)
@@ -153,7 +153,7 @@ def _peak_bytes(runner: Runner) -> int | None:
     if not runner.cuda:
         return None
     device = runner.target.device
-    return torch.cuda.max_memory_reserved(device) if runner.memory_apart else torch.cuda.max_memory_allocated(device)
+    return torch.cuda.max_memory_reserved(device) if runner.has_own_memory_pool else torch.cuda.max_memory_allocated(device)
 
 
 def _with_trace(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_progress: OnProgress) -> ConfigRun:
@@ -194,8 +194,8 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, on_progress: OnPro
 
 def _with_parts(run: ConfigRun, runner: Runner, trace: str, on_progress: OnProgress) -> ConfigRun:
     """`run` with the workspaces of its convolutions' parts. The parent reads the trace."""
-    if runner.unseen is not None:
-        return _with_note(run, f"The algorithms of convolutions are unknown: {runner.unseen}.")
+    if runner.unobservable_reason is not None:
+        return _with_note(run, f"The algorithms of convolutions are unknown: {runner.unobservable_reason}.")
     on_progress("convolutions one by one")
     try:
         return replace(run, part_workspaces=parts.record_parts(runner, Path(trace)))
@@ -220,7 +220,7 @@ def _with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progres
     """`run` with memory by category, reproducibility and error. A check that fails becomes a note."""
     check = "Memory at the peak"
     try:
-        if runner.cuda and runner.unseen is None:
+        if runner.cuda and runner.unobservable_reason is None:
             on_progress("memory probe")
             memory = probe.measure_peak_memory(runner)
             workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None

@@ -153,8 +153,8 @@ class _Labels:
 
     def _meta_output(self, batch: Batch, step: PlannedStep) -> Any:
         """The output's structure with its tensors on the meta device."""
-        if self._meta is None and self._target.again is not None:
-            self._meta = self._target.again("meta")
+        if self._meta is None and self._target.rebuild is not None:
+            self._meta = self._target.rebuild("meta")
         if self._meta is not None:
 
             def attempt(target: Target) -> Any:

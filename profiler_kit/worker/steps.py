@@ -56,8 +56,8 @@ class Runner:
         self.optimizer = target.make_optimizer() if self.train else None
         self.reads_loss = True
         self.lasting = contextlib.ExitStack()
-        self.unseen: str | None = None
-        self.memory_apart = False
+        self.unobservable_reason: str | None = None
+        self.has_own_memory_pool = False
         self.notes: list[str] = []
         self._labels: tuple[object, ...] | None = None
         self._feed = _endless_batches(target) if target.loader is not None else None
@@ -73,17 +73,17 @@ class Runner:
         return self.target.info
 
     @property
-    def runs(self) -> nn.Module:
+    def step_module(self) -> nn.Module:
         """The module that a step calls."""
-        return self.target.runs
+        return self.target.step_module
 
-    def run_as(self, runs: nn.Module) -> None:
-        """Make steps call `runs`, which computes the same as the target's model."""
-        self.target = self.target.running(runs)
+    def replace_module(self, module: nn.Module) -> None:
+        """Make steps call `module`, which computes the same as the target's model."""
+        self.target = self.target.with_step_module(module)
 
     def capture_graphs(self) -> None:
         """Replay forward and backward as CUDA graphs. The first step captures them."""
-        self.run_as(Graphed(self.runs, self.target.model))
+        self.replace_module(Graphed(self.step_module, self.target.model))
 
     def checkpoint(self, paths: Sequence[str]) -> None:
         """Checkpoint the modules at `paths`. Raises UsageError for a wrong path."""
@@ -121,14 +121,14 @@ class Runner:
     def forward(self, batch: Batch) -> object:
         """The output for `batch`, without saving tensors for backward."""
         with torch.no_grad(), self.target.autocast():
-            return self.target.runs(*batch.args, **batch.kwargs)
+            return self.target.step_module(*batch.args, **batch.kwargs)
 
     def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
         """The output and loss for `batch`, after backward. Gradients stay on the parameters."""
         target = self.target
         with target.autocast():
             mark("forward")
-            output = target.runs(*batch.args, **batch.kwargs)
+            output = target.step_module(*batch.args, **batch.kwargs)
             mark("loss")
             loss = target.loss(output, batch, self.labels(output, batch))
             if self.reads_loss:

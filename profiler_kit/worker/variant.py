@@ -22,7 +22,7 @@ def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> R
     """
     environment.apply_flags(job.config)
     apply_to_process(job.config, job.device)
-    return Runner(load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, ready=ready))
+    return Runner(load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, on_built=ready))
 
 
 def configure(runner: Runner, job: TargetJob) -> None:

@@ -239,7 +239,7 @@ def compare_configs(reports: Sequence[Report], after: str, expected: Literal["sa
         gain = gain_of_processes(sides[0], sides[1])
         gaps.append(-gain.percent)
         if all(len(side) > 1 for side in sides):
-            sure.append(gain.is_sure)
+            sure.append(gain.is_significant)
     return Pair(
         before="default", after=after, expected=expected,
         claims=tuple(claims), findings=tuple(findings), gaps_percent=tuple(gaps),

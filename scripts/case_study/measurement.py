@@ -184,7 +184,7 @@ def _analyze(
             device=options.device,
             configs=configs,
             budget_s=options.budget_s,
-            say=lambda line: on_progress(f"{model}: {line}"),
+            on_progress=lambda line: on_progress(f"{model}: {line}"),
         )
     except KitError as error:
         collector.problems.append(f"{model}: {error.message}")

@@ -111,7 +111,7 @@ def devices_page() -> str:
     cards, sources = [], []
     for device in devices():
         peaks = device.peaks
-        cells = [", ".join(map(code, device.short)), device.label, "<br>".join(map(code, device.names))]
+        cells = [", ".join(map(code, device.short_names)), device.label, "<br>".join(map(code, device.torch_names))]
         cells += [device.architecture.name, text(device.multiprocessors.value, "count")]
         cells += [text(rate, "flops/s") for rate in peaks.rates().values()] if peaks else [DASH] * 4
         cards.append(" | ".join([*cells, text(peaks.bandwidth if peaks else None, "bytes/s")]))

@@ -79,7 +79,7 @@ def test_nothing_asked_for_keeps_all(trace: Path, entries: Entries, periods: tup
 def test_steps_keep_their_own_work_wherever_it_ran(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]
 ) -> None:
-    result = cut(entries, periods, wanted=(2, 2))
+    result = cut(entries, periods, step_range=(2, 2))
     assert names(trace, result) == [
         "process_name", "ProfilerStep#2", "train.py(1): step 2", "short 2", "long 2", "brief 2", "cudaLaunchKernel", "s3",
         "kernel 2", "f3",
@@ -90,7 +90,7 @@ def test_steps_keep_their_own_work_wherever_it_ran(
 def test_several_steps_and_the_last_one_included(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]
 ) -> None:
-    kept_names = names(trace, cut(entries, periods, wanted=(3, 5)))
+    kept_names = names(trace, cut(entries, periods, step_range=(3, 5)))
     assert [name for name in kept_names if name.startswith("kernel")] == ["kernel 3", "kernel 4", "kernel 5"]
 
 
@@ -98,7 +98,7 @@ def test_launches_of_kept_kernels_are_kept(tmp_path: Path) -> None:
     # kernel 1 still runs when that of step 2 begins
     events = [e if e["name"] != "kernel 1" else {**e, "dur": 110} for e in steps()]
     trace = write(tmp_path / "long.json", events)
-    kept_names = names(trace, cut(scan(trace), step_periods(attribute(read(trace))), wanted=(2, 2)))
+    kept_names = names(trace, cut(scan(trace), step_periods(attribute(read(trace))), step_range=(2, 2)))
     assert {"kernel 1", "kernel 2"} <= set(kept_names)
     assert kept_names.count("cudaLaunchKernel") == 2
     assert {"s2", "f2", "s3", "f3"} <= set(kept_names)
@@ -107,9 +107,9 @@ def test_launches_of_kept_kernels_are_kept(tmp_path: Path) -> None:
 
 def test_steps_that_are_not_there_are_told(entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
     with pytest.raises(UsageError, match="no step 9: the trace has steps 0 to 5"):
-        cut(entries, periods, wanted=(9, 9))
+        cut(entries, periods, step_range=(9, 9))
     with pytest.raises(UsageError, match="no marked steps"):
-        cut(entries, (), wanted=(1, 2))
+        cut(entries, (), step_range=(1, 2))
 
 
 @pytest.mark.parametrize("steady", [(), (0,), (2, 3, 4), (5,)])
@@ -132,7 +132,7 @@ def test_as_many_whole_steps_as_fit_steady_ones_first(
 
 def test_what_is_added_counts_too(entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
     uncut = cut(entries, periods).size
-    result = cut(entries, periods, limit_bytes=uncut, beside=lambda period: 10 if period is not None else 1000)
+    result = cut(entries, periods, limit_bytes=uncut, annotation_bytes=lambda period: 10 if period is not None else 1000)
     assert result.period is not None
     assert result.size + 10 <= uncut
 
@@ -140,12 +140,12 @@ def test_what_is_added_counts_too(entries: Entries, periods: tuple[StepPeriod, .
 def test_one_step_too_large_loses_its_python_calls_first_the_shortest_first(
     trace: Path, entries: Entries, periods: tuple[StepPeriod, ...]
 ) -> None:
-    single = cut(entries, periods, wanted=(2, 2))
-    result = cut(entries, periods, wanted=(2, 2), limit_bytes=single.size - 1)
+    single = cut(entries, periods, step_range=(2, 2))
+    result = cut(entries, periods, step_range=(2, 2), limit_bytes=single.size - 1)
     assert set(names(trace, single)) - set(names(trace, result)) == {"short 2"}
     assert any("the 1 shortest of 2 Python calls" in note for note in result.notes)
     calls = sum(len(json.dumps(e)) for e in steps() if e.get("cat") == "python_function" and e["name"].endswith("2"))
-    result = cut(entries, periods, wanted=(2, 2), limit_bytes=single.size - calls - 10)
+    result = cut(entries, periods, step_range=(2, 2), limit_bytes=single.size - calls - 10)
     gone = set(names(trace, single)) - set(names(trace, result))
     assert gone == {"short 2", "train.py(1): step 2", "brief 2"}
     assert result.size <= single.size - calls - 10

@@ -99,7 +99,7 @@ def test_the_help_lists_what_the_registries_hold(capfd: pytest.CaptureFixture[st
     assert [suffix for renderer in renderers() for suffix in renderer.suffixes if suffix not in count] == []
     assert [axis.name for axis in all_axes() if axis.name not in analyze] == []
     assert [flag for flag in FLAGS if flag not in analyze] == []
-    assert [device.short[0] for device in devices() if device.short[0] not in count] == []
+    assert [device.short_names[0] for device in devices() if device.short_names[0] not in count] == []
     assert [name for name in architecture_names().split(", ") if name not in count] == []
     assert [suffix for suffix in EVENT_SUFFIXES if suffix not in inspect] == []
     assert [

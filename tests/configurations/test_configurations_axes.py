@@ -262,7 +262,7 @@ def test_a_compiled_model_gives_the_same_and_its_twins_stay_plain(tmp_path: Path
         start = checks.seeded_state(runner)
         runner.step()
         bits[name] = [p.detach().clone() for p in runner.target.model.parameters()]
-        assert (runner.unseen is not None) == (name == "compile")
+        assert (runner.unobservable_reason is not None) == (name == "compile")
         assert checks.compare_passes(runner, start).outputs is True
         error = accuracy.error_against_float64(runner, start).max_relative
         assert error is not None

@@ -39,15 +39,15 @@ model = nn.Linear(4, 4)
 """
 
 
-@pytest.mark.parametrize("device", devices(), ids=lambda device: device.short[0])
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.short_names[0])
 def test_every_device_is_found_by_all_its_names(device: Device) -> None:
-    for name in (*device.names, *device.short):
+    for name in (*device.names, *device.short_names):
         assert find(name, "--gpu", devices()) is device
         assert find(name.upper().replace(" ", "-"), "--gpu", devices()) is device
 
 
 def test_names_and_labels_are_unambiguous() -> None:
-    names = [name for device in devices() for name in (*device.names, *device.short)]
+    names = [name for device in devices() for name in (*device.names, *device.short_names)]
     assert len(set(names)) == len(names)
     labels = [device.label for device in devices()]
     assert len(set(labels)) == len(labels)
@@ -86,8 +86,8 @@ def test_an_unknown_device_is_refused_with_the_choices(name: str, option: str) -
 
 
 def test_a_part_of_a_name_will_do_where_one_device_has_it() -> None:
-    assert find("l40", "--gpu", devices()).short[0] == "l40s"
-    assert find("1080", "--gpu", devices()).short[0] == "gtx1080ti"
+    assert find("l40", "--gpu", devices()).short_names[0] == "l40s"
+    assert find("1080", "--gpu", devices()).short_names[0] == "gtx1080ti"
 
 
 def test_a_device_without_peaks_has_no_roof() -> None:

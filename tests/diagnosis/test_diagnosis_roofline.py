@@ -200,7 +200,7 @@ def test_notes_name_substituted_peaks() -> None:
     assert AUTOCAST_BYTES in notes
 
 
-@pytest.mark.parametrize("device", with_peaks(), ids=lambda device: device.short[0])
+@pytest.mark.parametrize("device", with_peaks(), ids=lambda device: device.short_names[0])
 def test_a_datasheets_roof_has_its_peaks_and_its_citation(device: Device) -> None:
     peaks = device.peaks
     assert peaks is not None

@@ -84,7 +84,7 @@ def test_checks_hold_for_what_is_captured_or_compiled(name: str) -> None:
     error = accuracy.error_against_float64(runner, start).max_relative
     assert error is not None
     assert 0 < error < (0.5 if "bf16" in name else 0.1)
-    assert runner.unseen
+    assert runner.unobservable_reason
 
 
 def test_gradients_of_a_graph_are_those_of_a_plain_pass() -> None:

@@ -65,7 +65,7 @@ def test_advice_is_tried_and_a_configuration_of_further_axes_stands_beside(tmp_p
         optimizer="sgd",
         configs=["default"],
         steps=5,
-        asked=LaboratoryQuestions(also=("cuda_graph",), trials=True),
+        questions=LaboratoryQuestions(also=("cuda_graph",), trials=True),
     )
     names = {run.config.name for run in report.runs}
     assert {"default", "cuda_graph", "default (again)"} <= names

@@ -223,7 +223,7 @@ def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], Study]:
             return count_target(target)
 
     target = made({})
-    asked = Study(target, H100, count_target(target), made, simulate, count, price=lambda static: 7.0)
+    asked = Study(target, H100, count_target(target), made, simulate, count, recompute_ns=lambda static: 7.0)
     variations = tuple(one for text in texts for one in read_variations(text))
     return list(asked.answers(MemoryQuestions(variations=variations))), asked
 

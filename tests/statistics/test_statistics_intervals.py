@@ -78,7 +78,7 @@ def test_no_gain_is_seldom_claimed_and_five_percent_nearly_always() -> None:
         for _ in range(100):
             before = [process(draw, 1e7, 0.003) for _ in range(2)]
             after = [process(draw, 1e7 * (1 - truth / 100), 0.003) for _ in range(2)]
-            claimed[truth] += gain_of_processes(before, after).is_sure
+            claimed[truth] += gain_of_processes(before, after).is_significant
     assert claimed[0.0] <= 10
     assert claimed[5.0] >= 97
 
@@ -93,8 +93,8 @@ def test_processes_that_agree_by_chance_do_not_make_it_surer_than_their_steps() 
 def test_processes_that_disagree_widen_it() -> None:
     near = gain_of_processes([[1000] * 9, [1001] * 9], [[950] * 9, [951] * 9])
     far = gain_of_processes([[1000] * 9, [1050] * 9], [[950] * 9, [1000] * 9])
-    assert near.is_sure
-    assert not far.is_sure
+    assert near.is_significant
+    assert not far.is_significant
     assert far.high - far.low > 10 * (near.high - near.low)
 
 

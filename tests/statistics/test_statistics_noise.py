@@ -71,7 +71,7 @@ def test_a_search_that_ends_otherwise_makes_no_noise_for_others_but_for_its_own_
     other = of("benchmark", around(8 * MS), around(round(9.5 * MS)))
     noise = noise_of(report(off, strict, other))
     assert noise.gap == pytest.approx(0.002)
-    assert noise.own_gap(other) == pytest.approx(0.1875)
+    assert noise.repeat_gap(other) == pytest.approx(0.1875)
     assert verdict(off, strict, noise) == "better"
     assert verdict(off, other, noise) == "same"  # 12.5 % on average, less than its own gap
 

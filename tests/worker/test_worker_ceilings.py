@@ -63,7 +63,7 @@ def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ceiling_store, "CPU_BUDGET_S", 0.3)
     monkeypatch.setattr(ceilings_records, "STEADY_PERCENT", 1e9)  # other tests may use the machine
     said: list[str] = []
-    found, notes = ceilings_of("cpu", say=said.append)
+    found, notes = ceilings_of("cpu", on_progress=said.append)
     assert notes == ()
     assert found is not None
     assert [rate.math for rate in found.rates] == ["fp32", "bf16"]
@@ -72,7 +72,7 @@ def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatc
     assert 1e8 < found.bandwidth_bytes_per_s < 1e14
     assert found.torch == torch.__version__
     assert "peaks" in said[0]
-    again, _ = ceilings_of("cpu", say=said.append)
+    again, _ = ceilings_of("cpu", on_progress=said.append)
     assert again == found
     assert len(said) == 1
 
@@ -157,7 +157,7 @@ def test_a_damaged_file_is_measured_and_written_again(how: str, cache: Path, mea
     whole = file.read_text()
     file.write_text(DAMAGE[how](whole))
     said: list[str] = []
-    assert ceilings_of("cpu", say=said.append) == (FOUND, ())
+    assert ceilings_of("cpu", on_progress=said.append) == (FOUND, ())
     assert len(said) == 1
     assert file.read_text() == whole
 

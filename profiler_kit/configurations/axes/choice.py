@@ -76,7 +76,7 @@ AXES: Final = (
         flag="benchmark",
         doc="benchmark times at most N algorithms per call (torch's default: 10; 0: all)",
         devices=frozenset({"cuda"}),
-        read=_read_limit,
+        parse_value=_read_limit,
         process=_benchmark_limit,
     ),
     Axis(
@@ -91,7 +91,7 @@ AXES: Final = (
         bare="",
         doc="limit torch's CUDA allocator to SIZE (4GiB): algorithms with larger workspaces are not chosen",
         devices=frozenset({"cuda"}),
-        read=_read_size,
+        parse_value=_read_size,
         runner=_memory_limit,
     ),
 )

@@ -38,10 +38,10 @@ def _compile(value: str, runner: StepControls) -> None:
 
     _require_compiler(runner.device)
     mode = None if value == ON else value
-    compiled: Any = torch.compile(runner.runs, mode=mode)  # also a module, but not typed as one
-    runner.run_as(compiled)
-    runner.unseen = "compiled code allocates and launches without torch's dispatcher"
-    runner.memory_apart = mode in _WITH_GRAPHS
+    compiled: Any = torch.compile(runner.step_module, mode=mode)  # also a module, but not typed as one
+    runner.replace_module(compiled)
+    runner.unobservable_reason = "compiled code allocates and launches without torch's dispatcher"
+    runner.has_own_memory_pool = mode in _WITH_GRAPHS
 
 
 def _require_compiler(device: object) -> None:
@@ -74,8 +74,8 @@ def _require_compiler(device: object) -> None:
 
 def _capture(value: str, runner: StepControls) -> None:
     runner.capture_graphs()
-    runner.unseen = "a CUDA graph replays without torch's dispatcher, from its own memory pool"
-    runner.memory_apart = True
+    runner.unobservable_reason = "a CUDA graph replays without torch's dispatcher, from its own memory pool"
+    runner.has_own_memory_pool = True
 
 
 AXES: Final = (
@@ -84,8 +84,8 @@ AXES: Final = (
         values="MODE",
         doc=f"the model compiled by torch.compile; MODE: {', '.join(_MODES[1:])}. The first step compiles",
         devices=frozenset({"cuda", "cpu", "mps"}),
-        read=_read,
-        pointless=_pointless,
+        parse_value=_read,
+        skip_reason=_pointless,
         runner=_compile,
     ),
     Axis(

@@ -55,7 +55,7 @@ AXES: Final = (
         name="no_onednn",
         doc="oneDNN disabled: torch's native CPU kernels instead",
         devices=_CPU,
-        pointless=_no_onednn_skip_reason,
+        skip_reason=_no_onednn_skip_reason,
         process=_no_onednn,
     ),
     Axis(
@@ -64,8 +64,8 @@ AXES: Final = (
         bare="",
         doc="number of threads within an op; half: half of torch's current number",
         devices=_CPU,
-        read=_read,
-        pointless=_pointless,
+        parse_value=_read,
+        skip_reason=_pointless,
         runner=_threads,
     ),
 )

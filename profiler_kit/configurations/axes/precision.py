@@ -32,7 +32,7 @@ def _amp(name: str, doc: str, devices: frozenset[str]) -> Axis:
         doc=doc,
         devices=devices,
         excludes=frozenset(_AMP) - {name},
-        pointless=skip_reason,
+        skip_reason=skip_reason,
         spec=lambda value, spec: replace(spec, amp=amp),
     )
 
@@ -81,7 +81,7 @@ AXES: Final = (
         name="channels_last",
         doc="model and inputs in channels_last (NHWC) memory layout",
         devices=EVERYWHERE,
-        pointless=_channels_last_skip_reason,
+        skip_reason=_channels_last_skip_reason,
         spec=lambda value, spec: replace(spec, channels_last=True),
     ),
     Axis(
@@ -90,15 +90,15 @@ AXES: Final = (
         bare="",
         doc=f"model and floating-point inputs cast to TYPE: {', '.join(_DTYPES)}",
         devices=EVERYWHERE,
-        read=_dtype,
-        pointless=_dtype_skip_reason,
+        parse_value=_dtype,
+        skip_reason=_dtype_skip_reason,
         spec=lambda value, spec: replace(spec, dtype=value),
     ),
     Axis(
         name="matmul_tf32",
         doc="TF32 in float32 matrix products; convolutions stay unchanged (torch's default: off)",
         devices=frozenset({"cuda"}),
-        pointless=_matmul_tf32_skip_reason,
+        skip_reason=_matmul_tf32_skip_reason,
         process=_matmul_tf32,
     ),
 )

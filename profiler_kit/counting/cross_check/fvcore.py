@@ -135,8 +135,8 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
     try:
         with _disable_current_modes():  # the count may run on fake tensors
             real = target
-            if target.again is not None:
-                real = target.again("cpu")
+            if target.rebuild is not None:
+                real = target.rebuild("cpu")
     except KitError as error:
         return with_failure(
             check, f"the model could not be built again with the real tensors that fvcore needs: {error.message}"
@@ -153,7 +153,7 @@ def _too_large(target: Target) -> str:
     """Why the model cannot run on the CPU; "" if it can."""
     if target.device.type == "cpu":
         return ""
-    if target.again is None:
+    if target.rebuild is None:
         return "fvcore needs real tensors, and the model was passed on the meta device"
     weight_bytes = sum(tensor.nbytes for tensor in target.model.parameters())
     if weight_bytes > free_bytes():

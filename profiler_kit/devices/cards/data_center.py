@@ -45,12 +45,12 @@ def _a100(label: str, short: tuple[str, ...], names: tuple[str, ...], bandwidth:
     """An A100. The variants differ only in memory."""
     peaks = Peaks(fp32=19.5e12, tf32=156e12, fp16=312e12, bf16=312e12, bandwidth=bandwidth, source=source)
     return Device(
-        label=label, short=short, names=names, architecture=SM80, multiprocessors=Figure(108, PRINTED), peaks=peaks
+        label=label, short_names=short, torch_names=names, architecture=SM80, multiprocessors=Figure(108, PRINTED), peaks=peaks
     )
 
 
 H100: Final = Device(
-    label="H100 SXM", short=("h100", "h100-sxm", "sm90"), names=("NVIDIA H100 80GB HBM3",),
+    label="H100 SXM", short_names=("h100", "h100-sxm", "sm90"), torch_names=("NVIDIA H100 80GB HBM3",),
     architecture=SM90, multiprocessors=Figure(132, PRINTED),
     peaks=Peaks(
         fp32=66.9e12, tf32=494.7e12, fp16=989.4e12, bf16=989.4e12, bandwidth=3350e9,
@@ -61,14 +61,14 @@ A100: Final = _a100(
     "A100", ("a100", "a100-80gb", "a100-sxm", "sm80"), ("NVIDIA A100-SXM4-80GB",), 2039e9, f"{_A100} (80GB SXM)"
 )
 T4: Final = Device(
-    label="T4", short=("t4", "sm75"), names=("Tesla T4",), architecture=SM75, multiprocessors=Figure(40, FROM_CORES),
+    label="T4", short_names=("t4", "sm75"), torch_names=("Tesla T4",), architecture=SM75, multiprocessors=Figure(40, FROM_CORES),
     peaks=Peaks(fp32=8.1e12, fp16=65e12, bandwidth=320e9, source=_T4),
 )  # fmt: skip
 
 DEVICES: Final = (
     H100,
     Device(
-        label="H100 PCIe", short=("h100-pcie",), names=("NVIDIA H100 PCIe",),
+        label="H100 PCIe", short_names=("h100-pcie",), torch_names=("NVIDIA H100 PCIe",),
         architecture=SM90, multiprocessors=Figure(114, PRINTED),
         peaks=Peaks(
             fp32=51e12, tf32=378e12, fp16=756e12, bf16=756e12, bandwidth=2000e9,
@@ -76,12 +76,12 @@ DEVICES: Final = (
         ),
     ),
     Device(
-        label="H100 NVL", short=("h100-nvl",), names=("NVIDIA H100 NVL",),
+        label="H100 NVL", short_names=("h100-nvl",), torch_names=("NVIDIA H100 NVL",),
         architecture=SM90, multiprocessors=Figure(132, FROM_PEAK),
         peaks=Peaks(fp32=60e12, tf32=417.5e12, fp16=835.5e12, bf16=835.5e12, bandwidth=3900e9, source=_H100),
     ),
     Device(
-        label="H200", short=("h200",), names=("NVIDIA H200",),
+        label="H200", short_names=("h200",), torch_names=("NVIDIA H200",),
         architecture=SM90, multiprocessors=Figure(132, FROM_PEAK),
         peaks=Peaks(fp32=67e12, tf32=494.5e12, fp16=989.5e12, bf16=989.5e12, bandwidth=4800e9, source=f"{_H200} (SXM)"),
     ),
@@ -89,25 +89,25 @@ DEVICES: Final = (
     _a100("A100 PCIe", ("a100-pcie",), ("NVIDIA A100 80GB PCIe",), 1935e9, f"{_A100} (80GB PCIe)"),
     _a100("A100 40GB", ("a100-40gb",), ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB"), 1555e9, _AMPERE),
     Device(
-        label="L4", short=("l4",), names=("NVIDIA L4",), architecture=SM89, multiprocessors=Figure(58, FROM_PEAK),
+        label="L4", short_names=("l4",), torch_names=("NVIDIA L4",), architecture=SM89, multiprocessors=Figure(58, FROM_PEAK),
         peaks=Peaks(fp32=30.3e12, tf32=60e12, fp16=121e12, bf16=121e12, bandwidth=300e9, source=_L4),
     ),
     Device(
-        label="L40S", short=("l40s",), names=("NVIDIA L40S",), architecture=SM89, multiprocessors=Figure(142, FROM_CORES),
+        label="L40S", short_names=("l40s",), torch_names=("NVIDIA L40S",), architecture=SM89, multiprocessors=Figure(142, FROM_CORES),
         peaks=Peaks(fp32=91.6e12, tf32=183e12, fp16=362.05e12, bf16=362.05e12, bandwidth=864e9, source=_L40S),
     ),
     Device(
-        label="A10", short=("a10",), names=("NVIDIA A10",), architecture=SM86, multiprocessors=Figure(72, FROM_PEAK),
+        label="A10", short_names=("a10",), torch_names=("NVIDIA A10",), architecture=SM86, multiprocessors=Figure(72, FROM_PEAK),
         peaks=Peaks(fp32=31.2e12, tf32=62.5e12, fp16=125e12, bf16=125e12, bandwidth=600e9, source=_A10),
     ),
     T4,
     Device(
-        label="V100", short=("v100", "v100-sxm", "sm70"), names=("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"),
+        label="V100", short_names=("v100", "v100-sxm", "sm70"), torch_names=("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"),
         architecture=SM70, multiprocessors=Figure(80, PRINTED),
         peaks=Peaks(fp32=15.7e12, fp16=125e12, bandwidth=900e9, source=f"{_V100} (SXM2)"),
     ),
     Device(
-        label="V100 PCIe", short=("v100-pcie",), names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
+        label="V100 PCIe", short_names=("v100-pcie",), torch_names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
         architecture=SM70, multiprocessors=Figure(80, PRINTED),
         peaks=Peaks(fp32=14e12, fp16=112e12, bandwidth=900e9, source=f"{_V100} (PCIe)"),
     ),

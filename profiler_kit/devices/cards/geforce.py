@@ -26,24 +26,24 @@ _GP107: Final = (
 
 DEVICES: Final = (
     Device(
-        label="RTX 4090", short=("rtx4090", "4090", "sm89"), names=("NVIDIA GeForce RTX 4090",),
+        label="RTX 4090", short_names=("rtx4090", "4090", "sm89"), torch_names=("NVIDIA GeForce RTX 4090",),
         architecture=SM89, multiprocessors=Figure(128, PRINTED),
         peaks=Peaks(fp32=82.6e12, tf32=82.6e12, fp16=165.2e12, bf16=165.2e12, bandwidth=1008e9, source=_ADA),
     ),
     Device(
-        label="RTX 3090", short=("rtx3090", "3090", "sm86"), names=("NVIDIA GeForce RTX 3090",),
+        label="RTX 3090", short_names=("rtx3090", "3090", "sm86"), torch_names=("NVIDIA GeForce RTX 3090",),
         architecture=SM86, multiprocessors=Figure(82, PRINTED),
         peaks=Peaks(fp32=35.6e12, tf32=35.6e12, fp16=71e12, bf16=71e12, bandwidth=936e9, source=_GA102),
     ),
     Device(
-        label="GTX 1080 Ti", short=("gtx1080ti", "1080ti", "sm61"),
-        names=("NVIDIA GeForce GTX 1080 Ti", "GeForce GTX 1080 Ti"),
+        label="GTX 1080 Ti", short_names=("gtx1080ti", "1080ti", "sm61"),
+        torch_names=("NVIDIA GeForce GTX 1080 Ti", "GeForce GTX 1080 Ti"),
         architecture=SM61, multiprocessors=Figure(28, PRINTED),
         peaks=Peaks(fp32=11.3e12, bandwidth=484e9, source=_TURING),
     ),
     Device(
-        label="GTX 1050 Ti", short=("gtx1050ti", "1050ti"),
-        names=("NVIDIA GeForce GTX 1050 Ti", "GeForce GTX 1050 Ti"),
+        label="GTX 1050 Ti", short_names=("gtx1050ti", "1050ti"),
+        torch_names=("NVIDIA GeForce GTX 1050 Ti", "GeForce GTX 1050 Ti"),
         architecture=SM61, multiprocessors=Figure(6, FROM_CORES),
         peaks=Peaks(fp32=2.14e12, bandwidth=112e9, source=_GP107),
     ),

@@ -72,7 +72,7 @@ def check(report: Report) -> Iterator[Finding]:
             ),
         ),
         paths=(module.path,) if module is not None else (),
-        attempt=checkpointing,
+        trials=checkpointing,
         weight=share,
         computed=module is not None,
     )

@@ -82,7 +82,7 @@ def check(report: Report) -> Iterator[Finding]:
                 result.run.config.name, ("tuning", result.tuning_ns, "ns"), ("median step", result.step_ns, "ns")
             )
         ),
-        attempt=Attempt(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
+        trials=Attempt(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
     )
 
 

@@ -73,7 +73,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice=_advice(pays, break_even, plan, is_search_expensive),
         evidence=_evidence(pair, pays, break_even, plan),
-        attempt=Attempt(
+        trials=Attempt(
             tries=(pair.on.config.name, *([short_search] if is_search_expensive else [])),
             trial=sweep_trial(pair.off, pair.on, noise),
         ),
@@ -91,7 +91,7 @@ def _pays(before: ConfigRun, after: ConfigRun, noise: Noise) -> bool:
 def _severity(pair: Pair, noise: Noise, plan: Planned | None) -> Severity:
     if not _pays(pair.off, pair.on, noise):
         return "low" if _pays(pair.on, pair.off, noise) else "info"
-    if plan is not None and not plan.pays:
+    if plan is not None and not plan.breaks_even:
         return "low"
     gain = saving(pair.before, pair.after)
     return "high" if gain >= HIGH_SAVING else "medium" if gain >= MEDIUM_SAVING else "low"
@@ -114,7 +114,7 @@ def _break_even(break_even: int | None, plan: Planned | None) -> str:
     if break_even is not None:
         clauses.append(f"breaks even after {plural(break_even, 'step')}")
     if plan is not None:
-        clauses.append(f"{'pays' if plan.pays else 'does not pay'} within your {plural(plan.steps, 'step')}")
+        clauses.append(f"{'pays' if plan.breaks_even else 'does not pay'} within your {plural(plan.steps, 'step')}")
     return f" ({', '.join(clauses)})" if clauses else ""
 
 
@@ -169,7 +169,7 @@ def _other_pairs(other_pairs: tuple[Pair, ...], noise: Noise) -> str:
     for pair in other_pairs:
         break_even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after)
         pays = f"breaks even after {plural(break_even, 'step')}" if break_even is not None else "pays"
-        outcomes.append(f"{pair.words()}, {pays if _pays(pair.off, pair.on, noise) else 'never pays'}")
+        outcomes.append(f"{pair.summary()}, {pays if _pays(pair.off, pair.on, noise) else 'never pays'}")
     return f"With other flags: {'; '.join(outcomes)}." if outcomes else ""
 
 
@@ -177,7 +177,7 @@ def _advice(pays: bool, break_even: int | None, plan: Planned | None, is_search_
     limit = f"Shorten the search: torch.backends.cudnn.{SHORT_SEARCH.replace('=', ' = ')}."
     if not pays:
         return "Leave torch.backends.cudnn.benchmark at False."
-    if plan is not None and not plan.pays:
+    if plan is not None and not plan.breaks_even:
         return f"Leave torch.backends.cudnn.benchmark at False for this few steps. {limit}"
     min_uses = (
         f"It pays for shapes that occur at least {plural(break_even, 'time')}. " if break_even is not None else ""

@@ -96,7 +96,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 def _padded_layer(run: ConfigRun, node: ModuleNode) -> _PaddedLayer | None:
     channels = channels_of(node)
-    if channels is None or not channels.uneven:
+    if channels is None or not channels.unaligned:
         return None
     ns_by_math: Counter[str] = Counter()
     for kernel in (kernel for item in run.modules if item.path == node.path for kernel in item.kernels):
@@ -117,7 +117,7 @@ def _describe(padded_layer: _PaddedLayer) -> str:
 
 
 def _channel_counts(channels: Channels) -> str:
-    return listing([str(count) for count in channels.uneven])
+    return listing([str(count) for count in channels.unaligned])
 
 
 def _next_multiples(channels: Channels) -> str:

@@ -33,7 +33,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
     if (worst := gravest(report, _exposed_communication, lambda exposed: exposed[1])) is None:
         return
-    (communication, share), trace = worst.found, worst.trace
+    (communication, share), trace = worst.match, worst.trace
     kinds = [
         f"{plural(kind.events, kind.kind.replace('_', '-'))} ({text(kind.sum_ns, 'ns')})"
         for kind in communication.by_kind
@@ -42,13 +42,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Exposed communication takes {percent(share)} of the time: no computation overlaps it",
         explanation=sentences(
-            f"{worst.place}Collectives run for {text(communication.union_ns, 'ns')}, and for "
+            f"{worst.sentence_prefix}Collectives run for {text(communication.union_ns, 'ns')}, and for "
             f"{text(communication.exposed_ns, 'ns')} of it no other work runs.",
             f"Collectives by kind: {listing(kinds)}." if kinds else "",
             ""
             if report.ranks is not None
             else "One trace cannot show whether the links are slow or another rank is late.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Overlap it with computation: in DDP set bucket_cap_mb and gradient_as_bucket_view=True and leave "
         "find_unused_parameters=False; in FSDP enable prefetching. Or send less: bf16 gradients (a DDP communication hook), or "

@@ -68,7 +68,7 @@ def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Findin
             *known("set by the file", ("cudnn.enabled", "False" if is_set else None, "text")),
             *(Evidence(name="cudnn.flags without enabled", value=f"line {line}", unit="text") for line in lines),
         ),
-        attempt=Attempt(trial=trial),
+        trials=Attempt(trial=trial),
         weight=(trial.gain_percent or 0.0) / 100.0 if trial is not None else 0.0,
     )
 

@@ -65,7 +65,7 @@ def check(report: Report) -> Iterator[Finding]:
             *known(off.config.name, ("peak", off.peak_allocated_bytes, "bytes")),
             *known(baseline.config.name, ("peak", baseline.peak_allocated_bytes, "bytes")),
         ),
-        attempt=Attempt(trial=sweep_trial(baseline, off, noise) if outcome == "better" else None),
+        trials=Attempt(trial=sweep_trial(baseline, off, noise) if outcome == "better" else None),
         weight=saving(baseline.step_ns, off.step_ns) if outcome == "better" else 0.0,
     )
 

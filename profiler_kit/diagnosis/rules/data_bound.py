@@ -85,7 +85,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose device waits longest for data."""
     if (worst := gravest(report, _waiting_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     waiting_ns = idle_ns(trace, "waiting for data")
     loading = trace.phase("data")
     loader = trace.loaders[0] if trace.loaders else ""
@@ -94,13 +94,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"The device waits for data for {percent(share)} of the time",
         explanation=sentences(
-            f"{worst.place}It is idle for {text(waiting_ns, 'ns')} of {text(trace.span_ns, 'ns')} while the host fetches the "
+            f"{worst.sentence_prefix}It is idle for {text(waiting_ns, 'ns')} of {text(trace.span_ns, 'ns')} while the host fetches the "
             f"next batch{steps}.",
             f"The host spends {text(loading.host_ns, 'ns')} on fetching."
             if loading is not None and loading.host_ns
             else "",
             _LOADER_EXPLANATIONS.get(loader, ""),
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=_LOADER_ADVICE.get(loader, LOADER_ADVICE),
         evidence=(

@@ -58,7 +58,7 @@ def check(report: Report) -> Iterator[Finding]:
             f"The median step takes {interval(before)} without the flag and {interval(after)} with it.",
             noise.sentence(),
             _layer_change(slowest),
-            f"With other flags: {'; '.join(other.words() for other in deterministic_pairs[1:])}."
+            f"With other flags: {'; '.join(other.summary() for other in deterministic_pairs[1:])}."
             if len(deterministic_pairs) > 1
             else "",
         ),
@@ -70,7 +70,7 @@ def check(report: Report) -> Iterator[Finding]:
             *_layer_evidence(slowest, off, on),
         ),
         paths=(slowest[0].path,) if slowest is not None else (),
-        attempt=Attempt(trial=sweep_trial(off, on, noise)),
+        trials=Attempt(trial=sweep_trial(off, on, noise)),
         weight=price if costs_time else 0.0,
     )
 

@@ -138,7 +138,7 @@ def _layer_work(node: ModuleNode | None) -> str:
         return f"This {node.class_name} needs {work(node.forward.macs, 'MACs')} in the forward pass of one step."
     return (
         f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {by(conv.kernel)} kernel at "
-        f"{by(conv.grid)} positions: {work(node.forward.macs, 'MACs')} in the forward pass. That is {conv.product()} = "
+        f"{by(conv.grid)} positions: {work(node.forward.macs, 'MACs')} in the forward pass. That is {conv.macs_formula()} = "
         f"{conv.macs_per_image:,} multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
     )
 
@@ -194,7 +194,7 @@ def _advice(
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{capital(change.what)}: {work(_changed_macs(static, node, change), 'MACs')} instead of {work(total, 'MACs')}"
+        f"{capital(change.description)}: {work(_changed_macs(static, node, change), 'MACs')} instead of {work(total, 'MACs')}"
         f"{_new_step(bounds, run)}."
         for change, bounds in alternatives
     ]
@@ -209,7 +209,7 @@ def _advice(
 
 def _short_name(change: Change) -> str:
     """The change without its details in brackets."""
-    return change.what.partition(" (")[0]
+    return change.description.partition(" (")[0]
 
 
 def _new_step(bounds: StepBounds | None, run: ConfigRun | None) -> str:

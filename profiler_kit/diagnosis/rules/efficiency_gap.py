@@ -112,7 +112,7 @@ def check(report: Report) -> Iterator[Finding]:
         f"{MULTIPLE}, and leave free memory for workspaces.",
         evidence=tuple(item for operation in (worst, peer, *slow[1:]) for item in _evidence(operation, run)),
         paths=(operation.path for operation in slow),
-        attempt=other_configs,
+        trials=other_configs,
         weight=saved_share,
     )
 
@@ -172,8 +172,8 @@ def _layer_passes(report: Report, run: ConfigRun, line: Roofline) -> Iterator[_O
 def _causes(report: Report, operation: _Operation) -> Iterator[str]:
     node = node_of(report.static, operation.path)
     channels = channels_of(node) if node is not None else None
-    if channels is not None and channels.uneven:
-        yield f"{listing([str(count) for count in channels.uneven])} channels (not a multiple of {MULTIPLE})"
+    if channels is not None and channels.unaligned:
+        yield f"{listing([str(count) for count in channels.unaligned])} channels (not a multiple of {MULTIPLE})"
     if operation.layout_ns > MIN_LAYOUT_SHARE * operation.kernel_ns:
         yield f"layout conversions ({percent(operation.layout_ns / operation.kernel_ns)} of its time)"
     if operation.workspace_bytes == 0:

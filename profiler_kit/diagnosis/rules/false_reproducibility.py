@@ -89,7 +89,7 @@ def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> F
                 run.first.config.name, (f"{part.name} digest, {ordinal} process", part.digest(process), "text")
             )
         ),
-        attempt=deterministic,
+        trials=deterministic,
     )
 
 

@@ -74,7 +74,7 @@ def check(report: Report) -> Iterator[Finding]:
         explanation=sentences(*(_describe(comparison, base) for comparison in ordered), noise.sentence()),
         advice=_advice(faster),
         evidence=tuple(item for comparison in ordered for item in _evidence(comparison)),
-        attempt=Attempt(tries=tuple(comparison.run.config.name for comparison in ordered), trial=best.trial),
+        trials=Attempt(tries=tuple(comparison.run.config.name for comparison in ordered), trial=best.trial),
         weight=share if faster else 0.0,
     )
 

@@ -63,7 +63,7 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="time of TF32 products", value=tf32_ns, unit="ns", where=run.config.name),
             Evidence(name="bfloat16 peak over TF32 peak", value=speedup, unit="ratio", where=line.roof.hardware),
         ),
-        attempt=autocast,
+        trials=autocast,
         weight=saving,
         computed=True,
     )

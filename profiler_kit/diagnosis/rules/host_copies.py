@@ -48,17 +48,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose copies take the largest share."""
     if (worst := gravest(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
-    copies = worst.found
+    copies = worst.match
     yield RULE.finding(
         severity="medium" if copies.share > MAX_SHARE else "low",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
         explanation=sentences(
-            f"{worst.place}There are {text(copies.per_step, 'count')} copies per step; all copies together take "
+            f"{worst.sentence_prefix}There are {text(copies.per_step, 'count')} copies per step; all copies together take "
             f"{text(copies.copy_ns, 'ns')}.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=_advice(copies.per_step > MAX_COPIES_PER_STEP, bool(copies.pageable_ns)),
         evidence=(

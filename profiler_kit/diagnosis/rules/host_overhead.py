@@ -71,14 +71,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace without a device that has the largest share outside operators."""
     if (worst := gravest(report, _outside_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     yield RULE.finding(
         severity="medium",
         title=f"Host overhead: {percent(share)} of the time is spent outside operators",
         explanation=sentences(
-            f"{worst.place}Operators take {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}. The rest is Python, data "
+            f"{worst.sentence_prefix}Operators take {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}. The rest is Python, data "
             "loading, autograd, the profiler and waiting threads.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=ADVICE,
         evidence=(

@@ -110,7 +110,7 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
             Evidence(name="median kernel", value=median, unit="ns", where=run.config.name),
             Evidence(name="kernels per step", value=launches, unit="count", where=run.config.name),
         ),
-        attempt=trials,
+        trials=trials,
         weight=1.0 - busy,
     )
 
@@ -129,7 +129,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the launch-bound trace with the smallest busy share."""
     if (worst := gravest(report, _launch_bound, lambda match: 1.0 - match[0])) is None:
         return
-    (busy, median), trace = worst.found, worst.trace
+    (busy, median), trace = worst.match, worst.trace
     causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := idle_ns(trace, cause))]
     launch_idle_ns = idle_ns(trace, *LAUNCH_CAUSES)
     share = launch_idle_ns / trace.span_ns
@@ -137,11 +137,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity=_severity(busy),
         title=f"{_degree(busy)}: the device is busy for {percent(busy)} of the time and waits for launches for {percent(share)}",
         explanation=sentences(
-            f"{worst.place}The device is busy for {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}, with "
+            f"{worst.sentence_prefix}The device is busy for {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}, with "
             f"{plural(trace.device_events, 'event')}. Half of the kernels take at most {text(median, 'ns')}.",
             f"Idle time that launches cause: {listing(causes)}.",
             "The profiler slows the host down; without it, the idle time is shorter.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=LAUNCH_ADVICE,
         evidence=(

@@ -31,7 +31,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the longest delay between launch and kernel."""
     if (worst := gravest(report, _misleading_queue, lambda queue: float(queue.delay_ns))) is None:
         return
-    queue, trace = worst.found, worst.trace
+    queue, trace = worst.match, worst.trace
     depth = plural(queue.max_depth, "launch", "launches")
     yield RULE.finding(
         severity="medium" if queue.full else "low",
@@ -41,14 +41,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else f"The host runs ahead by up to {depth}: times on the host are shorter than the work"
         ),
         explanation=sentences(
-            f"{worst.place}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
+            f"{worst.sentence_prefix}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
             f"The queue holds up to {depth}, and it is full: the host waited {text(queue.blocked_ns, 'ns')} for a free slot, at "
             "arbitrary lines of the loop."
             if queue.full
             else f"The queue holds up to {depth}, and it was still growing when the trace ended.",
             _largest_difference(trace),
             _step_marks(trace),
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Compare phases by device time. To time them in your own code, use torch.cuda.Event, or call "
         "torch.cuda.synchronize() before and after. Record more warm-up steps, so that the queue reaches its steady state.",

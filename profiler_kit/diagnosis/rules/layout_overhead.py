@@ -69,7 +69,7 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="layout kernels per step", value=calls, unit="count", where=run.config.name),
         ),
         paths=paths,
-        attempt=attempt(report, run, ("channels_last",)),
+        trials=attempt(report, run, ("channels_last",)),
         weight=share,
     )
 
@@ -78,17 +78,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of layout kernels."""
     if (worst := gravest(report, _layout_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     layout_kernels = [kernel for kernel in trace.kernels if _is_layout(kernel)]
     layout_ns, calls = sum(k.kernel_ns for k in layout_kernels), sum(k.calls for k in layout_kernels)
     yield RULE.finding(
         severity="medium",
         title=f"Layout conversions take {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors between NCHW and "
+            f"{worst.sentence_prefix}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors between NCHW and "
             f"NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
             CAUSE,
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=CHANNELS_LAST_ADVICE,
         evidence=(

@@ -78,7 +78,7 @@ def check(report: Report) -> Iterator[Finding]:
             *known(run.config.name, ("share of peak bandwidth", 100.0 * bandwidth_share, "percent")),
         ),
         paths=(item.path for item in layers),
-        attempt=trials,
+        trials=trials,
         weight=share,
     )
 
@@ -94,7 +94,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of memory-bound kernels."""
     if (worst := gravest(report, _memory_bound_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     times: Counter[str] = Counter()
     for kernel in trace.kernels:
         if kernel.family in MEMORY_BOUND_FAMILIES:
@@ -104,9 +104,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="medium",
         title=f"Memory-bound: kernels limited by memory bandwidth take {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}Kernels that move bytes and hardly compute take {text(times.total(), 'ns')}. "
+            f"{worst.sentence_prefix}Kernels that move bytes and hardly compute take {text(times.total(), 'ns')}. "
             f"The largest: {listing(largest)}.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=ADVICE,
         evidence=(

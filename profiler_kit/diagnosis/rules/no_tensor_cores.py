@@ -76,7 +76,7 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="time of float32 convolutions", value=convolution_ns, unit="ns", where=run.config.name),
         ),
         paths=paths,
-        attempt=trials,
+        trials=trials,
         weight=share,
     )
 
@@ -116,16 +116,16 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of float32 contractions."""
     if (worst := gravest(report, _fp32_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     fp32_ns = kernels_ns(trace, _is_fp32_contraction)
     convolution_ns = kernels_ns(trace, lambda k: _is_fp32_contraction(k) and k.family.startswith("conv"))
     yield RULE.finding(
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. "
+            f"{worst.sentence_prefix}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. "
             "The device has tensor cores for TF32 and bfloat16.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=_advice(convolution_ns > 0, fp32_ns > convolution_ns),
         evidence=(

@@ -88,7 +88,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of fallback convolutions."""
     if (worst := gravest(report, _fallback_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     operators = sorted(_fallback_operators(trace), key=lambda operator: -operator.kernel_ns)
     fallback_ns = sum(operator.kernel_ns for operator in operators)
     names = listing([operator.name for operator in operators])
@@ -96,9 +96,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}{names} {'copies' if len(operators) == 1 else 'copy'} input patches to a buffer and "
+            f"{worst.sentence_prefix}{names} {'copies' if len(operators) == 1 else 'copy'} input patches to a buffer and "
             f"{'multiplies' if len(operators) == 1 else 'multiply'} them, for {text(fallback_ns, 'ns')} in total.",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Check whether cuDNN is off (torch.backends.cudnn.enabled, or cudnn.flags() without enabled=True). If it is on, "
         "find the reason why it does not run: dilation, an unusual data type or stride, or the cuDNN version.",

@@ -71,7 +71,7 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
             for piece in known(r.config.name, *((f"repeatable {p.name}", p.repeats(r), "bool") for p in PARTS))
         ]
         or [Evidence(name="repeatable", value=False, unit="bool", where=run.config.name)],
-        attempt=attempt(report, run, ("deterministic",) if can_try else ()),
+        trials=attempt(report, run, ("deterministic",) if can_try else ()),
     )
 
 

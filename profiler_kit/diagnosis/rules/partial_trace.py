@@ -43,15 +43,15 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
         "unattributed",
         explanation=sentences(
-            f"{worst.place}The launches of {plural(missing_launches, 'device event')} of {trace.device_events:,} are missing; "
+            f"{worst.sentence_prefix}The launches of {plural(missing_launches, 'device event')} of {trace.device_events:,} are missing; "
             f"these events take {text(trace.unlinked_ns, 'ns')}."
             if missing_launches
-            else f"{worst.place}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
+            else f"{worst.sentence_prefix}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
             f"{text(trace.aligned_ns, 'ns')} of it was attributed by matching the same kernels in another step."
             if trace.aligned_ns
             else "",
             "Shares of phases and modules are uncertain by the unattributed share." if unattributed > 0 else "",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Record with torch.profiler.schedule(wait=1, warmup=2, active=3) and with both ProfilerActivity.CPU and .CUDA. "
         "Call prof.step() at the end of each step, and torch.cuda.synchronize() before the first recorded step.",

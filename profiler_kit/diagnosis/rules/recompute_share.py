@@ -32,17 +32,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of recomputation."""
     if (worst := gravest(report, _recomputation, lambda match: match[1])) is None:
         return
-    timing, share = worst.found
+    timing, share = worst.match
     forward = worst.trace.phase("forward")
     yield RULE.finding(
         severity="medium" if share >= LARGE_SHARE else "low",
         title=f"Activation checkpointing: recomputation takes {percent(share)} of the device time",
         explanation=sentences(
-            f"{worst.place}Backward repeats {text(timing.kernel_ns, 'ns')} of forward work.",
+            f"{worst.sentence_prefix}Backward repeats {text(timing.kernel_ns, 'ns')} of forward work.",
             f"The forward pass takes {text(forward.kernel_ns, 'ns')}."
             if forward is not None and forward.kernel_ns
             else "",
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="If memory allows, checkpoint fewer modules: those that save much and compute little (normalization, "
         "activations, attention scores) instead of whole blocks. profiler-kit count --checkpoint PATH predicts the memory.",

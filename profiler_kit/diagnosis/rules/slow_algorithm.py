@@ -155,7 +155,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
         advice=_advice(case, better_run),
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
-        attempt=Attempt(tries=tuple(dict.fromkeys(names)), trial=best),
+        trials=Attempt(tries=tuple(dict.fromkeys(names)), trial=best),
         weight=at_stake,
     )
 

@@ -33,17 +33,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest idle share after waits."""
     if (worst := gravest(report, _idle_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.found
+    trace, share = worst.trace, worst.match
     idle_after_waits_ns = idle_ns(trace, "synchronisation")
     longest = max(trace.syncs, key=lambda wait: wait.wait_ns, default=None)
     yield RULE.finding(
         severity="high" if share >= LARGE_IDLE_SHARE else "medium",
         title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
         explanation=sentences(
-            f"{worst.place}After such waits, the device is idle for {text(idle_after_waits_ns, 'ns')} of "
+            f"{worst.sentence_prefix}After such waits, the device is idle for {text(idle_after_waits_ns, 'ns')} of "
             f"{text(trace.span_ns, 'ns')}, until new work arrives.",
             _longest_wait(longest),
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice="Keep results on the device: sum up loss.detach() and read it only every few hundred steps, use masks instead of "
         "nonzero(), copy with non_blocking=True, and remove torch.cuda.synchronize() from the loop.",

@@ -65,7 +65,7 @@ def _finding(report: Report, run: ConfigRun) -> Finding:
         "set torch.backends.cudnn.conv.fp32_precision too: torch does not support both settings together.",
         evidence=_evidence(run, exact, tf32_ns, share, factor),
         paths=(m.path for m in run.modules if any(k.math == "tf32" and is_convolution(k.family) for k in m.kernels)),
-        attempt=attempt(report, run, ("no-tf32",)),
+        trials=attempt(report, run, ("no-tf32",)),
         weight=share if share is not None else 0.0,
     )
 

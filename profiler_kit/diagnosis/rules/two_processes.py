@@ -30,8 +30,8 @@ Fires if the two fresh processes of a configuration take different times.
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with benchmark, and one for runs without it."""
     noise = noise_of(report)
-    processes = [(run, second) for run in measured(report) if (second := noise.second(run)) is not None]
-    gaps = [(run, second, noise.own_gap(run) or 0.0) for run, second in processes]
+    processes = [(run, second) for run in measured(report) if (second := noise.repeat_step(run)) is not None]
+    gaps = [(run, second, noise.repeat_gap(run) or 0.0) for run, second in processes]
     by_search = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
     by_noise = [case for case in gaps if not case[0].config.benchmark and case[2] > MAX_GAP]
     for cases in (by_search, by_noise):

@@ -98,7 +98,7 @@ def _finding(cases: list[_Case]) -> Finding:
         advice=_advice(worst),
         evidence=(piece for case in ordered for piece in _evidence(case)),
         paths=(path for path, _ in worst.changes),
-        attempt=Attempt(trial=worst.trial),
+        trials=Attempt(trial=worst.trial),
         weight=worst.slowdown if worst.trial is not None else 1.0,
     )
 

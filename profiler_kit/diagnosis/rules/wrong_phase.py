@@ -72,7 +72,7 @@ def check(report: Report) -> Iterator[Finding]:
             for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
         ),
         # reading the loss in every step keeps the host from running ahead; `no_item` measures the cost
-        attempt=attempt(report, run, ("no_item",) if worst == "loss" else ()),
+        trials=attempt(report, run, ("no_item",) if worst == "loss" else ()),
         weight=excess,
     )
 
@@ -135,17 +135,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the phase whose host time is overstated most by waiting, over all traces."""
     if (worst := gravest(report, _overstated_phase, lambda match: match.host_share - match.kernel_share)) is None:
         return
-    overstated, trace = worst.found, worst.trace
+    overstated, trace = worst.match, worst.trace
     name, host_ns, wait_ns = overstated.timing.phase, overstated.timing.host_ns, overstated.timing.wait_ns
     host, kernel = 100.0 * overstated.host_share, 100.0 * overstated.kernel_share
     yield RULE.finding(
         severity="high",
         title=_title(name, overstated.host_share, overstated.kernel_share, is_waiting=True),
         explanation=sentences(
-            f"{worst.place}A line of Python returns when its kernels are queued, before they run. In {phase(name)} the host "
+            f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In {phase(name)} the host "
             f"waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')}.",
             _phases_during_wait(trace, name),
-            worst.others(),
+            worst.others_sentence(),
         ),
         advice=_advice(name),
         evidence=(
